@@ -1,0 +1,1 @@
+"""The `trainmaster` command, one file per sub-command."""

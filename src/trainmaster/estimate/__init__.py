@@ -1,0 +1,1 @@
+"""What we believe about jobs: throughput catalogue, scaling curves, online estimates."""

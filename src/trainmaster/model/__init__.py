@@ -1,0 +1,1 @@
+"""The domain: jobs, clusters, allocations, snapshots, plans, events, commands and reasons."""

@@ -1,0 +1,1 @@
+"""The simulated world: event loop, simulated backend, truth, faults and metrics."""

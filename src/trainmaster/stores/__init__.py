@@ -1,0 +1,1 @@
+"""Where engine state survives: the store port and its implementations."""

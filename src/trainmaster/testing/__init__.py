@@ -1,0 +1,1 @@
+"""Builders and executable contracts for policies, backends and stores."""

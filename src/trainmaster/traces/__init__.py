@@ -1,0 +1,1 @@
+"""Job traces: the jobtrace reader, importers of public formats, the generator."""

@@ -1,0 +1,26 @@
+"""Shared fixtures. Real data lives outside the project: `TRAINMASTER_DATA`, else `../shared`."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+
+def data_root() -> Path:
+    return Path(os.environ.get("TRAINMASTER_DATA", PROJECT_ROOT.parent / "shared"))
+
+
+@pytest.fixture
+def shared_data() -> Callable[[str], Path]:
+    """Path of a file of the real-data folder, or skip: `shared_data("traces/philly.csv.gz")`."""
+
+    def find(relative: str) -> Path:
+        path = data_root() / relative
+        if not path.exists():
+            pytest.skip(f"real data not found: {path} (set TRAINMASTER_DATA to the folder that holds it)")
+        return path
+
+    return find
