@@ -1,0 +1,108 @@
+"""Plan verification: nothing that a policy says becomes a command unchecked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainmaster.model.allocation import Allocation
+from trainmaster.model.job import Phase
+from trainmaster.model.ledger import Ledger
+from trainmaster.model.plan import Plan
+from trainmaster.model.placement import Strategy
+from trainmaster.model.snapshot import Snapshot
+
+
+class PlanError(Exception):
+    """A plan that breaks a rule. It is refused whole; the message names the job and the rule."""
+
+
+_STARTABLE = {Phase.PENDING, Phase.RESERVED}
+_CHANGEABLE = _STARTABLE | {Phase.RUNNING}
+
+
+def verify(view: Snapshot, plan: Plan) -> Ledger:
+    """Check a plan against the snapshot it was made from; returns the ledger after it.
+
+    Rules: it is not stale; gangs are whole and within the job's range; types are acceptable; nodes are
+    up; no device, CPU or memory is given twice; only jobs that may be changed are; every job left
+    waiting has a reason.
+    """
+    if plan.based_on != view.version:
+        raise PlanError(f"plan is based on version {plan.based_on}, the state is at {view.version}")
+    ledger = view.ledger.copy() if plan.changes else view.ledger
+    touched: set[int] = set()
+    jobs = view.jobs
+    for row, allocation in plan.changes.items():
+        spec = jobs.spec(row)
+        phase = Phase(int(jobs.phase[row]))
+        if phase not in _CHANGEABLE:
+            if allocation is None and phase in (Phase.LAUNCHING, Phase.RESIZING):
+                pass
+            else:
+                raise PlanError(f"job {spec.id} cannot be changed while it is {phase.name.lower()}")
+        old = jobs.allocation(row)
+        if old is not None:
+            if phase == Phase.RUNNING and not spec.preemptible and (allocation is None or not spec.elastic):
+                raise PlanError(f"job {spec.id} may not be preempted")
+            ledger.give(old, spec.worker, spec.server)
+        elif allocation is None:
+            raise PlanError(f"job {spec.id} holds nothing that could be taken")
+    for row, allocation in plan.changes.items():
+        if allocation is not None:
+            _check_gang(view, row, allocation)
+            spec = jobs.spec(row)
+            ledger.take(allocation, spec.worker, spec.server)
+            touched.update(part.node for part in allocation.parts)
+    over = ledger.overdrawn(touched)
+    if over is not None:
+        raise PlanError(f"node {view.cluster.nodes[over].id} is given away beyond its capacity")
+    for row in plan.rejections:
+        if jobs.phase[row] != Phase.PENDING:
+            raise PlanError(f"job {jobs.id(row)} can be rejected only while it is pending")
+    _check_reasons(view, plan)
+    return ledger
+
+
+def _check_gang(view: Snapshot, row: int, allocation: Allocation) -> None:
+    jobs = view.jobs
+    spec = jobs.spec(row)
+    workers, servers = allocation.workers, allocation.servers
+    if not jobs.workers_min[row] <= workers <= jobs.workers_max[row]:
+        raise PlanError(
+            f"job {spec.id} is given {workers} workers, it takes {jobs.workers_min[row]} to {jobs.workers_max[row]}"
+        )
+    if not jobs.servers_min[row] <= servers <= jobs.servers_max[row]:
+        raise PlanError(f"job {spec.id} is given {servers} servers, it takes {spec.servers_min} to {spec.servers_max}")
+    kind = allocation.accelerator
+    if not 0 <= kind < len(view.cluster.types) or not jobs.allowed[row][kind]:
+        raise PlanError(f"job {spec.id} is given a type of accelerator that it does not accept")
+    devices_each = spec.worker.devices
+    counting = view.placement == Strategy.COUNT
+    n_devices = 0
+    for part in allocation.parts:
+        if not view.up[part.node]:
+            raise PlanError(f"job {spec.id} is given node {view.cluster.nodes[part.node].id}, which is down")
+        if part.devices and view.cluster.type_of[part.node] != kind:
+            raise PlanError(f"job {spec.id} is given devices of two types")
+        if not counting and len(part.devices) != part.workers * devices_each:
+            raise PlanError(f"job {spec.id}: {part.workers} workers need {part.workers * devices_each} devices on a node")
+        if len(set(part.devices)) != len(part.devices) and spec.worker.share_milli == allocation.share_milli == 1000:
+            raise PlanError(f"job {spec.id} is given a device twice")
+        if part.devices and max(part.devices) >= view.cluster.nodes[part.node].gpus:
+            raise PlanError(f"job {spec.id} is given a device that the node does not have")
+        n_devices += len(part.devices)
+    if n_devices != workers * devices_each:
+        raise PlanError(f"job {spec.id}: the gang is not whole ({n_devices} of {workers * devices_each} devices)")
+    if allocation.share_milli > spec.worker.share_milli or (devices_each and allocation.share_milli <= 0):
+        raise PlanError(f"job {spec.id} is given {allocation.share_milli} thousandths of each device")
+
+
+def _check_reasons(view: Snapshot, plan: Plan) -> None:
+    waits = view.jobs.phase == Phase.PENDING
+    for row, allocation in plan.changes.items():
+        waits[row] = allocation is None
+    for row in plan.rejections:
+        waits[row] = False
+    silent = np.flatnonzero(waits & (plan.why == 0))
+    if len(silent):
+        raise PlanError(f"job {view.jobs.id(int(silent[0]))} is left waiting without a reason")

@@ -1,0 +1,44 @@
+"""Where a job runs: which devices of which nodes, with how many workers and servers on each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainmaster.model.units import GPU_MILLI
+
+
+class Part(NamedTuple):
+    """The piece of an allocation on one node. `node` is an index into the cluster's nodes."""
+
+    node: int
+    workers: int
+    servers: int
+    devices: tuple[int, ...]
+
+
+class Allocation(NamedTuple):
+    """All parts of a job's gang. Every listed device gives `share_milli` thousandths of itself.
+
+    `accelerator` indexes the cluster's types; -1 for a job without GPUs.
+    """
+
+    accelerator: int
+    parts: tuple[Part, ...]
+    share_milli: int = GPU_MILLI
+
+    @property
+    def workers(self) -> int:
+        return sum(part.workers for part in self.parts)
+
+    @property
+    def servers(self) -> int:
+        return sum(part.servers for part in self.parts)
+
+    @property
+    def spread(self) -> bool:
+        """Whether workers sit on more than one node."""
+        return sum(1 for part in self.parts if part.workers) > 1
+
+    @property
+    def gpu_milli(self) -> int:
+        return sum(len(part.devices) for part in self.parts) * self.share_milli

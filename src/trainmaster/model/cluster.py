@@ -1,0 +1,137 @@
+"""The machines: nodes with GPUs of one type each, CPU, memory and a rack; and how they are described."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.model.errors import InputError
+from trainmaster.model.units import UNLIMITED
+
+Ints = npt.NDArray[np.int64]
+
+DEFAULT_GPUS_PER_NODE = 8
+MAX_GPUS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine. CPU and memory default to "not a constraint"."""
+
+    id: str
+    accelerator: str
+    gpus: int
+    cpu_milli: int = UNLIMITED
+    mem_mib: int = UNLIMITED
+    rack: str = ""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes in a fixed order; a node index never changes its meaning. Types are sorted by name."""
+
+    nodes: tuple[Node, ...]
+    price_per_hour: Mapping[str, float]
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        return tuple(sorted({node.accelerator for node in self.nodes}))
+
+    @cached_property
+    def type_of(self) -> Ints:
+        index = {name: i for i, name in enumerate(self.types)}
+        return np.array([index[node.accelerator] for node in self.nodes], dtype=np.int64)
+
+    @cached_property
+    def rack_of(self) -> Ints:
+        names = sorted({node.rack for node in self.nodes})
+        index = {name: i for i, name in enumerate(names)}
+        return np.array([index[node.rack] for node in self.nodes], dtype=np.int64)
+
+    @cached_property
+    def gpus(self) -> Ints:
+        return np.array([node.gpus for node in self.nodes], dtype=np.int64)
+
+    @cached_property
+    def cpu_milli(self) -> Ints:
+        return np.array([node.cpu_milli for node in self.nodes], dtype=np.int64)
+
+    @cached_property
+    def mem_mib(self) -> Ints:
+        return np.array([node.mem_mib for node in self.nodes], dtype=np.int64)
+
+    @cached_property
+    def gpus_by_type(self) -> Ints:
+        return np.bincount(self.type_of, weights=self.gpus, minlength=len(self.types)).astype(np.int64)
+
+    @cached_property
+    def prices(self) -> npt.NDArray[np.float64]:
+        """Dollars per GPU-hour by type; NaN when nobody said."""
+        return np.array([self.price_per_hour.get(name, np.nan) for name in self.types])
+
+    @property
+    def total_gpus(self) -> int:
+        return int(self.gpus.sum())
+
+    def describe(self) -> str:
+        """Canonical short form, such as `k80=12x4,v100=12x4`."""
+        parts = []
+        for name in self.types:
+            sizes = [node.gpus for node in self.nodes if node.accelerator == name]
+            parts.append(f"{name}={sum(sizes)}x{max(sizes)}")
+        return ",".join(parts)
+
+
+def cluster_of(nodes: Iterable[Node], prices: Mapping[str, float] | None = None) -> Cluster:
+    """A checked cluster: unique ids, at least one node and one GPU."""
+    listed = tuple(nodes)
+    seen: set[str] = set()
+    for node in listed:
+        if node.id in seen:
+            raise InputError(f"node '{node.id}' is listed twice", expected="unique node ids")
+        seen.add(node.id)
+        if node.gpus < 0:
+            raise InputError(f"node '{node.id}' has {node.gpus} GPUs", expected="0 or more")
+    if sum(node.gpus for node in listed) == 0:
+        raise InputError(
+            "the cluster has no GPUs",
+            expected="at least one",
+            remedy="Describe it like v100=12,p100=12 or v100=16x4 (4 on a node).",
+        )
+    return Cluster(listed, dict(prices or {}))
+
+
+_ITEM = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9_.+-]*)\s*=\s*(-?\d+)\s*(?:[xX]\s*(-?\d+))?\s*$")
+
+
+def parse_cluster(text: str, prices: Mapping[str, float] | None = None) -> Cluster:
+    """`v100=12,k80=8x4`: GPUs of each type in all, optionally how many on a node (default 8)."""
+    remedy = "Example: --cluster v100=12,k80=8x4 (12 V100 on nodes of 8, 8 K80 on nodes of 4)."
+    nodes: list[Node] = []
+    seen: set[str] = set()
+    for item in text.split(","):
+        match = _ITEM.match(item)
+        if match is None:
+            raise InputError(f"cluster '{text}': cannot read '{item.strip()}'", "TYPE=COUNT or TYPE=COUNTxPER_NODE", remedy)
+        name, count, per_node = match[1], int(match[2]), int(match[3] or DEFAULT_GPUS_PER_NODE)
+        if name in seen:
+            raise InputError(f"cluster '{text}': type '{name}' is given twice", "each type once", remedy)
+        seen.add(name)
+        if count < 0 or per_node < 1 or count > MAX_GPUS:
+            raise InputError(f"cluster '{text}': '{item.strip()}' is out of range", "a positive count", remedy)
+        for i, start in enumerate(range(0, count, per_node)):
+            nodes.append(Node(f"{name}-{i}", name, min(per_node, count - start)))
+    return cluster_of(nodes, prices)
+
+
+def spec_sizes(nodes: Sequence[Node]) -> dict[str, int]:
+    """GPUs per type, for messages."""
+    sizes: dict[str, int] = {}
+    for node in nodes:
+        sizes[node.accelerator] = sizes.get(node.accelerator, 0) + node.gpus
+    return dict(sorted(sizes.items()))

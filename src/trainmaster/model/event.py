@@ -1,0 +1,163 @@
+"""What reaches the engine: wishes of users, reports of backends, changes of the cluster.
+
+Reports name the incarnation they speak of by `(job_id, generation)`; the engine ignores what speaks of
+an incarnation that is not the job's present one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.model.job import JobId, JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaused:
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobResumed:
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobRangeChanged:
+    """The user changed how many workers the job may have."""
+
+    job_id: JobId
+    workers_min: int
+    workers_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """Another policy decides from now on; its memory starts empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """A wake-up that the plan or the engine had asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The whole gang runs; productive work begins at `productive_ms` (after loading a checkpoint)."""
+
+    job_id: JobId
+    generation: int
+    work_done: float
+    productive_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    job_id: JobId
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The incarnation now has the allocation of command `seq`."""
+
+    job_id: JobId
+    generation: int
+    seq: int
+    work_done: float
+    productive_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """Measured progress; `rate` in steps per second, None when not measured."""
+
+    job_id: JobId
+    generation: int
+    work_done: float
+    at_ms: int
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The incarnation ended by itself, or was killed. Exit code 0 is success."""
+
+    job_id: JobId
+    generation: int
+    code: int
+    work_saved: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The incarnation ended because it was told to. `work_saved` survives in its checkpoint."""
+
+    job_id: JobId
+    generation: int
+    work_saved: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A node came (back). The reports about what ran on it follow by an `Inventory`."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node is gone. `confirmed`: what ran there has certainly ended (power is off, agent says so).
+
+    Otherwise its workers may go on until their lease, last renewed at `last_renewed_ms`, runs out.
+    """
+
+    node: int
+    last_renewed_ms: int
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One incarnation in an inventory: still there (`exit_code` None) or ended."""
+
+    job_id: JobId
+    generation: int
+    work: float
+    allocation_seq: int
+    exit_code: int | None = None
+    stopped: bool = False
+    starting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything a backend can reach and vouch for, after every command up to `seen_up_to`.
+
+    `nodes` lists the nodes it could ask; silence about a job on another node means nothing.
+    """
+
+    entries: tuple[Observed, ...]
+    seen_up_to: int
+    nodes: frozenset[int]
+
+
+UserEvent = JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | PolicyChanged
+Report = Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeLost | Inventory
+Event = UserEvent | Report | Woken
+
+
+def is_report(event: Any) -> bool:
+    return isinstance(event, Report)

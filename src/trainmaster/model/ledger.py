@@ -1,0 +1,98 @@
+"""Who has what: free devices, CPU and memory per node, as arrays that placement works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.model.allocation import Allocation, Part
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.job import Demand
+from trainmaster.model.units import GPU_MILLI
+
+
+@dataclass
+class Ledger:
+    """Free capacity. `device_milli[n, d]` is what is left of device d of node n (0 where there is none);
+    `whole[n]` counts the devices of node n that are entirely free."""
+
+    device_milli: npt.NDArray[np.int64]
+    whole: npt.NDArray[np.int64]
+    cpu_milli: npt.NDArray[np.int64]
+    mem_mib: npt.NDArray[np.int64]
+
+    @classmethod
+    def full(cls, cluster: Cluster) -> Ledger:
+        """Everything free."""
+        width = int(cluster.gpus.max()) if len(cluster.nodes) else 0
+        present = np.arange(width)[None, :] < cluster.gpus[:, None]
+        return cls(
+            device_milli=np.where(present, GPU_MILLI, 0).astype(np.int64),
+            whole=cluster.gpus.copy(),
+            cpu_milli=cluster.cpu_milli.copy(),
+            mem_mib=cluster.mem_mib.copy(),
+        )
+
+    def copy(self) -> Ledger:
+        return Ledger(self.device_milli.copy(), self.whole.copy(), self.cpu_milli.copy(), self.mem_mib.copy())
+
+    def take(self, allocation: Allocation, worker: Demand, server: Demand) -> None:
+        self._add(allocation, worker, server, -1)
+
+    def give(self, allocation: Allocation, worker: Demand, server: Demand) -> None:
+        self._add(allocation, worker, server, 1)
+
+    def _add(self, allocation: Allocation, worker: Demand, server: Demand, sign: int) -> None:
+        share = sign * allocation.share_milli
+        cpu_each, mem_each = sign * worker.cpu_milli, sign * worker.mem_mib
+        for node, workers, servers, devices in allocation.parts:
+            if devices:
+                row = self.device_milli[node]
+                if allocation.share_milli == GPU_MILLI:
+                    for device in devices:
+                        row[device] += share
+                    self.whole[node] += sign * len(devices)
+                else:
+                    for device in devices:
+                        was = row[device]
+                        row[device] = was + share
+                        self.whole[node] += int(was + share == GPU_MILLI) - int(was == GPU_MILLI)
+            if cpu_each or mem_each:
+                self.cpu_milli[node] += workers * cpu_each
+                self.mem_mib[node] += workers * mem_each
+            if servers:
+                self.cpu_milli[node] += sign * servers * server.cpu_milli
+                self.mem_mib[node] += sign * servers * server.mem_mib
+
+    def fits(self, allocation: Allocation, worker: Demand, server: Demand) -> bool:
+        """Whether it could be taken now."""
+        share = allocation.share_milli
+        for node, workers, servers, devices in allocation.parts:
+            row = self.device_milli[node]
+            for device in devices:
+                if row[device] < share:
+                    return False
+            if workers * worker.cpu_milli + servers * server.cpu_milli > self.cpu_milli[node]:
+                return False
+            if workers * worker.mem_mib + servers * server.mem_mib > self.mem_mib[node]:
+                return False
+        return True
+
+    def overdrawn(self, nodes: set[int]) -> int | None:
+        """The first of these nodes on which more was given than it has, if any."""
+        for node in sorted(nodes):
+            if self.device_milli[node].min(initial=0) < 0 or self.cpu_milli[node] < 0 or self.mem_mib[node] < 0:
+                return node
+        return None
+
+
+def union(old: Allocation, new: Allocation) -> Allocation:
+    """What both need together: held while a resize is under way. Both have the same share per device."""
+    by_node: dict[int, tuple[int, int, tuple[int, ...]]] = {}
+    for node, workers, servers, devices in (*old.parts, *new.parts):
+        w, s, d = by_node.get(node, (0, 0, ()))
+        by_node[node] = (max(w, workers), max(s, servers), tuple(sorted({*d, *devices})))
+    parts = tuple(Part(node, w, s, d) for node, (w, s, d) in sorted(by_node.items()))
+    return Allocation(new.accelerator, parts, new.share_milli)

@@ -1,0 +1,157 @@
+"""Why a job waits (or was refused): typed here, rendered as text only at the edge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainmaster.model.job import JobId, Phase
+from trainmaster.model.units import GPU_MILLI
+
+if TYPE_CHECKING:
+    from trainmaster.model.snapshot import Snapshot
+
+
+class Why(IntEnum):
+    NONE = 0
+    CAPACITY = 1
+    """Fewer GPUs are free than the smallest size needs."""
+    BEHIND = 2
+    """An earlier job waits, and the policy keeps the order."""
+    SHAPE = 3
+    """Enough GPUs are free, but not where the gang could use them."""
+    OUTRANKED = 4
+    """The policy gives the GPUs to others for now."""
+    NEXT_ROUND = 5
+    """Decisions are made at round boundaries."""
+    BACKOFF = 6
+    """It failed and is tried again later."""
+    STARTING = 7
+    """It has its devices; they are being freed or the gang is starting."""
+    NO_NODE = 8
+    """No node of an acceptable type is up."""
+    NEVER_FITS = 9
+    """It asks for more than the cluster has."""
+    PAUSED = 10
+    LOST_NODE = 11
+    """Its node is cut off: it is started elsewhere once its lease has certainly run out."""
+    PRICE = 12
+    """The resources cost more than the job is worth (its payoff is not positive)."""
+    DEADLINE = 13
+    """Its deadline cannot be promised."""
+    QUOTA = 14
+    DEPENDENCY = 15
+    SHARE = 16
+    """It has had its share of time; its turn comes again."""
+    RESIZING = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why, what is short, who holds it, and the smallest change that would help.
+
+    `needs` and `free` are GPUs by accelerator type; `holders` are (job, GPUs) on the acceptable types,
+    most first; `missing` is the smallest number of GPUs of one type that would start the job now.
+    """
+
+    why: Why
+    needs_gpus: float = 0.0
+    free: Mapping[str, float] = field(default_factory=dict)
+    holders: tuple[tuple[JobId, float], ...] = ()
+    missing_gpus: float = 0.0
+    missing_type: str = ""
+    behind: JobId | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+MAX_HOLDERS = 5
+
+
+def explain(
+    view: Snapshot, row: int, why: Why, blocker_row: int = -1, details: Mapping[str, Any] | None = None
+) -> Reason:
+    """The full reason of one row, from the snapshot in which it waits."""
+    jobs = view.jobs
+    need = int(jobs.workers_min[row]) * int(jobs.worker_gpu_milli[row]) / GPU_MILLI
+    allowed = jobs.allowed[row]
+    free_by_type = view.free_gpus_by_type
+    names = view.cluster.types
+    free = {names[j]: float(free_by_type[j]) for j in range(len(names)) if allowed[j]}
+    missing_type = max(free, key=lambda name: (free[name], name)) if free else ""
+    missing = max(0.0, need - free[missing_type]) if free else need
+    holding = np.flatnonzero(jobs.holding & (jobs.held_type >= 0))
+    gpus = jobs.workers * jobs.worker_gpu_milli / GPU_MILLI
+    rivals = [h for h in holding.tolist() if allowed[jobs.held_type[h]]]
+    rivals.sort(key=lambda h: (-gpus[h], jobs.id(h)))
+    return Reason(
+        why=why,
+        needs_gpus=need,
+        free=free,
+        holders=tuple((jobs.id(h), float(gpus[h])) for h in rivals[:MAX_HOLDERS]),
+        missing_gpus=missing,
+        missing_type=missing_type,
+        behind=jobs.id(blocker_row) if 0 <= blocker_row < len(jobs) else None,
+        details=dict(details or {}),
+    )
+
+
+def why_phase(phase: int) -> Why:
+    """Reasons that follow from the phase alone."""
+    return {
+        Phase.RESERVED: Why.STARTING,
+        Phase.LAUNCHING: Why.STARTING,
+        Phase.PAUSED: Why.PAUSED,
+        Phase.LOST: Why.LOST_NODE,
+        Phase.STOPPING: Why.STARTING,
+    }.get(Phase(phase), Why.NONE)
+
+
+def _gpus(amount: float) -> str:
+    number = f"{amount:g}"
+    return f"{number} GPU" if number == "1" else f"{number} GPUs"
+
+
+def render(reason: Reason) -> str:
+    """One sentence for people."""
+    free = ", ".join(f"{amount:g} {name}" for name, amount in sorted(reason.free.items())) or "none"
+    held = ", ".join(f"{job} ({gpus:g})" for job, gpus in reason.holders)
+    held = f"; held by {held}" if held else ""
+    needs = f"needs {_gpus(reason.needs_gpus)}"
+    match reason.why:
+        case Why.NONE:
+            return ""
+        case Why.CAPACITY:
+            return (
+                f"{needs}; free: {free}{held}; would start with {_gpus(reason.missing_gpus)} more of {reason.missing_type}"
+            )
+        case Why.BEHIND:
+            return f"{needs}; kept in order behind {reason.behind}; free: {free}"
+        case Why.SHAPE:
+            return f"{needs}; {free} free, but not together where the gang fits"
+        case Why.OUTRANKED:
+            return f"{needs}; others come first under this policy{held}"
+        case Why.SHARE:
+            return f"{needs}; has had its share for now{held}"
+        case Why.NEXT_ROUND:
+            return f"{needs}; decided at the next round"
+        case Why.BACKOFF:
+            return "failed; tried again after a pause"
+        case Why.STARTING:
+            return "has its devices and is starting"
+        case Why.NO_NODE:
+            return f"{needs}; no node of an acceptable type is up"
+        case Why.NEVER_FITS:
+            return f"{needs}, more than the cluster can ever give"
+        case Why.PAUSED:
+            return "paused by its user"
+        case Why.LOST_NODE:
+            return "its node is cut off; it starts elsewhere when its lease has run out"
+        case Why.RESIZING:
+            return "is being resized"
+        case _:
+            facts = ", ".join(f"{key} {value}" for key, value in sorted(reason.details.items()))
+            return f"{reason.why.name.lower()}: {facts}" if facts else reason.why.name.lower()

@@ -1,0 +1,375 @@
+"""Job state in columns: one array per attribute, one row per active job, in arrival order.
+
+`JobColumns` is the engine's own mutable store, indexed by slot. `JobTable` is what a snapshot shows of it:
+columns are gathered when first read, so a policy pays only for what it looks at. A table is only readable
+while the engine has not moved on (`freeze` copies everything for those who need to keep it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.model.allocation import Allocation
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.job import JobId, JobSpec, Phase
+from trainmaster.model.scaling import Scaling
+from trainmaster.model.units import MS_PER_S, NEVER_MS
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+INT_COLUMNS = (
+    "submit_ms", "arrival", "workers_min", "workers_max", "servers_min", "servers_max", "workers_ref",
+    "servers_ref", "devices_each", "share_milli", "worker_gpu_milli", "worker_cpu_milli", "worker_mem_mib",
+    "server_cpu_milli", "server_mem_mib", "priority", "entity", "deadline_ms", "deadline_kind", "preemptible",
+    "curve", "phase", "generation", "attempts", "failures", "preemptions", "held_type", "workers", "servers",
+    "nodes_held", "first_start_ms", "as_of_ms", "productive_ms", "waiting_since_ms", "not_before_ms",
+    "lease_end_ms", "reason", "blocker", "admitted", "after_stop", "stop_confirmed",
+)  # fmt: skip
+FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget")
+
+
+class JobColumns:
+    """The engine's job state. A slot is given on arrival, kept for life and reused afterwards."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.version = 0
+        self.capacity = 0
+        self.ints: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in INT_COLUMNS}
+        self.floats: dict[str, Floats] = {name: np.zeros(0) for name in FLOAT_COLUMNS}
+        n_types = len(cluster.types)
+        self.throughput: Floats = np.zeros((0, n_types))
+        self.throughput_spread: Floats = np.zeros((0, n_types))
+        self.allowed: Bools = np.zeros((0, n_types), np.bool_)
+        self.memo: dict[str, Floats] = {}
+        self.specs: list[JobSpec | None] = []
+        self.allocations: list[Allocation | None] = []
+        self.free_slots: list[int] = []
+        self.rows: Ints = np.zeros(0, np.int64)
+        self.slot_of: dict[JobId, int] = {}
+        self.curves: list[Scaling] = []
+        self.entities: list[str] = []
+        self._curve_index: dict[Scaling, int] = {}
+        self._entity_index: dict[str, int] = {}
+        self._arrivals = 0
+        self._used = 0
+        self._grow(64)
+
+    def _grow(self, capacity: int) -> None:
+        extra = capacity - self.capacity
+        for columns in (self.ints, self.floats, self.memo):
+            for name, column in columns.items():
+                columns[name] = cast(Any, np.concatenate([column, np.zeros((extra, *column.shape[1:]), column.dtype)]))
+        n_types = len(self.cluster.types)
+        self.throughput = np.concatenate([self.throughput, np.zeros((extra, n_types))])
+        self.throughput_spread = np.concatenate([self.throughput_spread, np.zeros((extra, n_types))])
+        self.allowed = np.concatenate([self.allowed, np.zeros((extra, n_types), np.bool_)])
+        self.specs.extend([None] * extra)
+        self.allocations.extend([None] * extra)
+        self.free_slots.extend(range(capacity - 1, self.capacity - 1, -1))
+        self.capacity = capacity
+        self._rows_store = np.concatenate([self.rows, np.zeros(capacity - len(self.rows), np.int64)])
+        self.rows = self._rows_store[: self._used]
+
+    def add(self, spec: JobSpec, now_ms: int, throughput: Floats, throughput_spread: Floats) -> int:
+        """Enter a job; its speed by type comes from the estimator (0 or NaN: cannot run there)."""
+        if not self.free_slots:
+            self._grow(self.capacity * 2)
+        slot = self.free_slots.pop()
+        ints, floats = self.ints, self.floats
+        worker, server = spec.worker, spec.server
+        for name, value in (
+            ("submit_ms", spec.submit_ms), ("arrival", self._arrivals), ("workers_min", spec.workers_min),
+            ("workers_max", spec.workers_max), ("servers_min", spec.servers_min), ("servers_max", spec.servers_max),
+            ("workers_ref", spec.workers_ref), ("servers_ref", spec.servers_ref), ("devices_each", worker.devices),
+            ("share_milli", worker.share_milli), ("worker_gpu_milli", worker.gpu_milli),
+            ("worker_cpu_milli", worker.cpu_milli), ("worker_mem_mib", worker.mem_mib),
+            ("server_cpu_milli", server.cpu_milli), ("server_mem_mib", server.mem_mib), ("priority", spec.priority),
+            ("entity", self.intern_entity(spec.entity)), ("deadline_ms", spec.deadline_ms),
+            ("deadline_kind", int(spec.deadline_kind)), ("preemptible", int(spec.preemptible)),
+            ("curve", self.intern_curve(spec.scaling)), ("phase", int(Phase.PENDING)), ("generation", 0),
+            ("attempts", 0), ("failures", 0), ("preemptions", 0), ("held_type", -1), ("workers", 0), ("servers", 0),
+            ("nodes_held", 0), ("first_start_ms", -1), ("as_of_ms", now_ms), ("productive_ms", now_ms),
+            ("waiting_since_ms", now_ms), ("not_before_ms", 0), ("lease_end_ms", NEVER_MS), ("reason", 0),
+            ("blocker", -1), ("admitted", 0), ("after_stop", 0), ("stop_confirmed", 0),
+        ):  # fmt: skip
+            ints[name][slot] = value
+        floats["work_total"][slot] = np.nan if spec.work_total is None else spec.work_total
+        floats["budget"][slot] = np.nan if spec.budget is None else spec.budget
+        floats["weight"][slot] = spec.weight
+        for name in ("work_done", "work_saved", "rate", "service_gpu_s", "run_s"):
+            floats[name][slot] = 0.0
+        self.throughput[slot] = throughput
+        self.throughput_spread[slot] = throughput_spread
+        self.allowed[slot] = self._allowed_types(spec, throughput)
+        for column in self.memo.values():
+            column[slot] = 0.0
+        self.specs[slot] = spec
+        self.allocations[slot] = None
+        self.slot_of[spec.id] = slot
+        self._rows_store[self._used] = slot
+        self._used += 1
+        self.rows = self._rows_store[: self._used]
+        self._arrivals += 1
+        return slot
+
+    def _allowed_types(self, spec: JobSpec, throughput: Floats) -> Bools | bool:
+        can = throughput > 0
+        if spec.gpu_types:
+            return can & np.array([name in spec.gpu_types for name in self.cluster.types], np.bool_)
+        return can
+
+    def remove(self, slot: int) -> None:
+        """Forget a job that has ended."""
+        used = self._used
+        at = int(np.flatnonzero(self.rows == slot)[0])
+        self._rows_store[at : used - 1] = self._rows_store[at + 1 : used].copy()
+        self._used = used - 1
+        self.rows = self._rows_store[: self._used]
+        spec = self.specs[slot]
+        assert spec is not None
+        del self.slot_of[spec.id]
+        self.specs[slot] = None
+        self.allocations[slot] = None
+        self.free_slots.append(slot)
+
+    def intern_curve(self, scaling: Scaling) -> int:
+        index = self._curve_index.get(scaling)
+        if index is None:
+            index = self._curve_index[scaling] = len(self.curves)
+            self.curves.append(scaling)
+        return index
+
+    def intern_entity(self, entity: str) -> int:
+        index = self._entity_index.get(entity)
+        if index is None:
+            index = self._entity_index[entity] = len(self.entities)
+            self.entities.append(entity)
+        return index
+
+    def spec(self, slot: int) -> JobSpec:
+        spec = self.specs[slot]
+        assert spec is not None
+        return spec
+
+    def rate_of(self, slot: int, accelerator: int, workers: int, servers: int, spread: bool) -> float:
+        """Estimated steps per second of a job at a size on a type (-1: no GPU, the first type's figure)."""
+        table = self.throughput_spread if spread else self.throughput
+        base = float(table[slot, max(accelerator, 0)])
+        ref_w, ref_s = int(self.ints["workers_ref"][slot]), int(self.ints["servers_ref"][slot])
+        if workers == ref_w and servers == ref_s:
+            return base
+        curve = self.curves[self.ints["curve"][slot]]
+        reference = float(curve.speed(ref_w, ref_s))
+        return base * float(curve.speed(workers, servers)) / reference
+
+    def settle(self, slot: int, now_ms: int) -> None:
+        """Bring a running job's work, run time and GPU service up to now, at its estimated rate."""
+        ints, floats = self.ints, self.floats
+        since = max(int(ints["as_of_ms"][slot]), int(ints["productive_ms"][slot]))
+        held_since = int(ints["as_of_ms"][slot])
+        if ints["phase"][slot] in (Phase.RUNNING, Phase.RESIZING, Phase.STOPPING):
+            if now_ms > since:
+                done = floats["work_done"][slot] + floats["rate"][slot] * (now_ms - since) / MS_PER_S
+                total = floats["work_total"][slot]
+                floats["work_done"][slot] = min(done, total) if total == total else done
+            held_s = (now_ms - held_since) / MS_PER_S
+            allocation = self.allocations[slot]
+            if allocation is not None:
+                floats["service_gpu_s"][slot] += held_s * allocation.gpu_milli / 1000.0
+            floats["run_s"][slot] += held_s
+        ints["as_of_ms"][slot] = now_ms
+
+
+class JobView:
+    """One row, for policies that read better job by job: `job.remaining`, `job.workers_min`..."""
+
+    __slots__ = ("_table", "row")
+
+    def __init__(self, table: JobTable, row: int) -> None:
+        self._table = table
+        self.row = row
+
+    @property
+    def id(self) -> JobId:
+        return self._table.spec(self.row).id
+
+    @property
+    def spec(self) -> JobSpec:
+        return self._table.spec(self.row)
+
+    @property
+    def allocation(self) -> Allocation | None:
+        return self._table.allocation(self.row)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)[self.row]
+
+
+class JobTable:
+    """Active jobs of one snapshot, as columns. Rows are in arrival order."""
+
+    submit_ms: Ints
+    arrival: Ints
+    workers_min: Ints
+    workers_max: Ints
+    servers_min: Ints
+    servers_max: Ints
+    workers_ref: Ints
+    servers_ref: Ints
+    devices_each: Ints
+    share_milli: Ints
+    worker_gpu_milli: Ints
+    worker_cpu_milli: Ints
+    worker_mem_mib: Ints
+    server_cpu_milli: Ints
+    server_mem_mib: Ints
+    priority: Ints
+    entity: Ints
+    deadline_ms: Ints
+    deadline_kind: Ints
+    preemptible: Ints
+    curve: Ints
+    phase: Ints
+    generation: Ints
+    attempts: Ints
+    preemptions: Ints
+    held_type: Ints
+    workers: Ints
+    servers: Ints
+    nodes_held: Ints
+    first_start_ms: Ints
+    productive_ms: Ints
+    waiting_since_ms: Ints
+    not_before_ms: Ints
+    admitted: Ints
+    work_total: Floats
+    rate: Floats
+    weight: Floats
+    budget: Floats
+    throughput: Floats
+    throughput_spread: Floats
+    allowed: Bools
+    # derived
+    work_done: Floats
+    remaining: Floats
+    service_gpu_s: Floats
+    run_s: Floats
+    gpus: Floats
+    holding: Bools
+    waiting: Bools
+
+    def __init__(self, columns: JobColumns, now_ms: int) -> None:
+        self._columns = columns
+        self._version = columns.version
+        self._now_ms = now_ms
+        self.slots = columns.rows.copy()
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def __iter__(self) -> Iterator[JobView]:
+        return (JobView(self, row) for row in range(len(self.slots)))
+
+    def __getitem__(self, row: int) -> JobView:
+        return JobView(self, row)
+
+    def spec(self, row: int) -> JobSpec:
+        return self._source().spec(int(self.slots[row]))
+
+    def id(self, row: int) -> JobId:
+        return self.spec(row).id
+
+    def allocation(self, row: int) -> Allocation | None:
+        return self._source().allocations[int(self.slots[row])]
+
+    def scaling(self, row: int) -> Scaling:
+        return self._source().curves[int(self.curve[row])]
+
+    @property
+    def ids(self) -> list[JobId]:
+        return [self.id(row) for row in range(len(self.slots))]
+
+    @property
+    def curves(self) -> list[Scaling]:
+        return self._source().curves
+
+    @property
+    def entities(self) -> list[str]:
+        """Names that the column `entity` indexes."""
+        return self._source().entities
+
+    def rate_at(self, row: int, accelerator: int, workers: int, servers: int = 0, spread: bool = False) -> float:
+        """Estimated steps per second at another size or type."""
+        return self._source().rate_of(int(self.slots[row]), accelerator, workers, servers, spread)
+
+    def freeze(self) -> None:
+        """Read every column now, so that the table outlives the engine's next step."""
+        for name in (*INT_COLUMNS, *FLOAT_COLUMNS, "throughput", "throughput_spread", "allowed"):
+            getattr(self, name)
+
+    def _source(self) -> JobColumns:
+        if self._columns.version != self._version:
+            raise RuntimeError("this snapshot is stale: the engine has moved on (freeze it to keep it)")
+        return self._columns
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        columns = self._source()
+        if name in _DERIVED:
+            value = _DERIVED[name](self)
+        elif name in columns.ints:
+            value = columns.ints[name][self.slots]
+        elif name in columns.floats:
+            value = columns.floats[name][self.slots]
+        elif name in ("throughput", "throughput_spread", "allowed"):
+            value = getattr(columns, name)[self.slots]
+        else:
+            raise AttributeError(f"jobs have no column '{name}'")
+        value.flags.writeable = False
+        setattr(self, name, value)
+        return value
+
+
+def _running_s(table: JobTable, since: Ints) -> Floats:
+    """Seconds since a time for jobs that run, 0 for the others."""
+    running = (table.phase >= Phase.RUNNING) & (table.phase <= Phase.STOPPING)
+    return np.where(running, np.maximum(table._now_ms - since, 0), 0) / MS_PER_S
+
+
+def _work_done(table: JobTable) -> Floats:
+    columns = table._source()
+    base = columns.floats["work_done"][table.slots]
+    as_of = columns.ints["as_of_ms"][table.slots]
+    done = base + table.rate * _running_s(table, np.maximum(as_of, table.productive_ms))
+    return np.fmin(done, table.work_total)
+
+
+def _service(table: JobTable) -> Floats:
+    columns = table._source()
+    as_of = columns.ints["as_of_ms"][table.slots]
+    gpus = table.workers * table.devices_each * table.share_milli / 1000.0
+    return columns.floats["service_gpu_s"][table.slots] + gpus * _running_s(table, as_of)
+
+
+def _run_s(table: JobTable) -> Floats:
+    columns = table._source()
+    return columns.floats["run_s"][table.slots] + _running_s(table, columns.ints["as_of_ms"][table.slots])
+
+
+_DERIVED = {
+    "work_done": _work_done,
+    "remaining": lambda t: t.work_total - t.work_done,
+    "service_gpu_s": _service,
+    "run_s": _run_s,
+    "gpus": lambda t: t.workers_ref * t.worker_gpu_milli / 1000.0,
+    "holding": lambda t: (t.workers > 0) & (t.phase != Phase.LOST),
+    "waiting": lambda t: t.phase == Phase.PENDING,
+}

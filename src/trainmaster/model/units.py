@@ -1,0 +1,20 @@
+"""Units: time is integer milliseconds, GPUs are integer thousandths, memory is MiB."""
+
+from __future__ import annotations
+
+MS_PER_S = 1000
+GPU_MILLI = 1000
+"""One whole GPU."""
+NEVER_MS = 2**62
+"""A time that does not come: no deadline, no wake-up."""
+UNLIMITED = 2**50
+"""Capacity of a resource that the cluster description does not mention."""
+
+
+def ms_from_s(seconds: float) -> int:
+    """Nearest integer millisecond."""
+    return round(seconds * MS_PER_S)
+
+
+def s_from_ms(ms: float) -> float:
+    return ms / MS_PER_S
