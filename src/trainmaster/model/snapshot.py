@@ -53,6 +53,20 @@ class Snapshot:
         gpus = self.cluster.gpus * self.up
         return np.bincount(self.cluster.type_of, weights=gpus, minlength=len(self.cluster.types))
 
+    def waiting_rows(self) -> Ints:
+        """Jobs that could be started now, in order of arrival."""
+        jobs = self.jobs
+        rows = np.flatnonzero(jobs.waiting & (jobs.not_before_ms <= self.now_ms))
+        return rows[np.argsort(jobs.arrival[rows], kind="stable")]
+
+    def movable_rows(self) -> Ints:
+        """Jobs that could be started or preempted now, in order of arrival."""
+        jobs = self.jobs
+        phase = jobs.phase
+        running = ((phase == Phase.RUNNING) & (jobs.preemptible > 0)) | (phase == Phase.RESERVED)
+        rows = np.flatnonzero(running | (jobs.waiting & (jobs.not_before_ms <= self.now_ms)))
+        return rows[np.argsort(jobs.arrival[rows], kind="stable")]
+
     def rng(self, salt: int = 0) -> np.random.Generator:
         """Random numbers that depend only on seed, version and salt, so that a replay draws the same."""
         return np.random.Generator(np.random.PCG64([self.seed, self.version, salt]))
@@ -93,8 +107,8 @@ class Draft:
         Records a reason and returns False when it does not fit.
         """
         view, jobs = self.view, self.view.jobs
-        workers = int(jobs.workers_min[row]) if workers is None else workers
-        servers = int(jobs.servers_min[row]) if servers is None else servers
+        workers = int(jobs.workers_ask[row]) if workers is None else workers
+        servers = int(jobs.servers_ask[row]) if servers is None else servers
         share = int(jobs.share_milli[row]) if share_milli is None else share_milli
         devices_each = int(jobs.devices_each[row])
         allowed = jobs.allowed[row]
@@ -193,13 +207,18 @@ class Draft:
         if details:
             self.details[row] = details
 
+    def wait_rows(self, rows: Ints, why: Why, blocker: int = -1) -> None:
+        """State the same reason for many."""
+        self._why[rows] = why
+        self._blocker[rows] = blocker
+
     def note(self, text: str) -> None:
         self.notes.append(text)
 
     # -- many jobs at once ---------------------------------------------------------------------------
 
     def place_rows(self, rows: Ints, *, stop_at_first_failure: bool = False, workers: Ints | None = None) -> int:
-        """Place waiting jobs in this order, each on its fastest type with room, at minimum size (or at
+        """Place waiting jobs in this order, each on its fastest type with room, at the asked size (or at
         `workers`, indexed by row). Returns the row of the first that did not fit, or -1."""
         if len(rows) == 0:
             return -1
@@ -207,17 +226,17 @@ class Draft:
         columns = jobs._source()
         ints = columns.ints
         slots = jobs.slots[rows]
-        sizes = ints["workers_min"]
+        sizes = ints["workers_ask"]
         if workers is not None:
             sizes = sizes.copy()
             sizes[jobs.slots] = workers
         gpus = int(ledger.whole.sum())
         fractional = int((ints["share_milli"][slots] < GPU_MILLI).sum())
-        bound = gpus + 2 * len(slots) + fractional + int(ints["servers_min"][slots].sum())
+        bound = gpus + 2 * len(slots) + fractional + int(ints["servers_ask"][slots].sum())
         out = _Parts(bound, int(ledger.device_milli.shape[0] * ledger.device_milli.shape[1]) + fractional + 1)
         placed, kinds, n_parts = (np.empty(len(slots), np.int64) for _ in range(3))
         n_placed, failure = place_in_order(
-            slots, stop_at_first_failure, int(view.placement), sizes, ints["servers_min"], ints["devices_each"],
+            slots, stop_at_first_failure, int(view.placement), sizes, ints["servers_ask"], ints["devices_each"],
             ints["share_milli"], ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
             ints["server_mem_mib"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
             view.cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib,
@@ -246,7 +265,7 @@ class Draft:
         available = available.astype(np.int64)
         holding = jobs.holding[rows]
         held = rows[holding]
-        need = ints["workers_min"] * ints["worker_gpu_milli"]
+        need = ints["workers_ask"] * ints["worker_gpu_milli"]
         held_type = np.where(jobs.holding, jobs.held_type, -1)
         by_slot = np.full(columns.capacity, -1, np.int64)
         by_slot[jobs.slots] = held_type
@@ -289,6 +308,7 @@ class Draft:
         if self.rejections:
             waits[list(self.rejections)] = False
         why = np.where(waits, np.where(self._why > 0, self._why, default), 0).astype(np.int8)
+        why[waits & (self.view.jobs.not_before_ms > self.view.now_ms)] = Why.BACKOFF
         return Plan(
             based_on=self.view.version,
             changes=self.changes,

@@ -30,6 +30,7 @@ INT_COLUMNS = (
     "curve", "phase", "generation", "attempts", "failures", "preemptions", "held_type", "workers", "servers",
     "nodes_held", "first_start_ms", "as_of_ms", "productive_ms", "waiting_since_ms", "not_before_ms",
     "lease_end_ms", "reason", "blocker", "admitted", "after_stop", "stop_confirmed",
+    "workers_ask", "servers_ask",
 )  # fmt: skip
 FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget")
 
@@ -98,6 +99,8 @@ class JobColumns:
             ("nodes_held", 0), ("first_start_ms", -1), ("as_of_ms", now_ms), ("productive_ms", now_ms),
             ("waiting_since_ms", now_ms), ("not_before_ms", 0), ("lease_end_ms", NEVER_MS), ("reason", 0),
             ("blocker", -1), ("admitted", 0), ("after_stop", 0), ("stop_confirmed", 0),
+            ("workers_ask", min(max(spec.workers_ref, spec.workers_min), spec.workers_max)),
+            ("servers_ask", min(max(spec.servers_ref, spec.servers_min), spec.servers_max)),
         ):  # fmt: skip
             ints[name][slot] = value
         floats["work_total"][slot] = np.nan if spec.work_total is None else spec.work_total
@@ -249,6 +252,8 @@ class JobTable:
     waiting_since_ms: Ints
     not_before_ms: Ints
     admitted: Ints
+    workers_ask: Ints
+    servers_ask: Ints
     work_total: Floats
     rate: Floats
     weight: Floats
@@ -259,6 +264,7 @@ class JobTable:
     # derived
     work_done: Floats
     remaining: Floats
+    remaining_s: Floats
     service_gpu_s: Floats
     run_s: Floats
     gpus: Floats
@@ -359,6 +365,14 @@ def _service(table: JobTable) -> Floats:
     return columns.floats["service_gpu_s"][table.slots] + gpus * _running_s(table, as_of)
 
 
+def _remaining_s(table: JobTable) -> Floats:
+    """Estimated run time left at the asked size on the fastest acceptable type; infinite if unknown."""
+    best = np.where(table.allowed, table.throughput, 0.0).max(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = table.remaining / best
+    return np.where(np.isnan(left), np.inf, left)
+
+
 def _run_s(table: JobTable) -> Floats:
     columns = table._source()
     return columns.floats["run_s"][table.slots] + _running_s(table, columns.ints["as_of_ms"][table.slots])
@@ -367,6 +381,7 @@ def _run_s(table: JobTable) -> Floats:
 _DERIVED = {
     "work_done": _work_done,
     "remaining": lambda t: t.work_total - t.work_done,
+    "remaining_s": _remaining_s,
     "service_gpu_s": _service,
     "run_s": _run_s,
     "gpus": lambda t: t.workers_ref * t.worker_gpu_milli / 1000.0,

@@ -1,0 +1,30 @@
+"""First in, first out. Strict: while the first job waits, all behind it wait too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Why
+from trainmaster.model.snapshot import Snapshot
+from trainmaster.policies.registry import register
+
+
+@register("fifo", fair=True)
+@dataclass(frozen=True)
+class Fifo:
+    """Jobs start in order of arrival and run to their end; with `backfill`, later ones that fit may pass."""
+
+    backfill: bool = field(default=False, metadata={"help": "start later jobs that fit while the first one waits"})
+    own_rounds = False
+
+    def decide(self, view: Snapshot) -> Plan:
+        draft = view.draft()
+        waiting = view.waiting_rows()
+        blocked = draft.place_rows(waiting, stop_at_first_failure=not self.backfill)
+        if blocked >= 0 and not self.backfill:
+            behind = waiting[np.flatnonzero(waiting == blocked)[0] + 1 :]
+            draft.wait_rows(behind, Why.BEHIND, blocker=blocked)
+        return draft.plan()

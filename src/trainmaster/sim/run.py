@@ -1,0 +1,177 @@
+"""One simulated run: a list of jobs, a cluster, a policy; event to event until every job is accounted for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from trainmaster.engine.core import Ended, Engine, Settings
+from trainmaster.engine.ports import Estimator
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.model import event as ev
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.errors import TrainmasterError
+from trainmaster.model.job import JobSpec
+from trainmaster.model.placement import Strategy
+from trainmaster.model.policy import Policy
+from trainmaster.model.units import NEVER_MS, UNLIMITED
+from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.truth import Truth, TruthOptions
+
+MAX_IDLE_WAKES = 100_000
+
+
+class Unaccounted(TrainmasterError):
+    """A run in which jobs are missing at the end: never a result, always a fault."""
+
+
+@dataclass
+class RunResult:
+    """What happened, as columns; metrics are computed from it."""
+
+    ended: list[Ended]
+    cluster: Cluster
+    truth: TruthOptions
+    settings: Settings
+    end_ms: int
+    decisions: int
+    events: int
+    lost_gpu_s: float
+    cpu_s: float
+    wall_s: float
+    decide_cpu_s: float
+    notes: list[str]
+    plans_refused: int
+    timeline: list[tuple[int, float, int, int]] = field(default_factory=list)
+    """(ms, GPUs in use, jobs running, jobs waiting) at each change, when asked for."""
+
+
+Progress = Callable[[int, int, int], None]
+"""Called now and then with (jobs over, jobs in all, virtual ms)."""
+
+
+def simulate(
+    specs: Sequence[JobSpec],
+    cluster: Cluster,
+    policy: Policy,
+    settings: Settings | None = None,
+    truth: TruthOptions | None = None,
+    estimator: Estimator | None = None,
+    progress: Progress | None = None,
+    record_timeline: bool = False,
+) -> RunResult:
+    """Run to the end. Raises `Unaccounted` unless every job has finished, failed or been rejected."""
+    settings = settings or Settings()
+    truth = truth or TruthOptions()
+    if settings.placement == Strategy.COUNT:  # only GPUs count there
+        nodes = tuple(replace(node, cpu_milli=UNLIMITED, mem_mib=UNLIMITED) for node in cluster.nodes)
+        cluster = Cluster(nodes, cluster.price_per_hour)
+    settings = replace(settings, resend_ms=NEVER_MS // 2, restart_cost_ms=truth.restart_cost_ms)
+    wall_begin, cpu_begin = time.perf_counter(), time.process_time()
+    backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed), settings.lease)
+    engine = Engine(cluster, policy, estimator or DeclaredSpeeds(truth.spread_penalty), settings)
+    engine._decide_clock = time.process_time
+    failures = _NodeFailures(cluster, truth, settings.seed)
+    ended: list[Ended] = []
+    timeline: list[tuple[int, float, int, int]] = []
+    total, next_job, now_ms, events_seen, idle = len(specs), 0, 0, 0, 0
+    while len(ended) < total:
+        next_arrival = specs[next_job].submit_ms if next_job < total else NEVER_MS
+        upcoming = min(next_arrival, backend.next_ms, engine.next_wake_ms, failures.next_ms)
+        if upcoming >= NEVER_MS // 4:
+            break
+        now_ms = max(now_ms, upcoming)
+        if failures.next_ms <= now_ms:
+            failures.act(backend, now_ms)
+        events = backend.advance(now_ms)
+        while next_job < total and specs[next_job].submit_ms <= now_ms:
+            events.append(ev.JobSubmitted(specs[next_job]))
+            next_job += 1
+        events_seen += len(events)
+        idle = 0 if events else idle + 1
+        if idle > MAX_IDLE_WAKES:
+            break
+        for command in engine.step(now_ms, *events):
+            backend.perform(command)
+        over = engine.drain_ended()
+        if over:
+            ended.extend(over)
+            if progress is not None and len(ended) % 64 < len(over):
+                progress(len(ended), total, now_ms)
+        if record_timeline:
+            timeline.append(_sample(engine, now_ms))
+    if progress is not None:
+        progress(len(ended), total, now_ms)
+    _account(specs, ended, engine)
+    return RunResult(
+        ended=ended,
+        cluster=cluster,
+        truth=truth,
+        settings=settings,
+        end_ms=now_ms,
+        decisions=engine.decisions,
+        events=events_seen,
+        lost_gpu_s=backend.lost_gpu_s,
+        cpu_s=time.process_time() - cpu_begin,
+        wall_s=time.perf_counter() - wall_begin,
+        decide_cpu_s=engine.decide_cpu_s,
+        notes=engine.notes,
+        plans_refused=engine.plans_refused,
+        timeline=timeline,
+    )
+
+
+def _sample(engine: Engine, now_ms: int) -> tuple[int, float, int, int]:
+    columns = engine.columns
+    workers = columns.ints["workers"][columns.rows]
+    gpu = columns.ints["worker_gpu_milli"][columns.rows]
+    running = int((workers > 0).sum())
+    return now_ms, float((workers * gpu).sum()) / 1000.0, running, len(columns.rows) - running
+
+
+def _account(specs: Sequence[JobSpec], ended: list[Ended], engine: Engine) -> None:
+    if len(ended) == len(specs):
+        return
+    over = {end.spec.id for end in ended}
+    missing = [spec.id for spec in specs if spec.id not in over]
+    first = missing[0]
+    phase = ""
+    slot = engine.columns.slot_of.get(first)
+    if slot is not None:
+        phase = f" ({first} is {engine.columns.ints['phase'][slot]})"
+    shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+    note = f" Last note: {engine.notes[-1]}." if engine.notes else ""
+    raise Unaccounted(f"{len(missing)} of {len(specs)} jobs are not accounted for: {shown}{phase}.{note}")
+
+
+class _NodeFailures:
+    """Exponential failures and fixed repair, drawn in advance of the run for each node apart."""
+
+    def __init__(self, cluster: Cluster, truth: TruthOptions, seed: int) -> None:
+        self.mtbf_ms, self.repair_ms = truth.node_mtbf_ms, truth.node_repair_ms
+        self.rng = np.random.Generator(np.random.PCG64([seed, 7]))
+        self.pending: list[tuple[int, int, bool]] = []
+        if self.mtbf_ms:
+            self.pending = sorted((self._draw(0), node, True) for node in range(len(cluster.nodes)))
+
+    def _draw(self, after_ms: int) -> int:
+        return after_ms + 1 + int(self.rng.exponential(self.mtbf_ms))
+
+    @property
+    def next_ms(self) -> int:
+        return self.pending[0][0] if self.pending else NEVER_MS
+
+    def act(self, backend: SimulatedBackend, now_ms: int) -> None:
+        while self.pending and self.pending[0][0] <= now_ms:
+            at_ms, node, down = self.pending.pop(0)
+            backend.now_ms = max(backend.now_ms, at_ms)
+            if down:
+                backend.power_off(node)
+                self.pending.append((at_ms + self.repair_ms, node, False))
+            else:
+                backend.power_on(node)
+                self.pending.append((self._draw(at_ms), node, True))
+            self.pending.sort()

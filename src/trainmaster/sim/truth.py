@@ -1,0 +1,87 @@
+"""How jobs really behave. Drives the simulated backend; policies see only the estimator.
+
+Every option defaults to "nothing happens", so that the default world is free of cost and noise; results
+print the options that produced them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from trainmaster.model.allocation import Allocation
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobSpec
+
+
+@dataclass(frozen=True)
+class TruthOptions:
+    """Explicit departures from the free, exact, undisturbed world."""
+
+    restart_cost_ms: int = 0
+    """Lost each time a job is started again (preemption, move, failure), not at its first start."""
+    resize_cost_ms: int = 0
+    launch_ms: int = 0
+    stop_ms: int = 0
+    spread_penalty: float = 0.0
+    """Fraction of speed lost on several nodes by jobs for which no spread figure is known."""
+    interference: float = 0.0
+    """Slow-down per unit of GPU use by others on the same node: 1 / (1 + interference * use)."""
+    noise: float = 0.0
+    """Standard deviation of the logarithm of an incarnation's speed factor."""
+    checkpoint_period_ms: int = 0
+    """0: nothing is lost at a failure; otherwise what was done since the last checkpoint is."""
+    node_mtbf_ms: int = 0
+    """Mean time between failures of a node (exponential); 0: nodes do not fail."""
+    node_repair_ms: int = 600_000
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not value >= 0 or value == float("inf"):
+                raise InputError(f"'{name}' is {value}", expected="0 or more")
+        if self.spread_penalty >= 1:
+            raise InputError(f"'spread_penalty' is {self.spread_penalty}", expected="a fraction below 1")
+
+
+class Truth:
+    """True speed of a job in a place. Random factors depend on (seed, job, generation) alone."""
+
+    def __init__(self, cluster: Cluster, options: TruthOptions, seed: int) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.seed = seed
+
+    def rate(self, spec: JobSpec, allocation: Allocation, generation: int, others_use: float) -> float:
+        """Steps per second. `others_use`: share of the busiest of its nodes' GPUs that others use."""
+        kind = self.cluster.types[max(allocation.accelerator, 0)]
+        base = spec.steps_per_s.get(kind, 0.0) if spec.steps_per_s else 1.0
+        if allocation.spread:
+            base = spec.steps_per_s_spread.get(kind, base * (1.0 - self.options.spread_penalty))
+        workers, servers = allocation.workers, allocation.servers
+        if workers != spec.workers_ref or servers != spec.servers_ref:
+            speed = spec.scaling.speed
+            base *= float(speed(workers, servers)) / float(speed(spec.workers_ref, spec.servers_ref))
+        if self.options.interference:
+            base /= 1.0 + self.options.interference * others_use
+        if self.options.noise:
+            rng = np.random.Generator(np.random.PCG64([self.seed, _stable_hash(spec.id), generation]))
+            base *= float(np.exp(rng.normal(0.0, self.options.noise)))
+        return base
+
+    def saved(self, work_at_start: float, work_now: float, rate: float) -> float:
+        """What survives a failure: the last checkpoint."""
+        period_s = self.options.checkpoint_period_ms / 1000.0
+        if period_s == 0.0 or rate <= 0.0:
+            return work_now
+        per_checkpoint = rate * period_s
+        return work_at_start + per_checkpoint * np.floor((work_now - work_at_start) / per_checkpoint)
+
+
+def _stable_hash(text: str) -> int:
+    """A hash that does not depend on PYTHONHASHSEED (FNV-1a, 64 bit)."""
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return value
