@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.engine.lifecycle import LIVE, Trigger, next_phase
+from trainmaster.engine.lifecycle import LIVE, T, Trigger, next_phase
 from trainmaster.engine.ports import Estimator
 from trainmaster.engine.verify import PlanError, verify
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
-from trainmaster.model.job import TERMINAL, JobId, JobSpec, Phase
+from trainmaster.model.job import TERMINAL, JobId, JobSpec, P, Phase
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.ledger import Ledger, union
 from trainmaster.model.memo import EMPTY_MEMO, Memo
@@ -31,8 +31,6 @@ from trainmaster.model.reasons import Reason, Why, explain, why_phase
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.table import JobColumns, JobTable
 from trainmaster.model.units import NEVER_MS
-
-P, T = Phase, Trigger
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,9 @@ class Ended:
     preemptions: int
     attempts: int
     rejection: Rejection | None = None
+
+
+_CAPACITY = int(Why.CAPACITY)
 
 
 class Engine:
@@ -158,6 +159,7 @@ class Engine:
             seed=s.seed,
             entity_weights=s.entity_weights,
             restart_cost_ms=s.restart_cost_ms,
+            any_backoff=self._next_backoff_ms < NEVER_MS,
         )
 
     def reason(self, job_id: JobId) -> Reason | None:
@@ -209,7 +211,8 @@ class Engine:
         if plan.wake_at_ms is not None and plan.wake_at_ms > self.now_ms:
             self.wake_at_ms = plan.wake_at_ms
         ints["reason"][slots] = plan.why
-        ints["blocker"][slots] = np.where(plan.blocker >= 0, slots[plan.blocker], -1)
+        if plan.blocker is not None:
+            ints["blocker"][slots] = np.where(plan.blocker >= 0, slots[plan.blocker], -1)
         if self.details or plan.details:
             self.details = {int(slots[row]): details for row, details in plan.details.items()}
         for row in plan.admissions:
@@ -241,7 +244,7 @@ class Engine:
 
     def _carry_out(self, slot: int, allocation: Allocation | None) -> None:
         """Turn one verified change into a reservation, resize or stop. The ledger is already up to date."""
-        phase = Phase(int(self.columns.ints["phase"][slot]))
+        phase = int(self.columns.ints["phase"][slot])
         old = self.columns.allocations[slot]
         if allocation is None:
             self._set_allocation(slot, None)
@@ -329,11 +332,11 @@ class Engine:
         generation = int(self.columns.ints["generation"][slot])
         self._send(slot, Resize(spec.id, generation, self._next_seq(), allocation))
 
-    def _stop(self, slot: int, after: Phase, why: str) -> None:
+    def _stop(self, slot: int, after: int, why: str) -> None:
         ints = self.columns.ints
         ints["after_stop"][slot] = after
         self.columns.settle(slot, self.now_ms)
-        if ints["phase"][slot] != P.STOPPING:
+        if int(ints["phase"][slot]) != P.STOPPING:
             self._move(slot, T.STOP)
             self._send(slot, Stop(self.columns.spec(slot).id, int(ints["generation"][slot]), self._next_seq(), why))
 
@@ -349,9 +352,9 @@ class Engine:
 
     # -- life cycle ----------------------------------------------------------------------------------
 
-    def _move(self, slot: int, trigger: Trigger) -> Phase:
+    def _move(self, slot: int, trigger: Trigger) -> int:
         ints = self.columns.ints
-        phase = next_phase(Phase(int(ints["phase"][slot])), trigger)
+        phase = next_phase(int(ints["phase"][slot]), trigger)
         self.columns.settle(slot, self.now_ms)
         ints["phase"][slot] = phase
         self.dirty.add(self.columns.spec(slot).id)
@@ -359,10 +362,10 @@ class Engine:
             self._bury(slot, phase)
         elif phase == P.PENDING:
             ints["waiting_since_ms"][slot] = self.now_ms
-            ints["reason"][slot] = Why.CAPACITY
+            ints["reason"][slot] = _CAPACITY
         return phase
 
-    def _bury(self, slot: int, phase: Phase) -> None:
+    def _bury(self, slot: int, phase: int) -> None:
         columns = self.columns
         spec = columns.spec(slot)
         allocation = columns.allocations[slot]
@@ -377,7 +380,7 @@ class Engine:
         self._ended.append(
             Ended(
                 spec=spec,
-                phase=phase,
+                phase=Phase(phase),
                 ended_ms=self.now_ms,
                 first_start_ms=int(ints["first_start_ms"][slot]),
                 service_gpu_s=float(floats["service_gpu_s"][slot]),
@@ -411,14 +414,14 @@ class Engine:
         slot = self.columns.slot_of.get(job_id)
         if slot is None or self.columns.ints["generation"][slot] != generation:
             return None
-        return slot if self.columns.ints["phase"][slot] in LIVE else None
+        return slot if int(self.columns.ints["phase"][slot]) in LIVE else None
 
     def _gone(self, slot: int, work_saved: float) -> None:
         """The present incarnation has certainly ended without finishing: go where the job was to go."""
         columns, ints = self.columns, self.columns.ints
         columns.settle(slot, self.now_ms)
         columns.floats["work_done"][slot] = columns.floats["work_saved"][slot] = max(work_saved, 0.0)
-        after = P(int(ints["after_stop"][slot])) if ints["phase"][slot] in (P.STOPPING, P.LOST) else P.PENDING
+        after = int(ints["after_stop"][slot]) if int(ints["phase"][slot]) in (P.STOPPING, P.LOST) else P.PENDING
         self._release_held(slot)
         self.lost.discard(slot)
         ints["lease_end_ms"][slot] = NEVER_MS
@@ -443,7 +446,7 @@ class Engine:
         spec = self.columns.spec(slot)
         ints["failures"][slot] += 1
         failures = int(ints["failures"][slot])
-        wanted = P(int(ints["after_stop"][slot])) if ints["phase"][slot] == P.STOPPING else P.PENDING
+        wanted = int(ints["after_stop"][slot]) if int(ints["phase"][slot]) == P.STOPPING else P.PENDING
         if failures >= spec.max_attempts and wanted not in (P.CANCELLED, P.PAUSED):
             self.columns.settle(slot, self.now_ms)
             self._release_held(slot)
@@ -452,7 +455,7 @@ class Engine:
         if wanted == P.RESERVED:
             ints["after_stop"][slot] = P.PENDING
         self._gone(slot, work_saved)
-        if spec.id in self.columns.slot_of and ints["phase"][slot] == P.PENDING:
+        if spec.id in self.columns.slot_of and int(ints["phase"][slot]) == P.PENDING:
             ints["not_before_ms"][slot] = self.now_ms + self.settings.backoff_ms * 2 ** min(failures - 1, 6)
             self._next_backoff_ms = min(self._next_backoff_ms, int(ints["not_before_ms"][slot]))
             self._changed = True
@@ -477,8 +480,8 @@ class Engine:
         ints["lease_end_ms"][slot] = NEVER_MS
         reachable = any(self.up[part.node] for part in self.held[slot].parts)
         if reachable and not ints["stop_confirmed"][slot]:
-            if ints["phase"][slot] == P.LOST:
-                self._stop(slot, P(int(ints["after_stop"][slot])), "a node of the gang was lost")
+            if int(ints["phase"][slot]) == P.LOST:
+                self._stop(slot, int(ints["after_stop"][slot]), "a node of the gang was lost")
             return
         self._gone(slot, float(self.columns.floats["work_saved"][slot]))
 
@@ -500,11 +503,11 @@ class Engine:
     def _on_paused(self, event: ev.JobPaused) -> None:
         self._end_by_user(event.job_id, P.PAUSED, T.PAUSE)
 
-    def _end_by_user(self, job_id: JobId, after: Phase, trigger: Trigger) -> None:
+    def _end_by_user(self, job_id: JobId, after: int, trigger: Trigger) -> None:
         slot = self.columns.slot_of.get(job_id)
         if slot is None:
             return
-        phase = Phase(int(self.columns.ints["phase"][slot]))
+        phase = int(self.columns.ints["phase"][slot])
         if phase == after:
             return
         self._changed = True
@@ -524,10 +527,10 @@ class Engine:
         if slot is None:
             return
         ints = self.columns.ints
-        if ints["phase"][slot] == P.PAUSED:
+        if int(ints["phase"][slot]) == P.PAUSED:
             self._move(slot, T.RESUME)
             self._changed = True
-        elif ints["phase"][slot] in (P.STOPPING, P.LOST) and ints["after_stop"][slot] == P.PAUSED:
+        elif int(ints["phase"][slot]) in (P.STOPPING, P.LOST) and ints["after_stop"][slot] == P.PAUSED:
             ints["after_stop"][slot] = P.PENDING
             self.dirty.add(event.job_id)
 
@@ -551,7 +554,7 @@ class Engine:
 
     def _on_started(self, event: ev.Started) -> None:
         slot = self._current(event.job_id, event.generation)
-        if slot is None or self.columns.ints["phase"][slot] != P.LAUNCHING:
+        if slot is None or int(self.columns.ints["phase"][slot]) != P.LAUNCHING:
             return
         self._answered(slot)
         columns = self.columns
@@ -580,7 +583,7 @@ class Engine:
 
     def _on_resized(self, event: ev.Resized) -> None:
         slot = self._current(event.job_id, event.generation)
-        if slot is None or self.columns.ints["phase"][slot] != P.RESIZING:
+        if slot is None or int(self.columns.ints["phase"][slot]) != P.RESIZING:
             return
         command = self.outstanding.get(slot)
         if command is None or command[0].seq != event.seq:
@@ -624,7 +627,7 @@ class Engine:
 
     def _on_stopped(self, event: ev.Stopped) -> None:
         slot = self._current(event.job_id, event.generation)
-        if slot is None or self.columns.ints["phase"][slot] not in (P.STOPPING, P.LOST):
+        if slot is None or int(self.columns.ints["phase"][slot]) not in (P.STOPPING, P.LOST):
             return
         ints = self.columns.ints
         if ints["lease_end_ms"][slot] < NEVER_MS:
@@ -659,9 +662,9 @@ class Engine:
 
     def _lose(self, slot: int, event: ev.NodeLost) -> None:
         ints = self.columns.ints
-        phase = Phase(int(ints["phase"][slot]))
+        phase = int(ints["phase"][slot])
         # A move or plain run becomes a requeue; a wish of the user (pause, cancel) stays.
-        after = P(int(ints["after_stop"][slot])) if phase in (P.STOPPING, P.LOST) else P.PENDING
+        after = int(ints["after_stop"][slot]) if phase in (P.STOPPING, P.LOST) else P.PENDING
         if after == P.RESERVED:
             after = P.PENDING
             self._drop_allocation(slot)
@@ -702,7 +705,7 @@ class Engine:
             self._reconcile(slot, entry, event)
         for slot in sorted(self.held):
             spec = self.columns.specs[slot]
-            if spec is None or spec.id in listed or self.columns.ints["phase"][slot] not in LIVE:
+            if spec is None or spec.id in listed or int(self.columns.ints["phase"][slot]) not in LIVE:
                 continue
             if all(part.node in event.nodes for part in self.held[slot].parts) and self._heard(slot, event):
                 self._gone(slot, float(self.columns.floats["work_saved"][slot]))
@@ -725,7 +728,7 @@ class Engine:
             self._on_exited(ev.Exited(job_id, generation, entry.exit_code, entry.work))
             return
         if entry.stopped:
-            if self.columns.ints["phase"][slot] in (P.STOPPING, P.LOST):
+            if int(self.columns.ints["phase"][slot]) in (P.STOPPING, P.LOST):
                 self._on_stopped(ev.Stopped(job_id, generation, entry.work))
             elif self._heard(slot, event):
                 self._gone(slot, entry.work)
@@ -746,7 +749,7 @@ class Engine:
             if all(self.up[p.node] and p.node in event.nodes for p in parts):
                 self.lost.discard(slot)
                 self.columns.ints["lease_end_ms"][slot] = NEVER_MS
-                self._stop(slot, P(int(self.columns.ints["after_stop"][slot])), "cancelled or paused while cut off")
+                self._stop(slot, int(self.columns.ints["after_stop"][slot]), "cancelled or paused while cut off")
 
     def _find(self, slot: int, entry: ev.Observed) -> None:
         self.lost.discard(slot)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from trainmaster.model.job import Phase
+from trainmaster.model.job import P, Phase
 
 
 class Trigger(StrEnum):
@@ -33,12 +33,34 @@ class Trigger(StrEnum):
     RESUME = "resume"
 
 
-P = Phase
-T = Trigger
+
+
+class T:
+    """The triggers as plain attributes (see `trainmaster.model.job.P`)."""
+
+    RESERVE = Trigger.RESERVE
+    UNRESERVE = Trigger.UNRESERVE
+    LAUNCH = Trigger.LAUNCH
+    STARTED = Trigger.STARTED
+    RESIZE = Trigger.RESIZE
+    RESIZED = Trigger.RESIZED
+    STOP = Trigger.STOP
+    LOSE = Trigger.LOSE
+    FIND = Trigger.FIND
+    REQUEUE = Trigger.REQUEUE
+    MOVE = Trigger.MOVE
+    FINISH = Trigger.FINISH
+    GIVE_UP = Trigger.GIVE_UP
+    REJECT = Trigger.REJECT
+    CANCEL = Trigger.CANCEL
+    PAUSE = Trigger.PAUSE
+    RESUME = Trigger.RESUME
+
+
 _ENDS = {T.REQUEUE: P.PENDING, T.FINISH: P.FINISHED, T.GIVE_UP: P.FAILED}
 _LIVE = {**_ENDS, T.STOP: P.STOPPING, T.LOSE: P.LOST}
 
-TABLE: dict[Phase, dict[Trigger, Phase]] = {
+TABLE: dict[int, dict[Trigger, int]] = {
     P.PENDING: {
         T.RESERVE: P.RESERVED,
         T.REJECT: P.REJECTED,
@@ -78,8 +100,8 @@ class IllegalTransition(AssertionError):
     """A fault of the engine, never of a user."""
 
 
-def next_phase(phase: Phase, trigger: Trigger) -> Phase:
+def next_phase(phase: int, trigger: Trigger) -> int:
     try:
         return TABLE[phase][trigger]
     except KeyError:
-        raise IllegalTransition(f"'{trigger}' is not possible in phase {phase.name}") from None
+        raise IllegalTransition(f"'{trigger}' is not possible in phase {Phase(phase).name}") from None

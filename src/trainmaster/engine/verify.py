@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.job import Phase
+from trainmaster.model.job import P, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.plan import Plan
 from trainmaster.model.placement import Strategy
@@ -16,8 +16,8 @@ class PlanError(Exception):
     """A plan that breaks a rule. It is refused whole; the message names the job and the rule."""
 
 
-_STARTABLE = {Phase.PENDING, Phase.RESERVED}
-_CHANGEABLE = _STARTABLE | {Phase.RUNNING}
+_CHANGEABLE = frozenset({P.PENDING, P.RESERVED, P.RUNNING})
+_STOPPABLE = frozenset({P.LAUNCHING, P.RESIZING})
 
 
 def verify(view: Snapshot, plan: Plan) -> Ledger:
@@ -30,19 +30,15 @@ def verify(view: Snapshot, plan: Plan) -> Ledger:
     if plan.based_on != view.version:
         raise PlanError(f"plan is based on version {plan.based_on}, the state is at {view.version}")
     ledger = view.ledger.copy() if plan.changes else view.ledger
-    touched: set[int] = set()
     jobs = view.jobs
     for row, allocation in plan.changes.items():
         spec = jobs.spec(row)
-        phase = Phase(int(jobs.phase[row]))
-        if phase not in _CHANGEABLE:
-            if allocation is None and phase in (Phase.LAUNCHING, Phase.RESIZING):
-                pass
-            else:
-                raise PlanError(f"job {spec.id} cannot be changed while it is {phase.name.lower()}")
+        phase = int(jobs.phase[row])
+        if phase not in _CHANGEABLE and not (allocation is None and phase in _STOPPABLE):
+            raise PlanError(f"job {spec.id} cannot be changed while it is {Phase(phase).name.lower()}")
         old = jobs.allocation(row)
         if old is not None:
-            if phase == Phase.RUNNING and not spec.preemptible and (allocation is None or not spec.elastic):
+            if phase == P.RUNNING and not spec.preemptible and (allocation is None or not spec.elastic):
                 raise PlanError(f"job {spec.id} may not be preempted")
             ledger.give(old, spec.worker, spec.server)
         elif allocation is None:
@@ -51,13 +47,11 @@ def verify(view: Snapshot, plan: Plan) -> Ledger:
         if allocation is not None:
             _check_gang(view, row, allocation)
             spec = jobs.spec(row)
+            if not ledger.fits(allocation, spec.worker, spec.server):
+                raise PlanError(f"job {spec.id} is given devices, CPU or memory that others have")
             ledger.take(allocation, spec.worker, spec.server)
-            touched.update(part.node for part in allocation.parts)
-    over = ledger.overdrawn(touched)
-    if over is not None:
-        raise PlanError(f"node {view.cluster.nodes[over].id} is given away beyond its capacity")
     for row in plan.rejections:
-        if jobs.phase[row] != Phase.PENDING:
+        if jobs.phase[row] != P.PENDING:
             raise PlanError(f"job {jobs.id(row)} can be rejected only while it is pending")
     _check_reasons(view, plan)
     return ledger
@@ -98,11 +92,12 @@ def _check_gang(view: Snapshot, row: int, allocation: Allocation) -> None:
 
 
 def _check_reasons(view: Snapshot, plan: Plan) -> None:
-    waits = view.jobs.phase == Phase.PENDING
+    waits = view.jobs.phase == P.PENDING
     for row, allocation in plan.changes.items():
         waits[row] = allocation is None
     for row in plan.rejections:
         waits[row] = False
-    silent = np.flatnonzero(waits & (plan.why == 0))
-    if len(silent):
+    silent = waits & (plan.why == 0)
+    if silent.any():
+        silent = np.flatnonzero(silent)
         raise PlanError(f"job {view.jobs.id(int(silent[0]))} is left waiting without a reason")

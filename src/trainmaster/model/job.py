@@ -44,6 +44,23 @@ class Phase(IntEnum):
     REJECTED = 11
 
 
+class P:
+    """The phases as plain integers, for columns: NumPy handles members of an enum class very slowly."""
+
+    PENDING = int(Phase.PENDING)
+    RESERVED = int(Phase.RESERVED)
+    LAUNCHING = int(Phase.LAUNCHING)
+    RUNNING = int(Phase.RUNNING)
+    RESIZING = int(Phase.RESIZING)
+    STOPPING = int(Phase.STOPPING)
+    LOST = int(Phase.LOST)
+    PAUSED = int(Phase.PAUSED)
+    FINISHED = int(Phase.FINISHED)
+    FAILED = int(Phase.FAILED)
+    CANCELLED = int(Phase.CANCELLED)
+    REJECTED = int(Phase.REJECTED)
+
+
 STATE_OF: Mapping[Phase, State] = {
     Phase.PENDING: State.PENDING,
     Phase.RESERVED: State.PENDING,
@@ -58,7 +75,7 @@ STATE_OF: Mapping[Phase, State] = {
     Phase.CANCELLED: State.CANCELLED,
     Phase.REJECTED: State.REJECTED,
 }
-TERMINAL = frozenset({Phase.FINISHED, Phase.FAILED, Phase.CANCELLED, Phase.REJECTED})
+TERMINAL = frozenset({P.FINISHED, P.FAILED, P.CANCELLED, P.REJECTED})
 
 
 class DeadlineKind(IntEnum):

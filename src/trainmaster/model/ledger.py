@@ -80,13 +80,6 @@ class Ledger:
                 return False
         return True
 
-    def overdrawn(self, nodes: set[int]) -> int | None:
-        """The first of these nodes on which more was given than it has, if any."""
-        for node in sorted(nodes):
-            if self.device_milli[node].min(initial=0) < 0 or self.cpu_milli[node] < 0 or self.mem_mib[node] < 0:
-                return node
-        return None
-
 
 def union(old: Allocation, new: Allocation) -> Allocation:
     """What both need together: held while a resize is under way. Both have the same share per device."""

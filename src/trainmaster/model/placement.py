@@ -260,7 +260,8 @@ def place_in_order(
     """Place gangs one after the other, each on its fastest type with room.
 
     `slots` index the job columns. Writes position (in `slots`), type and number of parts of each gang
-    placed; returns (gangs placed, position of the first that was not, or -1).
+    placed; returns (gangs placed, position of the first that was not or -1, gangs looked at: fewer than
+    all when the buffers are full, so that the caller goes on from there).
     """
     n_types = allowed.shape[1]
     free = np.zeros(n_types, np.int64)
@@ -277,7 +278,16 @@ def place_in_order(
         slot = slots[position]
         need = workers[slot] * devices_each[slot]
         whole_share = share[slot] == _WHOLE
+        if n_parts + whole.size > out_node.size or n_devices + need > out_device.size:
+            if n_placed > 0:
+                return n_placed, first_failure, position
         success = False
+        if whole_share and need > free.max():
+            if first_failure < 0:
+                first_failure = position
+            if stop_at_first_failure:
+                break
+            continue
         tried[:] = False
         while True:
             kind = _preferred(slot, allowed, throughput, tried)
@@ -315,33 +325,4 @@ def place_in_order(
                 first_failure = position
             if stop_at_first_failure:
                 break
-    return n_placed, first_failure
-
-
-@njit(cache=True)
-def choose_in_order(slots, held_type, need, allowed, throughput, free_with_preemption, chosen_type):
-    """Preemptive choice by count: down the list, every job that fits in what is left of its type.
-
-    `need` is in thousandths of a GPU. A job that runs keeps its type if chosen. Writes the type of each
-    chosen job, -1 for the others, and uses up `free_with_preemption`.
-    """
-    tried = np.zeros(allowed.shape[1], np.bool_)
-    for position in range(slots.size):
-        slot = slots[position]
-        chosen_type[position] = -1
-        kind = held_type[slot]
-        if kind >= 0:
-            if need[slot] <= free_with_preemption[kind]:
-                free_with_preemption[kind] -= need[slot]
-                chosen_type[position] = kind
-            continue
-        tried[:] = False
-        while True:
-            kind = _preferred(slot, allowed, throughput, tried)
-            if kind < 0:
-                break
-            tried[kind] = True
-            if need[slot] <= free_with_preemption[kind]:
-                free_with_preemption[kind] -= need[slot]
-                chosen_type[position] = kind
-                break
+    return n_placed, first_failure, slots.size

@@ -28,13 +28,13 @@ class Plan:
 
     `changes[row]` is the allocation a job shall have, or None to stop it and let it wait. Jobs that are
     not mentioned keep what they have. `why[row]` says why a waiting job waits, `blocker[row]` which row
-    it waits for (-1: none). `notes` records what the operator should know, such as a solver's fallback.
+    it waits for (-1 or no array: none). `notes` records what the operator should know, such as a solver's fallback.
     """
 
     based_on: int
     changes: Mapping[int, Allocation | None]
     why: npt.NDArray[np.int8]
-    blocker: npt.NDArray[np.int64]
+    blocker: npt.NDArray[np.int64] | None = None
     rejections: Mapping[int, Rejection] = field(default_factory=dict)
     admissions: tuple[int, ...] = ()
     details: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model import kernels
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.job import Phase
+from trainmaster.model.job import P
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.memo import EMPTY_MEMO, Memo
-from trainmaster.model.placement import Strategy, choose_in_order, place_gang, place_in_order
+from trainmaster.model.placement import Strategy, place_gang, place_in_order
 from trainmaster.model.plan import Plan, Rejection
 from trainmaster.model.reasons import Why
 from trainmaster.model.table import JobTable
@@ -41,6 +42,8 @@ class Snapshot:
     seed: int = 0
     entity_weights: Mapping[str, float] = field(default_factory=dict)
     restart_cost_ms: int = 0
+    any_backoff: bool = True
+    """Whether any job waits for a time of its own (`not_before_ms`)."""
 
     @cached_property
     def free_gpus_by_type(self) -> npt.NDArray[np.float64]:
@@ -55,17 +58,18 @@ class Snapshot:
 
     def waiting_rows(self) -> Ints:
         """Jobs that could be started now, in order of arrival."""
-        jobs = self.jobs
-        rows = np.flatnonzero(jobs.waiting & (jobs.not_before_ms <= self.now_ms))
-        return rows[np.argsort(jobs.arrival[rows], kind="stable")]
+        return self._ready(with_running=False)
 
     def movable_rows(self) -> Ints:
         """Jobs that could be started or preempted now, in order of arrival."""
-        jobs = self.jobs
-        phase = jobs.phase
-        running = ((phase == Phase.RUNNING) & (jobs.preemptible > 0)) | (phase == Phase.RESERVED)
-        rows = np.flatnonzero(running | (jobs.waiting & (jobs.not_before_ms <= self.now_ms)))
-        return rows[np.argsort(jobs.arrival[rows], kind="stable")]
+        return self._ready(with_running=True)
+
+    def _ready(self, with_running: bool) -> Ints:
+        ints = self.jobs._source().ints
+        return kernels.ready_rows(
+            self.jobs.slots, ints["phase"], ints["not_before_ms"], ints["arrival"], ints["preemptible"], self.now_ms,
+            with_running,
+        )  # fmt: skip
 
     def rng(self, salt: int = 0) -> np.random.Generator:
         """Random numbers that depend only on seed, version and salt, so that a replay draws the same."""
@@ -87,7 +91,7 @@ class Draft:
         self.admissions: list[int] = []
         self.notes: list[str] = []
         self._why = np.zeros(len(view.jobs), np.int8)
-        self._blocker = np.full(len(view.jobs), -1, np.int64)
+        self._blocker: Ints | None = None
 
     # -- one job at a time ---------------------------------------------------------------------------
 
@@ -203,14 +207,21 @@ class Draft:
     def wait(self, row: int, why: Why, blocker: int = -1, **details: Any) -> None:
         """State why a job waits."""
         self._why[row] = why
-        self._blocker[row] = blocker
+        if blocker >= 0:
+            self._blockers()[row] = blocker
         if details:
             self.details[row] = details
 
     def wait_rows(self, rows: Ints, why: Why, blocker: int = -1) -> None:
         """State the same reason for many."""
         self._why[rows] = why
-        self._blocker[rows] = blocker
+        if blocker >= 0:
+            self._blockers()[rows] = blocker
+
+    def _blockers(self) -> Ints:
+        if self._blocker is None:
+            self._blocker = np.full(len(self.view.jobs), -1, np.int64)
+        return self._blocker
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -220,36 +231,38 @@ class Draft:
     def place_rows(self, rows: Ints, *, stop_at_first_failure: bool = False, workers: Ints | None = None) -> int:
         """Place waiting jobs in this order, each on its fastest type with room, at the asked size (or at
         `workers`, indexed by row). Returns the row of the first that did not fit, or -1."""
-        if len(rows) == 0:
-            return -1
         view, jobs, ledger = self.view, self.view.jobs, self.ledger
         columns = jobs._source()
         ints = columns.ints
-        slots = jobs.slots[rows]
         sizes = ints["workers_ask"]
         if workers is not None:
             sizes = sizes.copy()
             sizes[jobs.slots] = workers
-        gpus = int(ledger.whole.sum())
-        fractional = int((ints["share_milli"][slots] < GPU_MILLI).sum())
-        bound = gpus + 2 * len(slots) + fractional + int(ints["servers_ask"][slots].sum())
-        out = _Parts(bound, int(ledger.device_milli.shape[0] * ledger.device_milli.shape[1]) + fractional + 1)
-        placed, kinds, n_parts = (np.empty(len(slots), np.int64) for _ in range(3))
-        n_placed, failure = place_in_order(
-            slots, stop_at_first_failure, int(view.placement), sizes, ints["servers_ask"], ints["devices_each"],
-            ints["share_milli"], ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
-            ints["server_mem_mib"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
-            view.cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib,
-            placed, kinds, n_parts, *out.arrays,
-        )  # fmt: skip
-        part = device = 0
-        for k in range(n_placed):
-            row = int(rows[placed[k]])
-            share = int(ints["share_milli"][jobs.slots[row]])
-            allocation, device = out.allocation(int(kinds[k]), share, part, int(n_parts[k]), device)
-            part += int(n_parts[k])
-            self.changes[row] = allocation
-        return -1 if failure < 0 else int(rows[failure])
+        first_failure = -1
+        while len(rows):
+            slots = jobs.slots[rows]
+            out = _Parts(ledger.device_milli.size + 4 * len(view.cluster.nodes) + 64, ledger.device_milli.size + 64)
+            placed, kinds, n_parts = np.empty((3, len(slots)), np.int64)
+            n_placed, failure, done = place_in_order(
+                slots, stop_at_first_failure, int(view.placement), sizes, ints["servers_ask"], ints["devices_each"],
+                ints["share_milli"], ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
+                ints["server_mem_mib"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
+                view.cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib,
+                placed, kinds, n_parts, *out.arrays,
+            )  # fmt: skip
+            part = device = 0
+            for k in range(n_placed):
+                row = int(rows[placed[k]])
+                share = int(ints["share_milli"][jobs.slots[row]])
+                allocation, device = out.allocation(int(kinds[k]), share, part, int(n_parts[k]), device)
+                part += int(n_parts[k])
+                self.changes[row] = allocation
+            if failure >= 0 and first_failure < 0:
+                first_failure = int(rows[failure])
+            rows = rows[done:]
+            if failure >= 0 and stop_at_first_failure:
+                break
+        return first_failure
 
     def run_in_order(self, rows: Ints) -> None:
         """Preemptive: down this list, what fits in the cluster shall run and the rest shall wait.
@@ -259,26 +272,11 @@ class Draft:
         view, jobs = self.view, self.view.jobs
         columns = jobs._source()
         ints = columns.ints
-        slots = jobs.slots[rows]
-        free = view.ledger.device_milli.sum(axis=1) * view.up
-        available = np.bincount(view.cluster.type_of, weights=free, minlength=len(view.cluster.types))
-        available = available.astype(np.int64)
-        holding = jobs.holding[rows]
-        held = rows[holding]
-        need = ints["workers_ask"] * ints["worker_gpu_milli"]
-        held_type = np.where(jobs.holding, jobs.held_type, -1)
-        by_slot = np.full(columns.capacity, -1, np.int64)
-        by_slot[jobs.slots] = held_type
-        occupied = jobs.workers[held] * jobs.worker_gpu_milli[held]
-        kinds = held_type[held]
-        np.add.at(available, kinds[kinds >= 0], occupied[kinds >= 0])
-        need[jobs.slots[held]] = occupied
-        chosen = np.empty(len(slots), np.int64)
-        choose_in_order(slots, by_slot, need, columns.allowed, columns.throughput, available, chosen)
-        stopped = rows[(chosen < 0) & holding & (need[slots] > 0)]
-        started = rows[(chosen >= 0) & ~holding]
-        if len(started) == 0:
-            stopped = stopped[:0]
+        started, stopped = kernels.choose_preemptively(
+            rows, jobs.slots, ints["phase"], ints["held_type"], ints["workers"], ints["worker_gpu_milli"],
+            ints["ask_gpu_milli"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
+            view.ledger.device_milli,
+        )  # fmt: skip
         for row in stopped.tolist():
             self.release(row)
         failed = self.place_rows(started)
@@ -299,16 +297,16 @@ class Draft:
 
     def plan(self, *, memo: Memo | None = None, wake_at_ms: int | None = None, default: Why = Why.CAPACITY) -> Plan:
         """Close the draft: every job that waits without a stated reason gets the default one."""
-        phase = self.view.jobs.phase
-        waits = phase == Phase.PENDING
-        given = [row for row, allocation in self.changes.items() if allocation is not None]
-        waits[given] = False
-        stopped = [row for row, allocation in self.changes.items() if allocation is None]
-        waits[stopped] = True
-        if self.rejections:
-            waits[list(self.rejections)] = False
-        why = np.where(waits, np.where(self._why > 0, self._why, default), 0).astype(np.int8)
-        why[waits & (self.view.jobs.not_before_ms > self.view.now_ms)] = Why.BACKOFF
+        waits = self.view.jobs.phase == P.PENDING
+        for row, allocation in self.changes.items():
+            waits[row] = allocation is None
+        for row in self.rejections:
+            waits[row] = False
+        why = self._why
+        why[waits & (why == 0)] = default
+        why[~waits] = 0
+        if self.view.any_backoff:
+            why[waits & (self.view.jobs.not_before_ms > self.view.now_ms)] = Why.BACKOFF
         return Plan(
             based_on=self.view.version,
             changes=self.changes,

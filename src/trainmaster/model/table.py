@@ -13,9 +13,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model import kernels
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.job import JobId, JobSpec, Phase
+from trainmaster.model.job import JobId, JobSpec, P
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 
@@ -30,7 +31,7 @@ INT_COLUMNS = (
     "curve", "phase", "generation", "attempts", "failures", "preemptions", "held_type", "workers", "servers",
     "nodes_held", "first_start_ms", "as_of_ms", "productive_ms", "waiting_since_ms", "not_before_ms",
     "lease_end_ms", "reason", "blocker", "admitted", "after_stop", "stop_confirmed",
-    "workers_ask", "servers_ask",
+    "workers_ask", "servers_ask", "ask_gpu_milli",
 )  # fmt: skip
 FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget")
 
@@ -94,12 +95,13 @@ class JobColumns:
             ("server_cpu_milli", server.cpu_milli), ("server_mem_mib", server.mem_mib), ("priority", spec.priority),
             ("entity", self.intern_entity(spec.entity)), ("deadline_ms", spec.deadline_ms),
             ("deadline_kind", int(spec.deadline_kind)), ("preemptible", int(spec.preemptible)),
-            ("curve", self.intern_curve(spec.scaling)), ("phase", int(Phase.PENDING)), ("generation", 0),
+            ("curve", self.intern_curve(spec.scaling)), ("phase", P.PENDING), ("generation", 0),
             ("attempts", 0), ("failures", 0), ("preemptions", 0), ("held_type", -1), ("workers", 0), ("servers", 0),
             ("nodes_held", 0), ("first_start_ms", -1), ("as_of_ms", now_ms), ("productive_ms", now_ms),
             ("waiting_since_ms", now_ms), ("not_before_ms", 0), ("lease_end_ms", NEVER_MS), ("reason", 0),
             ("blocker", -1), ("admitted", 0), ("after_stop", 0), ("stop_confirmed", 0),
             ("workers_ask", min(max(spec.workers_ref, spec.workers_min), spec.workers_max)),
+            ("ask_gpu_milli", min(max(spec.workers_ref, spec.workers_min), spec.workers_max) * worker.gpu_milli),
             ("servers_ask", min(max(spec.servers_ref, spec.servers_min), spec.servers_max)),
         ):  # fmt: skip
             ints[name][slot] = value
@@ -174,20 +176,24 @@ class JobColumns:
 
     def settle(self, slot: int, now_ms: int) -> None:
         """Bring a running job's work, run time and GPU service up to now, at its estimated rate."""
-        ints, floats = self.ints, self.floats
-        since = max(int(ints["as_of_ms"][slot]), int(ints["productive_ms"][slot]))
-        held_since = int(ints["as_of_ms"][slot])
-        if ints["phase"][slot] in (Phase.RUNNING, Phase.RESIZING, Phase.STOPPING):
-            if now_ms > since:
-                done = floats["work_done"][slot] + floats["rate"][slot] * (now_ms - since) / MS_PER_S
-                total = floats["work_total"][slot]
-                floats["work_done"][slot] = min(done, total) if total == total else done
-            held_s = (now_ms - held_since) / MS_PER_S
-            allocation = self.allocations[slot]
-            if allocation is not None:
-                floats["service_gpu_s"][slot] += held_s * allocation.gpu_milli / 1000.0
-            floats["run_s"][slot] += held_s
+        ints = self.ints
+        as_of = int(ints["as_of_ms"][slot])
+        if as_of == now_ms:
+            return
         ints["as_of_ms"][slot] = now_ms
+        if not P.RUNNING <= int(ints["phase"][slot]) <= P.STOPPING:
+            return
+        floats = self.floats
+        since = max(as_of, int(ints["productive_ms"][slot]))
+        if now_ms > since:
+            done = float(floats["work_done"][slot] + floats["rate"][slot] * (now_ms - since) / MS_PER_S)
+            total = float(floats["work_total"][slot])
+            floats["work_done"][slot] = min(done, total) if total == total else done
+        held_s = (now_ms - as_of) / MS_PER_S
+        allocation = self.allocations[slot]
+        if allocation is not None:
+            floats["service_gpu_s"][slot] += held_s * allocation.gpu_milli / 1000.0
+        floats["run_s"][slot] += held_s
 
 
 class JobView:
@@ -254,6 +260,7 @@ class JobTable:
     admitted: Ints
     workers_ask: Ints
     servers_ask: Ints
+    ask_gpu_milli: Ints
     work_total: Floats
     rate: Floats
     weight: Floats
@@ -340,42 +347,42 @@ class JobTable:
         else:
             raise AttributeError(f"jobs have no column '{name}'")
         value.flags.writeable = False
-        setattr(self, name, value)
+        self.__dict__[name] = value
         return value
 
 
-def _running_s(table: JobTable, since: Ints) -> Floats:
-    """Seconds since a time for jobs that run, 0 for the others."""
-    running = (table.phase >= Phase.RUNNING) & (table.phase <= Phase.STOPPING)
-    return np.where(running, np.maximum(table._now_ms - since, 0), 0) / MS_PER_S
-
-
 def _work_done(table: JobTable) -> Floats:
-    columns = table._source()
-    base = columns.floats["work_done"][table.slots]
-    as_of = columns.ints["as_of_ms"][table.slots]
-    done = base + table.rate * _running_s(table, np.maximum(as_of, table.productive_ms))
-    return np.fmin(done, table.work_total)
-
-
-def _service(table: JobTable) -> Floats:
-    columns = table._source()
-    as_of = columns.ints["as_of_ms"][table.slots]
-    gpus = table.workers * table.devices_each * table.share_milli / 1000.0
-    return columns.floats["service_gpu_s"][table.slots] + gpus * _running_s(table, as_of)
+    c = table._source()
+    i, f = c.ints, c.floats
+    return kernels.work_done_now(
+        table.slots, i["phase"], f["work_done"], f["work_total"], f["rate"], i["as_of_ms"], i["productive_ms"],
+        table._now_ms,
+    )  # fmt: skip
 
 
 def _remaining_s(table: JobTable) -> Floats:
-    """Estimated run time left at the asked size on the fastest acceptable type; infinite if unknown."""
-    best = np.where(table.allowed, table.throughput, 0.0).max(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        left = table.remaining / best
-    return np.where(np.isnan(left), np.inf, left)
+    c = table._source()
+    i, f = c.ints, c.floats
+    return kernels.remaining_seconds(
+        table.slots, i["phase"], f["work_done"], f["work_total"], f["rate"], i["as_of_ms"], i["productive_ms"],
+        table._now_ms, c.allowed, c.throughput,
+    )  # fmt: skip
+
+
+def _service(table: JobTable) -> Floats:
+    c = table._source()
+    i = c.ints
+    return kernels.service_now(
+        table.slots, i["phase"], c.floats["service_gpu_s"], i["as_of_ms"], i["workers"], i["worker_gpu_milli"],
+        table._now_ms,
+    )  # fmt: skip
 
 
 def _run_s(table: JobTable) -> Floats:
-    columns = table._source()
-    return columns.floats["run_s"][table.slots] + _running_s(table, columns.ints["as_of_ms"][table.slots])
+    c = table._source()
+    running = (table.phase >= P.RUNNING) & (table.phase <= P.STOPPING)
+    since = np.where(running, table._now_ms - c.ints["as_of_ms"][table.slots], 0) / MS_PER_S
+    return c.floats["run_s"][table.slots] + since
 
 
 _DERIVED = {
@@ -385,6 +392,6 @@ _DERIVED = {
     "service_gpu_s": _service,
     "run_s": _run_s,
     "gpus": lambda t: t.workers_ref * t.worker_gpu_milli / 1000.0,
-    "holding": lambda t: (t.workers > 0) & (t.phase != Phase.LOST),
-    "waiting": lambda t: t.phase == Phase.PENDING,
+    "holding": lambda t: (t.workers > 0) & (t.phase != P.LOST),
+    "waiting": lambda t: t.phase == P.PENDING,
 }
