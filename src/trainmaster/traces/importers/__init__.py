@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from trainmaster.traces.importers import chronus, gavel, helios, itp, kueue, openb, pai, philly, slurm
 from trainmaster.traces.source import Source
 from trainmaster.traces.trace import JobTrace
 
@@ -11,16 +12,15 @@ from trainmaster.traces.trace import JobTrace
 class Importer(Protocol):
     """A module with these names is an importer."""
 
-    NAME: str
+    @property
+    def NAME(self) -> str: ...
 
-    @staticmethod
-    def recognises(source: Source) -> bool: ...
+    def recognises(self, source: Source) -> bool: ...
 
-    @staticmethod
-    def load(source: Source) -> JobTrace: ...
+    def load(self, source: Source) -> JobTrace: ...
 
 
-_REGISTRY: tuple[Importer, ...] = ()
+_REGISTRY: tuple[Importer, ...] = (gavel, philly, helios, pai, openb, chronus, itp, slurm, kueue)
 
 
 def find_importer(source: Source) -> Importer | None:
