@@ -13,9 +13,23 @@ _TRUE = ("1", "true", "1.0")
 _FALSE = ("0", "false", "0.0")
 
 
-def typed(frame: pl.DataFrame, columns: tuple[Column, ...], path: Path) -> pl.DataFrame:
-    """`frame` with exactly `columns` (absent ones null) and `line`; `InputError` at the first bad cell."""
+def typed(
+    frame: pl.DataFrame, columns: tuple[Column, ...], path: Path, *, required: tuple[str, ...] = ()
+) -> pl.DataFrame:
+    """`frame` with exactly `columns` (absent ones null) and `line`; `InputError` at the first bad cell.
+
+    Columns named in `required` must be there and may not have empty cells.
+    """
     present = set(frame.columns)
+    for name in required:
+        if name not in present:
+            raise InputError(
+                f"missing column {name}", "columns " + ", ".join(c.name for c in columns), "", path, 1, name
+            )
+        empty = frame[name].is_null()
+        if empty.any():
+            line = int(frame[LINE][empty.arg_true()[0]]) if LINE in present else None
+            raise InputError("the cell is empty", "a value for every record", "", path, line, name)
     if LINE not in present:
         frame = frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(LINE))
     out = [

@@ -1,4 +1,4 @@
-"""Each public format: a small file in its exact form, the real one where it is, and malformed ones refused."""
+"""Each public format: a small file in its exact form, the real one where there is one, malformed ones."""
 
 from __future__ import annotations
 
@@ -310,7 +310,8 @@ def test_malformed_files_name_the_place(
 
 
 SAMPLES = [
-    GAVEL10, GAVEL7, json.dumps(PHILLY), HELIOS, PAI_TASKS, OPENB, ITP, ELASTIC, CHRONUS, SACCT, json.dumps(KUEUE),
+    GAVEL10, GAVEL7, json.dumps(PHILLY), HELIOS, PAI_TASKS, OPENB, ITP, ELASTIC, CHRONUS, SACCT,
+    json.dumps(KUEUE),
 ]  # fmt: skip
 
 
@@ -351,4 +352,5 @@ def test_openb_agrees_with_the_derived_table(shared_data) -> None:
     both = mine.join(derived, on="job_id", suffix="_derived")
     assert both.height == mine.height
     for name in ("submit_s", "duration_s", "gpus", "cpus", "mem_gib", "status", "qos"):
-        assert both[name].equals(both[f"{name}_derived"]), name
+        ours, theirs = both[name], both[f"{name}_derived"]
+        assert ours.equals(theirs) or ((ours - theirs).abs() < 1e-9).all(), name

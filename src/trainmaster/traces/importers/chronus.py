@@ -30,6 +30,7 @@ _COLUMNS = (
     Column("best_effort", pl.Boolean()),
     Column("job_type", pl.String(), choices=("strict", "soft", "best")),
 )
+_REQUIRED = ("job_id", "num_gpu", "submit_time", "duration", "job_type")
 _KIND = {"strict": "hard", "soft": "soft", "best": "none"}
 _GENERATED = "model|iterations|deadline_s|deadline_kind|utility"
 
@@ -39,7 +40,7 @@ def recognises(source: Source) -> bool:
 
 
 def load(source: Source) -> JobTrace:
-    raw = typed(read_table(source), _COLUMNS, source.path)
+    raw = typed(read_table(source), _COLUMNS, source.path, required=_REQUIRED)
     deadlines, utilities = [], []
     needed = raw.select("job_type", "submit_time", "expect_time_list", "expect_value_list", LINE)
     for kind, submit_min, times, values, line in needed.iter_rows():

@@ -33,7 +33,7 @@ def recognises(source: Source) -> bool:
 
 
 def load(source: Source) -> JobTrace:
-    raw = typed(read_table(source), _COLUMNS, source.path)
+    raw = typed(read_table(source), _COLUMNS, source.path, required=("job_id", "submit_time"))
     submit = wall_clock(raw, "submit_time", source.path)
     start = wall_clock(raw, "start_time", source.path, required=False)
     end = wall_clock(raw, "end_time", source.path, required=False)

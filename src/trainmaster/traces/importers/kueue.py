@@ -1,7 +1,7 @@
 """Kubernetes history: `kubectl get workloads -A -o json` (Kueue) or `kubectl get jobs -A -o json` (batch/v1).
 
 A job's GPUs are the pods of its pod sets times the `*/gpu` requests of their containers; it was submitted
-when the object was created, started when Kueue admitted it (or the Job's startTime) and ended when it finished.
+when the object was created, started when Kueue admitted it (or the Job's startTime), ended when it finished.
 """
 
 from __future__ import annotations

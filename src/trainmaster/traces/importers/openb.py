@@ -40,7 +40,7 @@ def recognises(source: Source) -> bool:
 
 
 def load(source: Source) -> JobTrace:
-    raw = typed(read_table(source), _PODS, source.path)
+    raw = typed(read_table(source), _PODS, source.path, required=("name", "creation_time"))
     jobs = raw.select(
         job_id="name",
         submit_s="creation_time",
@@ -51,11 +51,11 @@ def load(source: Source) -> JobTrace:
         duration_kind=pl.lit("scheduled_to_deleted"),
         status=pl.col("pod_phase").replace_strict(_STATUS, default="unknown"),
         qos="qos",
-        gpus=pl.col("num_gpu") * pl.col("gpu_milli") / 1000,
+        gpus=(pl.col("num_gpu") * pl.col("gpu_milli") / 1000).round(6),
         num_workers=pl.lit(1, dtype=pl.Int64),
-        gpus_per_worker=pl.col("num_gpu") * pl.col("gpu_milli") / 1000,
+        gpus_per_worker=(pl.col("num_gpu") * pl.col("gpu_milli") / 1000).round(6),
         gpu_types="gpu_spec",
-        cpus=pl.col("cpu_milli") / 1000,
+        cpus=(pl.col("cpu_milli") / 1000).round(6),
         mem_gib=pl.col("memory_mib") / 1024,
         line=LINE,
     )
@@ -66,12 +66,12 @@ def _nodes(source: Source) -> pl.DataFrame | None:
     path = sibling(source, "openb_node_list_all_node.csv", "openb_node_list_gpu_node.csv")
     if path is None:
         return None
-    raw = typed(read_table(read_source(path)), _NODES, path)
+    raw = typed(read_table(read_source(path)), _NODES, path, required=("sn", "gpu"))
     nodes = raw.select(
         node_id="sn",
         gpu_type="model",
         gpus="gpu",
-        cpus=pl.col("cpu_milli") / 1000,
+        cpus=(pl.col("cpu_milli") / 1000).round(6),
         mem_gib=pl.col("memory_mib") / 1024,
     )
     return companion_from_table(nodes, "nodes", path)
