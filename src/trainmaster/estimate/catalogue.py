@@ -18,7 +18,8 @@ class ThroughputCatalogue(Protocol):
     """What policies' estimators and the simulator's truth ask of a catalogue.
 
     `None` means the catalogue does not know; `0.0` means it knows that the job cannot run there.
-    Steps are mini-batches of the whole job: a step of an 8-GPU job is one step of all eight.
+    Steps are mini-batches of one worker, counted over all workers (as Gavel counts them): eight data-parallel
+    GPUs make eight steps in the time of one synchronised update.
     """
 
     @property
@@ -157,7 +158,10 @@ def split_batch_size(model: str) -> tuple[str, int | None]:
 
 
 def load_catalogue(path: str | Path) -> ThroughputCatalogue:
-    """Gavel's JSON or our own table (CSV or JSON), recognised by content."""
+    """Gavel's JSON or our own table (CSV or JSON), recognised by content; `builtin` names the estimates."""
     from trainmaster.estimate.catalogue_files import read_catalogue
+    from trainmaster.estimate.roofline import BuiltinCatalogue
 
+    if str(path) == "builtin":
+        return BuiltinCatalogue()
     return read_catalogue(Path(path))
