@@ -1,1 +1,6 @@
-"""Job traces: the jobtrace reader, importers of public formats, the generator."""
+"""Traces of training jobs: read, write, import, generate, fit, describe."""
+
+from trainmaster.traces.jobtrace import load, write
+from trainmaster.traces.trace import JobTrace
+
+__all__ = ["JobTrace", "load", "write"]
