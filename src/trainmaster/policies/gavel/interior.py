@@ -18,7 +18,7 @@ from numba import njit
 
 from trainmaster.policies.gavel.problem import BoolArray, FloatArray
 
-STEP_TO_BOUNDARY = 0.9995
+STEP_TO_BOUNDARY = 0.995
 
 
 @njit(cache=True)
@@ -132,57 +132,98 @@ def _max_step_1d(x, dx):
 
 
 @njit(cache=True)
-def _direction(T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, out_x):  # noqa: N803
-    """Newton direction. `e*` = rc/x - rd per variable, so that dx = D (A^T dlambda + e)."""
+def _solve_block(m11, m12, m22, det, q1, q2):
+    """Solve one job's 2 x 2 system by elimination on the larger pivot (backward stable, unlike the adjugate)."""
+    if m11 >= m22:
+        v2 = (q2 - m12 / m11 * q1) * (m11 / det)
+        return (q1 - m12 * v2) / m11, v2
+    v1 = (q1 - m12 / m22 * q2) * (m22 / det)
+    return v1, (q2 - m12 * v1) / m22
+
+
+@njit(cache=True)
+def _backsolve(T, mask, g, a, inv, system, d, ds, du, dv, q1, q2, q3, qt, has_level, dy, dpi, dp):  # noqa: N803
+    """Solve the normal equations for right-hand sides (q1, q2, q3, qt); add the result to (dy, dpi, dp), return dt."""
     n, J = T.shape  # noqa: N806
     rhs = np.zeros(J + 1)
     for j in range(J):
-        rhs[j] = rp3[j] - dv[j] * ev[j]
-    rhs[J] = rt
-    r1 = np.empty(n)
-    r2 = np.empty(n)
+        rhs[j] = q3[j]
+    rhs[J] = qt
     for m in range(n):
-        q1 = rp1[m] + ds[m] * es[m]
-        q2 = rp2[m] - du[m] * eu[m]
-        for j in range(J):
-            if mask[m, j]:
-                de = d[m, j] * ex[m, j]
-                q1 -= T[m, j] * de
-                q2 -= de
-                rhs[j] -= g[m] * de
-        r1[m] = q1
-        r2[m] = q2
-        v1 = (inv[m, 2] * q1 - inv[m, 1] * q2) / inv[m, 3]
-        v2 = (inv[m, 0] * q2 - inv[m, 1] * q1) / inv[m, 3]
+        v1, v2 = _solve_block(inv[m, 0], inv[m, 1], inv[m, 2], inv[m, 3], q1[m], q2[m])
         for j in range(J):
             if mask[m, j]:
                 rhs[j] -= g[m] * d[m, j] * (T[m, j] * v1 + v2)
         rhs[J] += a[m] * v1
     sol = _solve_reduced(system, rhs, has_level)
     dt = sol[J]
-    dy = np.empty(n)
-    dpi = np.empty(n)
-    dslack = np.empty(n)
-    dspare = np.empty(n)
     for m in range(n):
-        q1 = r1[m] + a[m] * dt
-        q2 = r2[m]
+        r1 = q1[m] + a[m] * dt
+        r2 = q2[m]
         for j in range(J):
             if mask[m, j]:
                 w = g[m] * d[m, j] * sol[j]
-                q1 -= T[m, j] * w
-                q2 -= w
-        dy[m] = (inv[m, 2] * q1 - inv[m, 1] * q2) / inv[m, 3]
-        dpi[m] = (inv[m, 0] * q2 - inv[m, 1] * q1) / inv[m, 3]
+                r1 -= T[m, j] * w
+                r2 -= w
+        v1, v2 = _solve_block(inv[m, 0], inv[m, 1], inv[m, 2], inv[m, 3], r1, r2)
+        dy[m] += v1
+        dpi[m] += v2
+    for j in range(J):
+        dp[j] += sol[j]
+    return dt
+
+
+@njit(cache=True)
+def _direction(T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, refine, out_x):  # noqa: N803
+    """Newton direction. `e*` = rc/x - rd per variable, so that dx = D (A^T dlambda + e).
+
+    The row residuals A dx - rp of the computed step are fed back `refine` times: close to the optimum the 2 x 2
+    blocks are ill-conditioned and one solve alone would let the iterates drift off the rows.
+    """
+    n, J = T.shape  # noqa: N806
+    dy = np.zeros(n)
+    dpi = np.zeros(n)
+    dp = np.zeros(J)
+    dt = 0.0
+    dslack = np.zeros(n)
+    dspare = np.zeros(n)
+    dfree = np.zeros(J)
+    q1 = np.empty(n)
+    q2 = np.empty(n)
+    q3 = np.empty(J)
+    for m in range(n):
         for j in range(J):
             if mask[m, j]:
-                out_x[m, j] = d[m, j] * (T[m, j] * dy[m] + dpi[m] + g[m] * sol[j] + ex[m, j])
-        dslack[m] = ds[m] * (-dy[m] + es[m])
-        dspare[m] = du[m] * (dpi[m] + eu[m])
-    dfree = np.empty(J)
+                out_x[m, j] = d[m, j] * ex[m, j]
+        dslack[m] = ds[m] * es[m]
+        dspare[m] = du[m] * eu[m]
     for j in range(J):
-        dfree[j] = dv[j] * (sol[j] + ev[j])
-    return dy, dpi, sol[:J].copy(), dt, dslack, dspare, dfree
+        dfree[j] = dv[j] * ev[j]
+    for _ in range(1 + refine):
+        qt = rt
+        for j in range(J):
+            q3[j] = rp3[j] - dfree[j]
+        for m in range(n):
+            thr = 0.0
+            total = 0.0
+            for j in range(J):
+                if mask[m, j]:
+                    thr += T[m, j] * out_x[m, j]
+                    total += out_x[m, j]
+                    q3[j] -= g[m] * out_x[m, j]
+            q1[m] = rp1[m] - thr + dslack[m] + a[m] * dt
+            q2[m] = rp2[m] - total - dspare[m]
+            qt += a[m] * dy[m]
+        dt += _backsolve(T, mask, g, a, inv, system, d, ds, du, dv, q1, q2, q3, qt, has_level, dy, dpi, dp)
+        for m in range(n):
+            for j in range(J):
+                if mask[m, j]:
+                    out_x[m, j] = d[m, j] * (T[m, j] * dy[m] + dpi[m] + g[m] * dp[j] + ex[m, j])
+            dslack[m] = ds[m] * (es[m] - dy[m])
+            dspare[m] = du[m] * (dpi[m] + eu[m])
+        for j in range(J):
+            dfree[j] = dv[j] * (dp[j] + ev[j])
+    return dy, dpi, dp, dt, dslack, dspare, dfree
 
 
 @njit(cache=True)
@@ -338,7 +379,7 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
             ev[j] = -zv[j] - (-p[j] - zv[j])
         _eliminate(T, mask, g, a, d, ds, du, dv, inv, system)
         dy, dpi, dp, dt, dsl, dsp, dfr = _direction(
-            T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, dx
+            T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, 0, dx
         )
         # affine step lengths; dz = rc/x - dx/D with rc = -xz, that is dz = -z - z dx / x
         step_p = min(_max_step(x, dx, mask), _max_step_1d(slack, dsl), _max_step_1d(spare, dsp), _max_step_1d(free, dfr))
@@ -360,7 +401,7 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
         for j in range(J):
             mu_affine += (free[j] + step_p * dfr[j]) * (zv[j] + step_d * dzv[j])
         mu_affine /= pairs
-        target = (mu_affine / mu) ** 3 * mu
+        target = max((mu_affine / mu) ** 3, 1e-3) * mu
         # corrector: rc = target - xz - dx_affine dz_affine
         for m in range(n):
             es[m] += (target - dsl[m] * dzs[m]) / slack[m]
@@ -374,7 +415,7 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
         cu = target - dsp * dzu
         cv = target - dfr * dzv
         dy, dpi, dp, dt, dsl, dsp, dfr = _direction(
-            T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, dx2
+            T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, 1, dx2
         )
         for m in range(n):
             for j in range(J):
