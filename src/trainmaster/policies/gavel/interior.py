@@ -363,7 +363,7 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
             stalled = 0
         else:
             stalled += 1
-        if score <= tolerance or stalled >= 6:
+        if score <= tolerance or stalled >= 4:
             break
         for m in range(n):
             ds[m] = slack[m] / zs[m]

@@ -142,9 +142,9 @@ def finish_time_fairness(
         if best is None or reached > best[0]:
             best = (reached, solution)
         bound = min(bound, solution.bound if np.isfinite(solution.bound) else bound)
-        if bound - best[0] <= 1e-10 * bound or u == min(bound, solution.value):
+        previous, u = u, min(bound, solution.value)
+        if bound - best[0] <= 1e-10 * bound or abs(u - previous) <= 1e-10 * u:
             break
-        u = min(bound, solution.value)
     assert best is not None
     reached, solution = best
     gap = max(0.0, bound - reached) / bound

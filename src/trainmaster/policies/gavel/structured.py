@@ -9,7 +9,7 @@ from trainmaster.policies.gavel.problem import FloatArray, IntArray
 from trainmaster.policies.gavel.program import Program, Solution, certify
 
 ITERATIONS_MAX = 80
-TOLERANCE = 1e-11
+TOLERANCE = 1e-10
 
 
 def merge_equal_jobs(program: Program) -> tuple[IntArray, IntArray]:
