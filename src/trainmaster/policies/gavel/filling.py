@@ -48,7 +48,9 @@ def _best_mix(problem: AllocationProblem, throughput: FloatArray, best: FloatArr
     usable = np.where(problem.usable, throughput, 0.0)
     order = np.argsort(-usable, axis=1, kind="stable")
     limit = np.take_along_axis(
-        np.where(problem.usable, np.minimum(1.0, problem.counts[None, :] / problem.gpus[:, None]), 0.0), order, axis=1
+        np.where(problem.usable, np.minimum(1.0, problem.counts[None, :] / problem.gpus[:, None]), 0.0),
+        order,
+        axis=1,
     )
     speed = np.take_along_axis(usable, order, axis=1)
     used_before = np.minimum(1.0, np.cumsum(limit, axis=1) - limit)
@@ -106,7 +108,9 @@ def water_filling(
         solves=solves,
         gap=worst_gap,
         solver=final.solver,
-        fallback="" if certified else "the levels found could not be realised to 1e-7; the nearest shares are returned",
+        fallback=""
+        if certified
+        else "the levels found could not be realised to 1e-7; the nearest shares are returned",
     )
 
 
@@ -148,7 +152,13 @@ class _Stage:
                 level = 0.5 * (low + high)
                 continue
             program = Program(
-                self.throughput, self.problem.usable, self.problem.gpus, self.problem.counts, slope, need, pairs=self.pairs
+                self.throughput,
+                self.problem.usable,
+                self.problem.gpus,
+                self.problem.counts,
+                slope,
+                need,
+                pairs=self.pairs,
             )
             solution = solve_program(program, self.solver)
             self.iterations += solution.iterations

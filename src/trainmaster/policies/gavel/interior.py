@@ -174,7 +174,9 @@ def _backsolve(T, mask, g, a, inv, system, d, ds, du, dv, q1, q2, q3, qt, has_le
 
 
 @njit(cache=True)
-def _direction(T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, refine, out_x):  # noqa: N803
+def _direction(
+    T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, refine, out_x
+):  # noqa: N803
     """Newton direction. `e*` = rc/x - rd per variable, so that dx = D (A^T dlambda + e).
 
     The row residuals A dx - rp of the computed step are fed back `refine` times: close to the optimum the 2 x 2
@@ -331,7 +333,11 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
                     objective += c[m, j] * x[m, j]
                     r = -c[m, j] - T[m, j] * y[m] - pi[m] - g[m] * p[j] - zx[m, j]
                     rdx[m, j] = r
-                    res_d = max(res_d, abs(r) / (1e-300 + abs(T[m, j] * y[m]) + abs(pi[m]) + abs(g[m] * p[j]) + abs(c[m, j])))
+                    res_d = max(
+                        res_d,
+                        abs(r)
+                        / (1e-300 + abs(T[m, j] * y[m]) + abs(pi[m]) + abs(g[m] * p[j]) + abs(c[m, j])),
+                    )
             rp1[m] = b[m] + a[m] * t - thr + slack[m]
             rp2[m] = h[m] - total - spare[m]
             mu += slack[m] * zs[m] + spare[m] * zu[m]
@@ -343,7 +349,11 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
         if not has_level:
             rt = 0.0
         res_d = max(res_d, abs(rt))
-        gap = mu / (1e-12 + abs(objective)) if has_level and abs(objective) > 1e-6 else mu / (1.0 + abs(objective))
+        gap = (
+            mu / (1e-12 + abs(objective))
+            if has_level and abs(objective) > 1e-6
+            else mu / (1.0 + abs(objective))
+        )
         mu /= pairs
         infeasibility = max(res_p, min(res_d, 1.0))
         score = max(gap, infeasibility)
@@ -382,7 +392,12 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
             T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, 0, dx
         )
         # affine step lengths; dz = rc/x - dx/D with rc = -xz, that is dz = -z - z dx / x
-        step_p = min(_max_step(x, dx, mask), _max_step_1d(slack, dsl), _max_step_1d(spare, dsp), _max_step_1d(free, dfr))
+        step_p = min(
+            _max_step(x, dx, mask),
+            _max_step_1d(slack, dsl),
+            _max_step_1d(spare, dsp),
+            _max_step_1d(free, dfr),
+        )
         dzs = -zs - zs * dsl / slack
         dzu = -zu - zu * dsp / spare
         dzv = -zv - zv * dfr / free
@@ -390,7 +405,9 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
             for j in range(J):
                 if mask[m, j]:
                     dzx[m, j] = -zx[m, j] - zx[m, j] * dx[m, j] / x[m, j]
-        step_d = min(_max_step(zx, dzx, mask), _max_step_1d(zs, dzs), _max_step_1d(zu, dzu), _max_step_1d(zv, dzv))
+        step_d = min(
+            _max_step(zx, dzx, mask), _max_step_1d(zs, dzs), _max_step_1d(zu, dzu), _max_step_1d(zv, dzv)
+        )
         mu_affine = 0.0
         for m in range(n):
             mu_affine += (slack[m] + step_p * dsl[m]) * (zs[m] + step_d * dzs[m])
@@ -426,8 +443,15 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
         dzs = cs / slack - zs - zs * dsl / slack
         dzu = cu / spare - zu - zu * dsp / spare
         dzv = cv / free - zv - zv * dfr / free
-        step_p = min(_max_step(x, dx, mask), _max_step_1d(slack, dsl), _max_step_1d(spare, dsp), _max_step_1d(free, dfr))
-        step_d = min(_max_step(zx, dzx, mask), _max_step_1d(zs, dzs), _max_step_1d(zu, dzu), _max_step_1d(zv, dzv))
+        step_p = min(
+            _max_step(x, dx, mask),
+            _max_step_1d(slack, dsl),
+            _max_step_1d(spare, dsp),
+            _max_step_1d(free, dfr),
+        )
+        step_d = min(
+            _max_step(zx, dzx, mask), _max_step_1d(zs, dzs), _max_step_1d(zu, dzu), _max_step_1d(zv, dzv)
+        )
         step_p = min(1.0, STEP_TO_BOUNDARY * step_p)
         step_d = min(1.0, STEP_TO_BOUNDARY * step_d)
         for m in range(n):
@@ -448,9 +472,7 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
     return bx, bt, by, -bpi, -bp, bslack, bzx, iteration, bgap, binf
 
 
-def start_point(
-    throughput: FloatArray, mask: BoolArray, g: FloatArray, counts: FloatArray
-) -> FloatArray:
+def start_point(throughput: FloatArray, mask: BoolArray, g: FloatArray, counts: FloatArray) -> FloatArray:
     """A strictly feasible start: half of the proportional share on every usable type."""
     per_type = np.where(mask, g[:, None], 0.0).sum(axis=0)
     share = np.where(mask, 0.5 * counts[None, :] / np.maximum(per_type, 1e-300)[None, :], 0.0)

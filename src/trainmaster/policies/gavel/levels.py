@@ -48,7 +48,11 @@ def reference_throughput(problem: AllocationProblem) -> FloatArray:
 
 
 def level_program(
-    problem: AllocationProblem, throughput: FloatArray, rate: FloatArray, need: FloatArray, pairs: Pairs | None
+    problem: AllocationProblem,
+    throughput: FloatArray,
+    rate: FloatArray,
+    need: FloatArray,
+    pairs: Pairs | None,
 ) -> Program:
     return Program(throughput, problem.usable, problem.gpus, problem.counts, rate, need, pairs=pairs)
 
@@ -78,7 +82,13 @@ def result_from(
 
 def _true_throughput(problem: AllocationProblem, solution: Solution) -> FloatArray:
     real = Program(
-        problem.throughput, problem.usable, problem.gpus, problem.counts, problem.gpus, problem.gpus, pairs=problem.pairs
+        problem.throughput,
+        problem.usable,
+        problem.gpus,
+        problem.counts,
+        problem.gpus,
+        problem.gpus,
+        pairs=problem.pairs,
     )
     return delivered(real, solution.share, solution.pair_share)
 

@@ -110,7 +110,9 @@ def make_problem(
         elapsed_s=column(elapsed_s, 0.0, n),
         slo_s=column(slo_s, np.nan, n),
         cost_per_hour=column(cost_per_hour, 1.0, types),
-        allowed=np.ones((n, types), dtype=bool) if allowed is None else np.ascontiguousarray(allowed, dtype=bool),
+        allowed=np.ones((n, types), dtype=bool)
+        if allowed is None
+        else np.ascontiguousarray(allowed, dtype=bool),
         isolated_so_far_s=column(isolated_so_far_s, 0.0, n),
         type_names=type_names or tuple(str(j) for j in range(types)),
         pairs=pairs,
@@ -143,7 +145,10 @@ class AllocationResult:
 
 
 def delivered_throughput(
-    problem: AllocationProblem, share: FloatArray, pair_share: FloatArray | None, throughput: FloatArray | None = None
+    problem: AllocationProblem,
+    share: FloatArray,
+    pair_share: FloatArray | None,
+    throughput: FloatArray | None = None,
 ) -> FloatArray:
     """throughput(m, X) = sum_j T_mj x_mj, plus each job's part of the pairs it is in."""
     matrix = problem.throughput if throughput is None else throughput

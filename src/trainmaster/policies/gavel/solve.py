@@ -17,7 +17,11 @@ def solve_program(program: Program, solver: str = "auto") -> Solution:
     if solver == "structured" or is_certified(solution):
         return solution
     second = solve_general(program)
-    return second if second.feasible and not (second.gap > solution.gap and solution.shortfall < 1e-9) else solution
+    return (
+        second
+        if second.feasible and not (second.gap > solution.gap and solution.shortfall < 1e-9)
+        else solution
+    )
 
 
 def is_certified(solution: Solution) -> bool:

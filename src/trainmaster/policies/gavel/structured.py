@@ -83,7 +83,13 @@ def solve_structured(program: Program) -> Solution:
     multiplier = (y * row_scale / size)[class_of]
     scale = t_scale if level else gain_scale
     return certify(
-        program, shares[class_of], None, multiplier * scale, _as_array(price) * scale, int(iterations), "structured"
+        program,
+        shares[class_of],
+        None,
+        multiplier * scale,
+        _as_array(price) * scale,
+        int(iterations),
+        "structured",
     )
 
 

@@ -18,13 +18,17 @@ from trainmaster.policies.gavel.program import Program
 from trainmaster.policies.gavel.solve import solve_program
 
 
-def total_throughput(problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str) -> AllocationResult:
+def total_throughput(
+    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str
+) -> AllocationResult:
     """max sum_m throughput(m, X)."""
     price = np.ones(len(problem.counts))
     return _solve_sum(problem, aware, pairs, solver, price, np.zeros(problem.job_count))
 
 
-def throughput_per_cost(problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str) -> AllocationResult:
+def throughput_per_cost(
+    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str
+) -> AllocationResult:
     """max sum_mj T_mj x_mj / cost_j."""
     return _solve_sum(problem, aware, pairs, solver, problem.cost_per_hour, np.zeros(problem.job_count))
 
@@ -43,7 +47,13 @@ def throughput_per_cost_with_slo(
     able = problem.usable.any(axis=1)
     hopeless = bound_by & ~able
     trial = Program(
-        throughput, problem.usable, problem.gpus, problem.counts, np.where(able, need, 0.0), 0.0 * need, pairs=pairs
+        throughput,
+        problem.usable,
+        problem.gpus,
+        problem.counts,
+        np.where(able, need, 0.0),
+        0.0 * need,
+        pairs=pairs,
     )
     reach = solve_program(trial, solver) if trial.has_level else None
     if hopeless.any() or (reach is not None and reach.value < 1.0 - 1e-9):
@@ -65,7 +75,12 @@ def throughput_per_cost_with_slo(
 
 
 def _solve_sum(
-    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, price: FloatArray, need: FloatArray
+    problem: AllocationProblem,
+    aware: bool,
+    pairs: Pairs | None,
+    solver: str,
+    price: FloatArray,
+    need: FloatArray,
 ) -> AllocationResult:
     throughput = problem.throughput if aware else reference_throughput(problem)
     gain = np.where(problem.usable, throughput, 0.0) / price[None, :]

@@ -44,7 +44,9 @@ class FillTree:
             below = [i for i in order[1:] if parents[i] == entity]
             weights = np.concatenate([weight[jobs], np.array([entities[i].weight for i in below])])
             fifo = entity >= 0 and entities[entity].policy == "fifo"
-            self.nodes.append(_Node(jobs, np.array([position[i] for i in below], dtype=np.int64), weights, fifo))
+            self.nodes.append(
+                _Node(jobs, np.array([position[i] for i in below], dtype=np.int64), weights, fifo)
+            )
         self.job_count = n
 
     def room(self, job_room: FloatArray) -> list[FloatArray]:
@@ -97,7 +99,9 @@ def _in_order(room: FloatArray, amount: float, rate: float) -> tuple[FloatArray,
     return got, growing
 
 
-def _by_weight(room: FloatArray, weight: FloatArray, amount: float, rate: float) -> tuple[FloatArray, FloatArray]:
+def _by_weight(
+    room: FloatArray, weight: FloatArray, amount: float, rate: float
+) -> tuple[FloatArray, FloatArray]:
     """sum_c min(room_c, w_c lambda) = amount: sort by the lambda at which a child is full."""
     full_at = room / weight
     order = np.argsort(full_at, kind="stable")
