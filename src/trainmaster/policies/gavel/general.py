@@ -72,7 +72,7 @@ class _Columns:
             value,
         )
 
-    def _add(self, cost: FloatArray, index: FloatArray, value: FloatArray) -> None:
+    def _add(self, cost: FloatArray, index: IntArray, value: FloatArray) -> None:
         count, width = index.shape
         self.highs.addCols(
             count,

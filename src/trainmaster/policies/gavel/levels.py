@@ -59,7 +59,7 @@ def level_program(
 
 def runnable(problem: AllocationProblem) -> BoolArray:
     """Jobs that can make progress somewhere; the others get nothing and are left out of a level."""
-    return problem.usable.any(axis=1)
+    return np.asarray(problem.usable.any(axis=1))
 
 
 def result_from(
@@ -131,7 +131,9 @@ def finish_time_fairness(
     if pairs is not None:
         for side in (0, 1):
             np.maximum.at(fastest, pairs.jobs[:, side], pairs.throughput[:, :, side].max(axis=1))
-    r, e, d = steps[live], elapsed[live], due[live]
+    # As in the original, the shared variant (alone) counts a job's remaining time by its weight.
+    r = steps[live] * (problem.weight[live] if pairs is not None else 1.0)
+    e, d = elapsed[live], due[live]
     bound = float(np.min(d / (e + r / fastest[live]))) if live.any() else 1.0
     # A first guess: the ratio that isolated shares reach.
     u = min(bound, float(np.min(d / (e + r / isolated[live])))) if live.any() else 1.0

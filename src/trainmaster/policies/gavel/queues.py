@@ -111,7 +111,7 @@ def gandiva(problem: AllocationProblem, pairs: Pairs | None) -> AllocationResult
         return part / max(1.0, float(part.sum()))
 
     for m in np.flatnonzero(~taken):
-        share[m] = np.where(problem.usable[m], equal_part(problem.gpus[m]), 0.0)
+        share[m] = np.where(problem.usable[m], equal_part(float(problem.gpus[m])), 0.0)
     for k in chosen:
-        pair_share[k] = np.where(both[k], equal_part(problem.gpus[first[k]]), 0.0)
+        pair_share[k] = np.where(both[k], equal_part(float(problem.gpus[first[k]])), 0.0)
     return _result(problem, share, None, pair_share)
