@@ -1,14 +1,16 @@
 """Water filling and hierarchical fairness: exact lexicographic max-min, any depth, any size.
 
 The level rises; every job's target r_m(level) follows from the tree of entities (tree.py) until a GPU type runs out.
-A job that reaches its own full speed simply stops, which needs no solve. So a stage looks for the largest level whose
-targets are feasible: a piecewise linear function of one variable, found by Newton's method, each step one program
+A job that reaches its own full speed simply stops, which needs no solve. A stage looks for the largest level whose
+targets are feasible. Whether they are is the well-posed program
 
-    max delta  s.t.  throughput_m >= r_m(level) + r'_m(level) delta.
+    max t  s.t.  throughput_m >= r_m(level) t,        feasible iff t >= 1,
 
-At that level the multipliers name the jobs that cannot rise further; they are frozen, the others go on. In a strictly
-complementary solution a job that is not frozen uses none of the priced types, so each stage uses up at least one type
-and there are at most J stages, however many jobs there are.
+and its dual (y, p) bounds every other level too: sum_m y_m r_m(level) <= sum_j p_j N_j + sum_m pi_m =: V. The level
+at which that holds with equality, found without a solve, is the next trial; from above this is Newton's method on a
+piecewise linear function and ends after finitely many programs. At the final level the multipliers name the jobs that
+cannot rise further; they are frozen, the others go on. A job that is not frozen uses none of the priced types, so each
+stage uses up at least one type and there are at most J stages, however many jobs there are.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ from trainmaster.policies.gavel.problem import (
     Status,
     delivered_throughput,
 )
-from trainmaster.policies.gavel.program import Program, Solution, repair
-from trainmaster.policies.gavel.solve import solve_program
+from trainmaster.policies.gavel.program import Program, Solution
+from trainmaster.policies.gavel.solve import is_certified, solve_program
 from trainmaster.policies.gavel.tree import FillTree
 
-NEWTON_STEPS_MAX = 60
-FROZEN_RELATIVE = 1e-6  # a multiplier that carries this part of the level's worth binds its job
+TRIALS_MAX = 100
+FEASIBLE = 2e-10  # targets that can be met up to this part are met
+BINDING = 1e-4  # a job whose multiplier carries this part of an average job's worth holds the level down
 
 
 def full_speed(problem: AllocationProblem, throughput: FloatArray, pairs: Pairs | None) -> FloatArray:
@@ -65,57 +68,36 @@ def water_filling(
     throughput = problem.throughput if aware else np.where(problem.usable, 1.0, 0.0)
     prop = proportional_throughput(problem, throughput) if aware else np.ones(problem.job_count)
     prop = np.where(prop > 0.0, prop, 1.0)
-    unit = prop / problem.gpus  # throughput per unit of level
     tree = FillTree(
         problem.weight,
         problem.entities if hierarchical else (),
         problem.entity_of if hierarchical else None,
     )
     speed = full_speed(problem, throughput, pairs)
-    frozen = speed <= 0.0
-    base = np.zeros(problem.job_count)  # targets reached, in throughput
-    iterations = solves = 0
-    worst_gap = 0.0
-    solution: Solution | None = None
-    while not frozen.all():
-        rooms = tree.room(np.where(frozen, 0.0, (speed - base) / unit))
-        stage = _Stage(problem, throughput, pairs, solver, tree, rooms, unit, base, frozen)
-        stage.run()
-        iterations += stage.iterations
-        solves += stage.solves
-        worst_gap = max(worst_gap, stage.gap)
-        solution = stage.solution or solution
-        base = stage.targets
-        newly = stage.stuck & ~frozen
-        if not newly.any():
-            break
-        frozen = frozen | newly
-    targets = base
-    final = _realise(problem, throughput, pairs, solver, targets)
-    solves += 1
-    iterations += final.iterations
+    filling = _Filling(problem, throughput, pairs, solver, tree, prop / problem.gpus, speed)
+    filling.run()
+    final = filling.final()
     got = delivered_throughput(problem, final.share, final.pair_share, throughput)
     normalized = got / prop
-    certified = bool(np.all(got >= targets * (1.0 - 1e-7)))
+    short = float(np.max(1.0 - got / np.maximum(filling.targets, 1e-300), initial=0.0, where=filling.targets > 0.0))
+    certified = short <= 1e-7 and filling.proven
     return AllocationResult(
         status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
-        objective=float(normalized.min(initial=np.inf)) if problem.job_count else 0.0,
+        objective=float(normalized.min()) if problem.job_count else 0.0,
         share=final.share,
         pair_share=final.pair_share,
         throughput=delivered_throughput(problem, final.share, final.pair_share),
         normalized=normalized,
-        iterations=iterations,
-        solves=solves,
-        gap=worst_gap,
+        iterations=filling.iterations,
+        solves=filling.solves,
+        gap=max(filling.gap, short, 0.0),
         solver=final.solver,
-        fallback=""
-        if certified
-        else "the levels found could not be realised to 1e-7; the nearest shares are returned",
+        fallback="" if certified else "the levels found are not proven to 1e-7; the best shares found are returned",
     )
 
 
-class _Stage:
-    """Raise the level from `base` until a GPU type runs out or every job has its full speed."""
+class _Filling:
+    """The state of the filling: targets reached (steps/s) and which jobs are frozen there."""
 
     def __init__(
         self,
@@ -124,79 +106,114 @@ class _Stage:
         pairs: Pairs | None,
         solver: str,
         tree: FillTree,
-        rooms: list[FloatArray],
         unit: FloatArray,
-        base: FloatArray,
-        frozen: BoolArray,
+        speed: FloatArray,
     ) -> None:
         self.problem, self.throughput, self.pairs, self.solver = problem, throughput, pairs, solver
-        self.tree, self.rooms, self.unit, self.base, self.frozen = tree, rooms, unit, base, frozen
-        self.iterations = self.solves = 0
+        self.tree, self.unit, self.speed = tree, unit, speed
+        self.frozen: BoolArray = speed <= 0.0
+        self.targets = np.zeros(len(unit))
+        self.iterations = self.solves = self.stages = 0
         self.gap = 0.0
-        self.solution: Solution | None = None
-        self.targets = base
-        self.stuck = np.zeros(len(unit), dtype=bool)
+        self.proven = True
+        self.last: Solution | None = None
 
     def run(self) -> None:
-        low, high, level = 0.0, np.inf, 0.0
-        for _ in range(NEWTON_STEPS_MAX):
-            received, rate = self.tree.raise_level(self.rooms, level)
-            need = self.base + received * self.unit
-            slope = rate * self.unit
-            if not np.any(slope > 0.0):
-                # every job that may rise is at full speed; feasible, else a step back would have been taken
-                if self._feasible(need):
-                    self.targets, self.stuck = need, np.ones(len(need), dtype=bool)
-                    return
-                high = level
-                level = 0.5 * (low + high)
-                continue
-            program = Program(
-                self.throughput,
-                self.problem.usable,
-                self.problem.gpus,
-                self.problem.counts,
-                slope,
-                need,
-                pairs=self.pairs,
-            )
-            solution = solve_program(program, self.solver)
-            self.iterations += solution.iterations
-            self.solves += 1
-            self.solution = solution
-            delta = solution.value if solution.feasible else -np.inf
-            if delta >= 0.0:
-                low = max(low, level)
-            else:
-                high = min(high, level)
-            proposal = level + delta
-            if abs(delta) <= 1e-9 * max(level, 1e-12) or (np.isfinite(high) and high - low <= 1e-12 * high):
-                break
-            if not low < proposal < high:
-                proposal = 0.5 * (low + high) if np.isfinite(high) else proposal
-            level = proposal
-        received, rate = self.tree.raise_level(self.rooms, level)
-        self.targets = self.base + received * self.unit
-        assert self.solution is not None
-        worth = self.solution.multiplier * self.unit
-        scale = float(worth.max(initial=0.0))
-        self.stuck = worth > FROZEN_RELATIVE * scale
+        while not self.frozen.all():
+            self.stages += 1
+            newly = self._stage() & ~self.frozen
+            if not newly.any():
+                self.proven = False
+                return
+            self.frozen = self.frozen | newly
 
-    def _feasible(self, need: FloatArray) -> bool:
-        solution = _realise(self.problem, self.throughput, self.pairs, self.solver, need)
+    def final(self) -> Solution:
+        if self.last is None:
+            return self._solve(self.targets)
+        return self.last
+
+    def _solve(self, targets: FloatArray) -> Solution:
+        program = Program(
+            self.throughput,
+            self.problem.usable,
+            self.problem.gpus,
+            self.problem.counts,
+            targets,
+            np.zeros(len(targets)),
+            pairs=self.pairs,
+        )
+        solution = solve_program(program, self.solver)
         self.solves += 1
-        got = delivered_throughput(self.problem, solution.share, solution.pair_share, self.throughput)
-        return bool(np.all(got >= need * (1.0 - 1e-9)))
+        self.iterations += solution.iterations
+        self.gap = max(self.gap, solution.gap)
+        self.proven = self.proven and is_certified(solution)
+        self.last = solution
+        return solution
+
+    def _stage(self) -> BoolArray:
+        """Raise the level as far as it goes; returns the jobs that are stuck there."""
+        base, n = self.targets, len(self.unit)
+        rooms = self.tree.room(np.where(self.frozen, 0.0, (self.speed - base) / self.unit))
+        level = _saturation_level(self.tree, rooms)
+        tangent: Solution | None = None
+        for _ in range(TRIALS_MAX):
+            received, _ = self.tree.raise_level(rooms, level)
+            self.targets = base + received * self.unit
+            solution = self._solve(self.targets)
+            if solution.value >= 1.0 - FEASIBLE:
+                break
+            tangent = solution
+            worth = solution.multiplier * self.unit
+            spare = solution.bound - float(solution.multiplier @ base)
+            lower = _level_worth(self.tree, rooms, worth, spare, level)
+            if lower >= level * (1.0 - 1e-13):
+                break
+            level = lower
+        else:
+            self.proven = False
+        if tangent is None:
+            return np.ones(n, dtype=bool)  # every job has its full speed
+        assert self.last is not None
+        stuck = np.zeros(n, dtype=bool)
+        for dual in (tangent, self.last):
+            stuck |= dual.multiplier * self.speed > BINDING / n
+            # a job that may rise uses no priced type, so one whose types are all priced may not
+            priced = dual.price * self.problem.counts > BINDING
+            stuck |= ~(self.problem.usable & ~priced[None, :]).any(axis=1)
+        if not (stuck & ~self.frozen).any():
+            score = np.where(self.frozen, -1.0, tangent.multiplier * self.speed)
+            stuck[int(np.argmax(score))] = True
+        saturated = self.targets >= self.speed * (1.0 - 1e-12)
+        return stuck | saturated
 
 
-def _realise(
-    problem: AllocationProblem, throughput: FloatArray, pairs: Pairs | None, solver: str, targets: FloatArray
-) -> Solution:
-    """Shares that deliver the targets: max t with throughput_m >= targets_m t, where t = 1 up to rounding."""
-    program = Program(
-        throughput, problem.usable, problem.gpus, problem.counts, targets, np.zeros(len(targets)), pairs=pairs
-    )
-    return solve_program(program, solver)
+def _saturation_level(tree: FillTree, rooms: list[FloatArray]) -> float:
+    """The level from which on every job is at full speed: the root gives each child its weight per unit."""
+    return float(np.max(rooms[0] / tree.nodes[0].weight, initial=0.0))
 
 
-__all__ = ["full_speed", "repair", "water_filling"]
+def _level_worth(tree: FillTree, rooms: list[FloatArray], worth: FloatArray, value: float, high: float) -> float:
+    """The largest level in [0, high] at which what the jobs have received is worth no more than `value`.
+
+    sum_m worth_m received_m(level) is piecewise linear and increasing: regula falsi with the slope at hand.
+    """
+    if value <= 0.0:
+        return 0.0
+    low = 0.0
+    level = high
+    for _ in range(200):
+        received, rate = tree.raise_level(rooms, level)
+        excess = float(worth @ received) - value
+        slope = float(worth @ rate)
+        if excess > 0.0:
+            high = level
+        else:
+            low = level
+        if abs(excess) <= 1e-15 * value or high - low <= 1e-15 * high:
+            break
+        step = level - excess / slope if slope > 0.0 else -1.0
+        level = step if low < step < high else 0.5 * (low + high)
+    return level
+
+
+__all__ = ["full_speed", "water_filling"]

@@ -183,9 +183,9 @@ def solve_general(program: Program, method: str = "choose") -> Solution:
             break
         columns.add_pairs(pair, kind)
         taken[pair, kind] = True
-    multiplier, _, price = columns.duals()
+    multiplier, time_price, price = columns.duals()
     share, pair_share = columns.shares()
-    return certify(program, share, pair_share, multiplier, price, iterations, "highs")
+    return certify(program, share, pair_share, multiplier, price, iterations, "highs", time_price)
 
 
 def _most_valuable(program: Program, worth: FloatArray, threshold: float) -> tuple[IntArray, IntArray]:

@@ -101,6 +101,7 @@ def certify(
     price: FloatArray,
     iterations: int,
     solver: str,
+    time_price: FloatArray | None = None,
 ) -> Solution:
     """Repair the primal, rescale the dual, and compute both values from scratch.
 
@@ -116,6 +117,7 @@ def certify(
         mass = float(program.rate @ multiplier)
         if mass > 0.0:
             multiplier, price = multiplier / mass, price / mass
+            time_price = None if time_price is None else time_price / mass
         value = float(np.min((got[rated] - program.need[rated]) / program.rate[rated]))
     else:
         assert program.gain is not None
@@ -125,7 +127,8 @@ def certify(
     reduced = multiplier[:, None] * program.throughput - program.gpus[:, None] * price[None, :]
     if program.gain is not None:
         reduced = reduced + program.gain
-    time_price = np.where(program.usable, reduced, 0.0).max(axis=1, initial=0.0)
+    covering = np.where(program.usable, reduced, 0.0).max(axis=1, initial=0.0)
+    time_price = covering if time_price is None else np.maximum(covering, time_price)
     if program.pairs is not None:
         time_price = _cover_pairs(program, multiplier, price, time_price)
     bound = float(program.counts @ price + time_price.sum() - program.need @ multiplier)
