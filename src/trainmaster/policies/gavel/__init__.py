@@ -1,0 +1,1 @@
+"""Gavel: heterogeneity-aware time shares (Narayanan et al., OSDI 2020) and the baselines it is compared with."""

@@ -1,0 +1,124 @@
+"""AlloX (Le et al., EuroSys 2020): minimise the total completion time of single-GPU jobs by min-cost matching.
+
+A job that is k-th from the last on its worker delays k completions by its own processing time, so putting job m at
+that position of a worker of type j costs k R_m / T_mj. Workers of one type are alike, positions fill from the last,
+and at most ceil(n / N_j) positions per worker are ever used, which leaves about J n + sum N_j columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from trainmaster.policies.gavel.problem import (
+    AllocationProblem,
+    AllocationResult,
+    FloatArray,
+    IntArray,
+    Status,
+    delivered_throughput,
+)
+
+
+@njit(cache=True)
+def assign(cost: FloatArray) -> IntArray:
+    """Column of each row in a minimum-cost assignment (rows <= columns): shortest augmenting paths with potentials.
+
+    Rows are inserted one at a time; `row_price` and `column_price` keep every reduced cost non-negative, and the
+    shortest alternating path from the new row to a free column is flipped.
+    """
+    rows, columns = cost.shape
+    row_price = np.zeros(rows)
+    column_price = np.zeros(columns)
+    owner = np.full(columns, -1)
+    for root in range(rows):
+        distance = np.full(columns, np.inf)
+        came_from = np.full(columns, -1)
+        done = np.zeros(columns, dtype=np.bool_)
+        row = root
+        last = -1
+        reach = 0.0
+        while True:
+            best = np.inf
+            nearest = -1
+            for c in range(columns):
+                if done[c]:
+                    continue
+                through = reach + cost[row, c] - row_price[row] - column_price[c]
+                if through < distance[c]:
+                    distance[c] = through
+                    came_from[c] = last
+                if distance[c] < best:
+                    best = distance[c]
+                    nearest = c
+            done[nearest] = True
+            last = nearest
+            reach = best
+            if owner[nearest] < 0:
+                break
+            row = owner[nearest]
+        row_price[root] += reach
+        for c in range(columns):
+            if done[c] and c != last:
+                row_price[owner[c]] += reach - distance[c]
+                column_price[c] -= reach - distance[c]
+        while came_from[last] >= 0:
+            owner[last] = owner[came_from[last]]
+            last = came_from[last]
+        owner[last] = root
+    column_of = np.full(rows, -1)
+    for c in range(columns):
+        if owner[c] >= 0:
+            column_of[owner[c]] = c
+    return column_of
+
+
+def allox(problem: AllocationProblem) -> AllocationResult:
+    """The job that stands first on each worker gets it whole; the others wait. Gangs are counted as one worker each
+    only when they need one GPU: AlloX is defined for single-GPU jobs, larger gangs are left out (share 0)."""
+    share = np.zeros_like(problem.throughput)
+    eligible = np.flatnonzero(
+        (problem.gpus == 1.0) & problem.usable.any(axis=1) & (problem.steps_remaining > 0.0)
+    )
+    total_s = 0.0
+    n = len(eligible)
+    if n:
+        types, positions = _slots(problem.counts, n)
+        with np.errstate(divide="ignore"):
+            time_s = problem.steps_remaining[eligible, None] / np.where(
+                problem.usable[eligible], problem.throughput[eligible], 0.0
+            )
+        blocked = float(np.where(np.isfinite(time_s), time_s, 0.0).max()) * (n + 1) * n + 1.0
+        cost = np.where(np.isfinite(time_s[:, types]), time_s[:, types] * positions[None, :], blocked)
+        column = assign(np.ascontiguousarray(cost))
+        total_s = float(cost[np.arange(n), column].sum() + problem.elapsed_s[eligible].sum())
+        for j in np.unique(types):
+            mine = np.flatnonzero(types[column] == j)
+            place = positions[column[mine]]
+            # the deepest positions head their workers; among equals the earlier job
+            heads = mine[np.lexsort((mine, -place))][: int(problem.counts[j])]
+            share[eligible[heads], j] = 1.0
+    left_out = np.flatnonzero(problem.gpus != 1.0)
+    return AllocationResult(
+        Status.OPTIMAL,
+        total_s,
+        share,
+        delivered_throughput(problem, share, None),
+        solver="matching",
+        gap=0.0,
+        fallback=""
+        if len(left_out) == 0
+        else f"AlloX places single-GPU jobs only: {len(left_out)} gangs get nothing",
+    )
+
+
+def _slots(counts: FloatArray, jobs: int) -> tuple[IntArray, FloatArray]:
+    """(type, position from the last) of every slot that an optimal schedule may use."""
+    types: list[IntArray] = []
+    positions: list[FloatArray] = []
+    for j, count in enumerate(counts.astype(np.int64)):
+        if count > 0:
+            depth = -(-jobs // int(count))
+            types.append(np.full(int(count) * depth, j, dtype=np.int64))
+            positions.append(np.repeat(np.arange(1, depth + 1), int(count)).astype(np.float64))
+    return np.concatenate(types), np.concatenate(positions)
