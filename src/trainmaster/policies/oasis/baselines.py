@@ -7,6 +7,7 @@ starts a job that can no longer complete before the horizon: its resources are l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -117,7 +118,7 @@ def run_fixed(
             job = arrivals.pop(0)
             count = workers[job.id]
             candidate = Waiting(job, count, job.servers_for(count), -(-job.worker_slots // count))
-            if admits(candidate, waiting, slot):
+            if slot + candidate.run_slots <= instance.horizon and admits(candidate, waiting, slot):
                 waiting.append(candidate)
         waiting = [item for item in waiting if slot + item.run_slots <= instance.horizon]
         for item in order(waiting, slot):
@@ -165,18 +166,20 @@ class RiskReward:
     def __init__(self, instance: Instance, settings: BaselineSettings) -> None:
         self.settings = settings
         cluster = instance.cluster
+        self._horizon = instance.horizon
+        self._values: dict[str, FloatArray] = {}
         self._worker_total = cluster.capacity[cluster.hosts_workers].sum(axis=0)
         self._ps_total = cluster.capacity[cluster.hosts_ps].sum(axis=0)
 
     def order(self, waiting: list[Waiting], slot: int) -> list[Waiting]:
-        rewards = {item.job.id: self._reward(item, waiting, slot) for item in waiting}
         worth_it = [item for item in waiting if item.utility_if_started(slot) > 0]
+        rewards = {item.job.id: self._reward(item, worth_it, slot) for item in worth_it}
         return sorted(worth_it, key=lambda item: (-rewards[item.job.id], item.job.arrival, item.job.id))
 
     def admits(self, candidate: Waiting, waiting: list[Waiting], slot: int) -> bool:
         present, risk = self._present_value(candidate, slot), self._risk(candidate, waiting, slot)
         decline = candidate.utility_if_started(slot) - candidate.utility_if_started(slot + 1)
-        slack = (present - risk) / decline if decline > 0 else np.inf * np.sign(present - risk)
+        slack = (present - risk) / decline if decline > 0 else math.copysign(math.inf, present - risk)
         return bool(slack > self.settings.threshold)
 
     def _reward(self, item: Waiting, waiting: list[Waiting], slot: int) -> float:
@@ -188,12 +191,17 @@ class RiskReward:
         return item.utility_if_started(slot) / (1 + self.settings.discount * item.run_slots)
 
     def _risk(self, item: Waiting, waiting: list[Waiting], slot: int) -> float:
-        lost = sum(
-            other.utility_if_started(slot) - other.utility_if_started(slot + item.run_slots)
-            for other in waiting
-            if other is not item
-        )
-        return self._share(item) * lost
+        others = [self._values_of(other) for other in waiting if other is not item]
+        lost = sum(values[slot] - values[slot + item.run_slots] for values in others)
+        return self._share(item) * float(lost)
+
+    def _values_of(self, item: Waiting) -> FloatArray:
+        """Utility by start slot, up to two horizons ahead; every pair of jobs is asked about in every slot."""
+        if item.job.id not in self._values:
+            starts = np.arange(2 * self._horizon + 1, dtype=np.float64)
+            ages = np.maximum(starts + item.run_slots - 1 - item.job.arrival, 0.0)
+            self._values[item.job.id] = item.job.utility.values(ages)
+        return self._values[item.job.id]
 
     def _share(self, item: Waiting) -> float:
         """Dominant share of the cluster that the job holds while it runs."""

@@ -39,7 +39,7 @@ def solve_instance(
 ) -> dict[str, Any]:
     """Decide an admission instance with one of `POLICIES`; `InputError` before anything is computed if it is bad.
 
-    Options of `oasis`: constants=history|declared|oracle, rule=density|paper, scale, spread_max (the floor on L),
+    Options of `oasis`: constants=history|declared|oracle, rule=density|paper, scale, low, spread_max (the floor on L),
     operations_max. Of the baselines: workers (fixed number; default drawn from 1..30), seed, and for dorm theta1
     and theta2, for rrh alpha, discount and threshold. Of `optimal`: nodes_max.
     """
@@ -70,6 +70,7 @@ def _prepare_oasis(
     settings = PriceSettings(
         base.rule,
         reader.number("scale", base.scale, least=1e-12),
+        reader.number("low", base.low, least=1e-12),
         reader.number("spread_max", base.spread_max, least=0.0),
     )
     limits = SearchLimits(

@@ -5,10 +5,12 @@ Two rules give the constants from a population of jobs:
 `paper`    U1^r = max_i f_i(best) / w_i^r: one worker-slot on a full server costs more than any job is worth.
            L1 = min_i f_i(T - a_i) / (ceil(W_i) sum_r w_i^r) / (4 eta1), one value for all resources, with
            1/eta1 = min_i ceil(W_i) sum_r w_i^r / (T sum_h sum_r c_h^r); L2, U2 likewise with s and the PS servers.
-`density`  (default) U^r = `scale` * max_i f_i(best) / (slots_i w_i^r), slots_i being the worker-slots (PS-slots) of
-           the whole job: the price at which the best job just breaks even. Capacity is checked explicitly by the
-           placement, so U has no need to keep jobs off full servers by price, and the range U/L shrinks by the
-           factor W. L^r = U^r e^-spread, a declared spread in place of f_i(T - a_i), which underflows.
+`density`  (default) In utility per unit of resource and slot, density_i^r = f_i(best) / (slots_i w_i^r), slots_i being
+           the worker-slots (PS-slots) of the whole job: U^r = `scale` * max_i density_i^r, about where the best job
+           breaks even, and L^r = `low` / K * min_i density_i^r with K the number of priced resources of both
+           roles, so that the least dense job seen keeps 1 - `low` of its utility in an idle cluster.
+           Capacity is checked by the placement itself, so U need not keep jobs off full servers by price; U/L
+           loses the factor W, and L no longer rests on f_i(T - a_i), which underflows.
 
 Under either rule the floor keeps ln(U/L) at most `spread_max`: with a vanishing L prices stay near zero until a
 server is full, and the algorithm degenerates into "admit what fits". f_i(best) is the utility with all N workers
@@ -36,10 +38,11 @@ class PriceSettings:
 
     rule: PriceRule = "density"
     scale: float = 1.0
-    spread_max: float = 4.0
+    low: float = 0.5
+    spread_max: float = 5.5
 
 
-PAPER_SETTINGS = PriceSettings(rule="paper", scale=1.0, spread_max=math.inf)
+PAPER_SETTINGS = PriceSettings(rule="paper", scale=1.0, low=1.0, spread_max=math.inf)
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,14 @@ class RoleExtremes:
 
     ln_best_per_unit: tuple[float, ...]  # max_i ln f_i(best) - ln w_i^r
     ln_best_per_slot: tuple[float, ...]  # max_i ln f_i(best) - ln(slots_i w_i^r)
+    ln_least_per_slot: tuple[float, ...]  # min_i ln f_i(best) - ln(slots_i w_i^r)
     ln_worst_per_slot: float  # min_i ln f_i(T - a_i) - ln(slots_i sum_r w_i^r)
     ln_least_total: float  # min_i ln(slots_i sum_r w_i^r)
 
     @staticmethod
     def empty(resources: int) -> RoleExtremes:
         nothing = (-math.inf,) * resources
-        return RoleExtremes(nothing, nothing, math.inf, math.inf)
+        return RoleExtremes(nothing, nothing, (math.inf,) * resources, math.inf, math.inf)
 
     def including(
         self, demand: tuple[float, ...], slots: int, ln_best: float, ln_worst: float
@@ -69,6 +73,10 @@ class RoleExtremes:
             tuple(
                 max(old, ln_best - ln - ln_slots)
                 for old, ln in zip(self.ln_best_per_slot, ln_demand, strict=True)
+            ),
+            tuple(
+                min(old, ln_best - ln - ln_slots) if ln < math.inf else old
+                for old, ln in zip(self.ln_least_per_slot, ln_demand, strict=True)
             ),
             min(self.ln_worst_per_slot, ln_worst - ln_slots - math.log(total)),
             min(self.ln_least_total, ln_slots + math.log(total)),
@@ -134,8 +142,9 @@ def price_table(
 ) -> PriceTable:
     """The constants of every server; a server of both roles takes the lower L and the higher U of the two."""
     totals = [cluster.capacity[hosts].sum() for hosts in (cluster.hosts_workers, cluster.hosts_ps)]
-    low_worker, high_worker = _constants(population.workers, totals[0] * horizon, settings)
-    low_ps, high_ps = _constants(population.ps, totals[1] * horizon, settings)
+    priced = sum(ln > -math.inf for role in (population.workers, population.ps) for ln in role.ln_best_per_slot)
+    low_worker, high_worker = _constants(population.workers, totals[0] * horizon, priced, settings)
+    low_ps, high_ps = _constants(population.ps, totals[1] * horizon, priced, settings)
     shape = (len(cluster.servers), len(cluster.resources))
     ln_low, ln_spread = np.zeros(shape), np.zeros(shape)
     alpha = 1.0
@@ -154,8 +163,10 @@ def price_table(
     return PriceTable(ln_low, ln_spread, alpha)
 
 
-def _constants(role: RoleExtremes, supply: float, settings: PriceSettings) -> tuple[FloatArray, FloatArray]:
-    """(ln L^r, ln U^r) of one role; `supply` is T sum_h sum_r c_h^r."""
+def _constants(
+    role: RoleExtremes, supply: float, priced: int, settings: PriceSettings
+) -> tuple[FloatArray, FloatArray]:
+    """(ln L^r, ln U^r) of one role; `supply` is T sum_h sum_r c_h^r, `priced` is K."""
     if settings.rule == "paper":
         high = np.array(role.ln_best_per_unit)
         if role.ln_worst_per_slot == math.inf or supply <= 0:
@@ -165,5 +176,5 @@ def _constants(role: RoleExtremes, supply: float, settings: PriceSettings) -> tu
         low = np.full_like(high, ln_low)
     else:
         high = np.array(role.ln_best_per_slot) + math.log(settings.scale)
-        low = np.full_like(high, -np.inf)
+        low = np.array(role.ln_least_per_slot) + math.log(settings.low / max(priced, 1))
     return np.fmax(low, high - settings.spread_max), high
