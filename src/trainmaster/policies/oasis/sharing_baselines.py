@@ -53,6 +53,15 @@ class Run:
 
 
 @njit(cache=True)
+def _one_fits(free, capacity, demand):  # noqa: ANN001, ANN202
+    """Whether one more unit fits; a scalar loop, since this is asked for every server at every step."""
+    for r in range(free.shape[0]):  # noqa: SIM110 - compiled
+        if free[r] + _DUST * capacity[r] < demand[r]:
+            return False
+    return True
+
+
+@njit(cache=True)
 def progressive_filling(
     capacity, worker_demand, ps_demand, hosts_workers, hosts_ps, ps_per_worker, most, worker_total, ps_total
 ):  # noqa: ANN001, ANN201
@@ -76,7 +85,7 @@ def progressive_filling(
         needed = max(1, int(np.ceil((count[i] + 1) * ps_per_worker[i] * (1.0 - _DUST)))) - ps_count[i]
         worker_at = -1
         for s in range(servers):
-            if hosts_workers[s] and np.all(free[s] + _DUST * capacity[s] >= worker_demand[i]):
+            if hosts_workers[s] and _one_fits(free[s], capacity[s], worker_demand[i]):
                 worker_at = s
                 break
         if worker_at >= 0:
@@ -84,7 +93,7 @@ def progressive_filling(
         ps_at = -1
         if worker_at >= 0 and needed > 0:
             for s in range(servers):
-                if hosts_ps[s] and np.all(free[s] + _DUST * capacity[s] >= ps_demand[i]):
+                if hosts_ps[s] and _one_fits(free[s], capacity[s], ps_demand[i]):
                     ps_at = s
                     break
             if ps_at < 0:
@@ -239,41 +248,38 @@ def _dorm_counts(
     model.changeObjectiveSense(highspy.ObjSense.kMaximize)
     infinity = highspy.kHighsInf
     use: list[list[tuple[int, float]]] = [[] for _ in range(3 * resources)]
+    columns: list[int] = []
     loss: list[int] = []
     adjusted: list[int] = []
     for run, cap, fair in zip(runs, most, fair_share, strict=True):
         job = run.job
-        n, z, gap = model.getNumCol(), model.getNumCol() + 1, model.getNumCol() + 2
-        worth = sum(job.worker_demand[r] / total[r] for r in range(resources) if total[r] > 0)
-        worth_ps = sum(job.server_demand[r] / total[r] for r in range(resources) if total[r] > 0)
-        model.addCol(worth, 1.0, cap, 0, [], [])
-        model.addCol(worth_ps, 1.0, job.servers_for(cap), 0, [], [])
+        n, gap = model.getNumCol(), model.getNumCol() + 1
+        # PS enter as b/B per worker: capacity is pooled here anyway, and placement rounds up.
+        ratio = job.worker_mb_per_slot / job.server_mb_per_slot
+        taken = np.asarray(job.worker_demand) + ratio * np.asarray(job.server_demand)
+        model.addCol(float(np.sum(taken[total > 0] / total[total > 0])), 1.0, cap, 0, [], [])
         model.addCol(0.0, 0.0, infinity, 0, [], [])
-        for column in (n, z):
-            model.changeColIntegrality(column, highspy.HighsVarType.kInteger)
-        # z is the least integer >= n b / B: above by this row, below by the next.
-        ratio = job.worker_mb_per_slot / job.server_mb_per_slot * (1 - _DUST)
-        model.addRow(0.0, 1.0 - 1e-6, 2, [z, n], [1.0, -ratio])
+        model.changeColIntegrality(n, highspy.HighsVarType.kInteger)
         for r in range(resources):
-            for row, amount, column in (
-                (r, job.worker_demand[r], n),
-                (resources + r, job.server_demand[r], z),
-                (2 * resources + r, job.worker_demand[r], n),
-                (2 * resources + r, job.server_demand[r], z),
+            for row, amount in (
+                (r, job.worker_demand[r]),
+                (resources + r, ratio * job.server_demand[r]),
+                (2 * resources + r, float(taken[r])),
             ):
                 if amount > 0:
-                    use[row].append((column, amount))
+                    use[row].append((n, amount))
         dominant = _dominant_share_per_worker(job, worker_total, ps_total)
         model.addRow(-fair, infinity, 2, [gap, n], [1.0, -dominant])
         model.addRow(fair, infinity, 2, [gap, n], [1.0, dominant])
         loss.append(gap)
-        if run.placement is not None:
-            now = int(run.placement[0].sum())
+        columns.append(n)
+        now = int(run.placement[0].sum()) if run.placement is not None else 0
+        if 0 < now <= cap:  # above `cap` it must shrink in any case, since little of its work is left
             flag = model.getNumCol()
-            model.addCol(0.0, 0.0, 1.0 if now <= cap else infinity, 0, [], [])
+            model.addCol(0.0, 0.0, 1.0, 0, [], [])
             model.changeColIntegrality(flag, highspy.HighsVarType.kInteger)
-            model.addRow(-infinity, now, 2, [n, flag], [1.0, -float(max(cap, now))])
-            model.addRow(now, infinity, 2, [n, flag], [1.0, float(max(cap, now))])
+            model.addRow(-infinity, now, 2, [n, flag], [1.0, -float(cap)])
+            model.addRow(now, infinity, 2, [n, flag], [1.0, float(cap)])
             adjusted.append(flag)
     for row, entries in enumerate(use):
         limit = (worker_total, ps_total, total)[row // resources][row % resources]
@@ -288,12 +294,7 @@ def _dorm_counts(
     if model.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return None
     values = model.getSolution().col_value
-    counts: list[int] = []
-    column = 0
-    for run in runs:
-        counts.append(round(values[column]))
-        column += 4 if run.placement is not None else 3
-    return counts
+    return [round(values[column]) for column in columns]
 
 
 def _dominant_share_per_worker(job: AdmissionJob, worker_total: FloatArray, ps_total: FloatArray) -> float:
