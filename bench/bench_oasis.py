@@ -51,7 +51,9 @@ def summary(times_ms: np.ndarray) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--arrivals", type=int, default=1000)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -64,14 +66,19 @@ def main() -> int:
     for horizon in (100, 200, 600):
         cases[f"T={horizon}"] = (replace(BASE, horizon=horizon, longest_run_slots=min(300, horizon)), few)
     for servers in (10, 100, 200):
-        cases[f"{servers}+{servers} servers"] = (replace(BASE, worker_servers=servers, ps_servers=servers), few)
+        cases[f"{servers}+{servers} servers"] = (
+            replace(BASE, worker_servers=servers, ps_servers=servers),
+            few,
+        )
     for longest in (15, 60):
         cases[f"runs to {longest} slots"] = (replace(BASE, longest_run_slots=longest), few)
     results = {}
     print(f"{'case':34} {'decisions':>9} {'median ms':>10} {'p99 ms':>9} {'max ms':>9}")
     for name, (config, arrivals) in cases.items():
         row = results[name] = summary(decision_times_ms(config, arrivals))
-        print(f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f}")
+        print(
+            f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f}"
+        )
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     base = next(iter(results.values()))

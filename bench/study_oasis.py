@@ -119,7 +119,12 @@ def floor_sensitivity(seeds: int) -> dict[str, list[list[float]]]:
 
 
 def tables(study: dict[str, Any]) -> str:
-    lines = ["## Paper-like configuration", "", "| policy | total utility | OASiS ahead by |", "|---|---|---|"]
+    lines = [
+        "## Paper-like configuration",
+        "",
+        "| policy | total utility | OASiS ahead by |",
+        "|---|---|---|",
+    ]
     totals = study["main"]["totals"]
     for policy, values in totals.items():
         mean, half = mean_interval(values)
@@ -179,7 +184,9 @@ def figures(study: dict[str, Any], out: Path) -> None:
     for name, ratios in study["tiny"]["ratios"].items():
         if name.startswith("oasis"):
             axes.step(np.sort(ratios), np.arange(1, len(ratios) + 1) / len(ratios), where="post", label=name)
-    axes.axvline(np.mean(study["tiny"]["bounds"]["oasis (density, history)"]), ls=":", color="grey", label="2 alpha")
+    axes.axvline(
+        np.mean(study["tiny"]["bounds"]["oasis (density, history)"]), ls=":", color="grey", label="2 alpha"
+    )
     axes.set(xlabel="optimum / OASiS", ylabel="fraction of instances", xscale="log", ylim=(0, 1))
     axes.set_xticks([1, 1.5, 2, 3, 5, 10], labels=["1", "1.5", "2", "3", "5", "10"])
     axes.minorticks_off()
@@ -195,7 +202,9 @@ def _save(figure: Any, axes: Any, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--sweep-seeds", type=int, default=5)

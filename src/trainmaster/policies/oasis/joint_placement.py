@@ -17,7 +17,7 @@ _DUST = RELATIVE_TOLERANCE
 
 
 @njit(cache=True)
-def _fits(free, capacity, demand, most):  # noqa: ANN001, ANN202
+def _fits(free, capacity, demand, most):
     """How many units of `demand` fit into `free`, at most `most`."""
     fits = most
     for r in range(free.shape[0]):
@@ -30,7 +30,7 @@ def _fits(free, capacity, demand, most):  # noqa: ANN001, ANN202
 
 
 @njit(cache=True)
-def exact_operations(used, capacity, worker_demand, ps_demand, both, most_workers, most_ps):  # noqa: ANN001, ANN201
+def exact_operations(used, capacity, worker_demand, ps_demand, both, most_workers, most_ps):
     """Inner steps of the exact DP in the slot that needs most of them."""
     worst = 0
     for t in range(used.shape[0]):
@@ -57,7 +57,7 @@ def _exact_tables(
     ps_room,
     most_workers,
     most_ps,
-):  # noqa: ANN001, ANN202
+):
     """tables[j, y, z]: least cost of y workers and z PS on the one-role servers and the first j servers of both."""
     shared = np.flatnonzero(both)
     tables = np.full((shared.shape[0] + 1, most_workers + 1, most_ps + 1), np.inf)
@@ -85,7 +85,7 @@ def _exact_tables(
 @njit(cache=True)
 def exact_costs(
     used, capacity, worker_demand, ps_demand, both, worker_cost, worker_room, ps_cost, ps_room, ps_needed
-):  # noqa: ANN001, ANN201
+):
     """COST(t, d), exact; a slot with the same commitments as the one before it is not computed again."""
     slots = used.shape[0]
     most = ps_needed.shape[0] - 1
@@ -106,7 +106,7 @@ def exact_costs(
 @njit(cache=True)
 def exact_placement(
     used, capacity, worker_demand, ps_demand, both, worker_cost, worker_room, ps_cost, ps_room, workers, ps
-):  # noqa: ANN001, ANN201
+):
     """Counts per server (workers, PS) of a cheapest placement in one slot."""
     tables = _exact_tables(
         used,
@@ -161,7 +161,7 @@ def greedy_placement(
     workers,
     ps,
     workers_first,
-):  # noqa: ANN001, ANN201
+):
     """Fill by unit price, one role after the other, in one slot. Returns (cost, workers, PS); inf: does not fit."""
     servers = capacity.shape[0]
     free = capacity - used
@@ -201,7 +201,7 @@ def greedy_costs(
     ps_cost,
     ps_needed,
     options,
-):  # noqa: ANN001, ANN201
+):
     """COST(t, d) by the better of the two orders, for the counts in `options` alone; inf elsewhere."""
     slots = used.shape[0]
     out = np.full((slots, ps_needed.shape[0]), np.inf)

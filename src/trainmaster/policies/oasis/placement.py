@@ -15,7 +15,7 @@ _DUST = RELATIVE_TOLERANCE
 
 
 @njit(cache=True)
-def quote(used, capacity, ln_low, ln_spread, demand, hosts, most):  # noqa: ANN001, ANN201
+def quote(used, capacity, ln_low, ln_spread, demand, hosts, most):
     """Unit cost and room of one role, per slot and server.
 
     used: slots x servers x resources already committed; demand: of one worker (or PS); hosts: servers of that role.
@@ -47,7 +47,7 @@ def quote(used, capacity, ln_low, ln_spread, demand, hosts, most):  # noqa: ANN0
 
 
 @njit(cache=True)
-def cheapest_prefix(cost, room, most):  # noqa: ANN001, ANN201
+def cheapest_prefix(cost, room, most):
     """Least cost of hosting 0 .. most units in one slot; inf beyond what fits."""
     total = np.full(most + 1, np.inf)
     total[0] = 0.0
@@ -62,7 +62,7 @@ def cheapest_prefix(cost, room, most):  # noqa: ANN001, ANN201
 
 
 @njit(cache=True)
-def separate_costs(worker_cost, worker_room, ps_cost, ps_room, ps_needed):  # noqa: ANN001, ANN201
+def separate_costs(worker_cost, worker_room, ps_cost, ps_room, ps_needed):
     """COST(t, d) for every slot and d = 0 .. N, when no server hosts both roles."""
     slots = worker_cost.shape[0]
     most = ps_needed.shape[0] - 1
@@ -76,7 +76,7 @@ def separate_costs(worker_cost, worker_room, ps_cost, ps_room, ps_needed):  # no
 
 
 @njit(cache=True)
-def fill_cheapest(cost, room, count):  # noqa: ANN001, ANN201
+def fill_cheapest(cost, room, count):
     """How many of `count` units each server takes in the greedy placement behind `cheapest_prefix`."""
     taken = np.zeros(cost.shape[0], np.int64)
     left = count

@@ -142,7 +142,9 @@ def price_table(
 ) -> PriceTable:
     """The constants of every server; a server of both roles takes the lower L and the higher U of the two."""
     totals = [cluster.capacity[hosts].sum() for hosts in (cluster.hosts_workers, cluster.hosts_ps)]
-    priced = sum(ln > -math.inf for role in (population.workers, population.ps) for ln in role.ln_best_per_slot)
+    priced = sum(
+        ln > -math.inf for role in (population.workers, population.ps) for ln in role.ln_best_per_slot
+    )
     low_worker, high_worker = _constants(population.workers, totals[0] * horizon, priced, settings)
     low_ps, high_ps = _constants(population.ps, totals[1] * horizon, priced, settings)
     shape = (len(cluster.servers), len(cluster.resources))

@@ -45,7 +45,7 @@ class Offer:
 
 
 @njit(cache=True)
-def fill_table(option_cost, units, values, stop_early):  # noqa: ANN001, ANN201
+def fill_table(option_cost, units, values, stop_early):
     """The DP table. option_cost: slots x (m + 1); values[t]: utility of ending in slot t.
 
     Returns (table, rows): table[t + 1, u] is the least cost of u grains by slot t. With `stop_early`, rows end where
@@ -74,7 +74,7 @@ def fill_table(option_cost, units, values, stop_early):  # noqa: ANN001, ANN201
 
 
 @njit(cache=True)
-def trace_back(table, option_cost, end):  # noqa: ANN001, ANN201
+def trace_back(table, option_cost, end):
     """Options chosen in slots 0 .. end on a cheapest path that serves all grains by `end`."""
     chosen = np.zeros(end + 1, np.int64)
     left = table.shape[1] - 1

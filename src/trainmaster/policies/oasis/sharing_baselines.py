@@ -53,7 +53,7 @@ class Run:
 
 
 @njit(cache=True)
-def _one_fits(free, capacity, demand):  # noqa: ANN001, ANN202
+def _one_fits(free, capacity, demand):
     """Whether one more unit fits; a scalar loop, since this is asked for every server at every step."""
     for r in range(free.shape[0]):  # noqa: SIM110 - compiled
         if free[r] + _DUST * capacity[r] < demand[r]:
@@ -64,7 +64,7 @@ def _one_fits(free, capacity, demand):  # noqa: ANN001, ANN202
 @njit(cache=True)
 def progressive_filling(
     capacity, worker_demand, ps_demand, hosts_workers, hosts_ps, ps_per_worker, most, worker_total, ps_total
-):  # noqa: ANN001, ANN201
+):
     """Dominant-resource fairness in one slot: again and again one worker (and the PS it makes necessary, if any)
     for the job of least dominant share, until nothing more fits. Returns counts, jobs x servers, and the shares."""
     jobs, resources = worker_demand.shape
