@@ -1,8 +1,9 @@
-"""Utilities: values against an independent reading of the description, log space, unit changes, bad descriptions."""
+"""Utilities: values against an independent reading, log space, unit changes, bad descriptions."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def test_every_kind_agrees_with_its_description(description: dict, ages: list[fl
     assert [utility.value(age) for age in ages] == pytest.approx(expected, rel=1e-9, abs=1e-300)
     assert utility.values(np.array(ages)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
     ordered = [utility.value(age) for age in sorted(ages)]
-    assert all(later <= earlier + 1e-9 for earlier, later in zip(ordered, ordered[1:], strict=False))
+    assert all(later <= earlier + 1e-9 for earlier, later in pairwise(ordered))
     assert parse_utility(utility.to_json()) == utility
     for age, value in zip(ages, expected, strict=True):
         if value > 1e-290:

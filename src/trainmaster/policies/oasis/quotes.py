@@ -81,7 +81,7 @@ class Quotes:
         cost = 0.0
         for slot in np.flatnonzero(workers):
             count = int(workers[slot])
-            cost += self.cost_at(slot, count)
+            cost += self.cost_at(int(slot), count)
             worker_taken, ps_taken = self._placement(int(slot), count)
             absolute = self.job.arrival + int(slot)
             worker_rows += [(absolute, int(s), int(worker_taken[s])) for s in np.flatnonzero(worker_taken)]
