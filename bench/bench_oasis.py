@@ -1,4 +1,5 @@
-"""CPU time of one OASiS admission decision: 1,000 arrivals at T = 300, 50 + 50 servers, N up to 100; and its growth.
+"""CPU time of one OASiS admission decision: 1,000 arrivals at T = 300, 50 + 50 servers, N up to 100; and
+its growth.
 
     python bench/bench_oasis.py [--arrivals 1000] [--json FILE]
 

@@ -1,4 +1,5 @@
-"""The OASiS study: total utility against jobs, servers, slots and urgency, the ratio to the optimum, the floor on L.
+"""The OASiS study: total utility against jobs, servers, slots and urgency, the ratio to the optimum, the
+floor on L.
 
     python bench/study_oasis.py --out DIR [--seeds 20] [--sweep-seeds 5] [--tiny 200]
 

@@ -120,7 +120,9 @@ def test_verifier_sees_every_kind_of_fault(fault: str) -> None:
 
 @pytest.mark.slow
 def test_ahead_of_every_baseline_when_resources_are_scarce() -> None:
-    """A small paper-like cluster over several seeds: the paired lead over each baseline is positive with its interval."""
+    """A small paper-like cluster over several seeds: the paired lead over each baseline is positive with
+    its interval.
+    """
     config = PaperLike(jobs=60, horizon=60, worker_servers=20, ps_servers=20)
     leads: dict[str, list[float]] = {name: [] for name in BASELINES}
     for seed in range(6):

@@ -1,4 +1,6 @@
-"""The best-schedule subroutine at fixed prices: optimal against brute force; coarse grains never under-serve."""
+"""The best-schedule subroutine at fixed prices: optimal against brute force; coarse grains never under-
+serve.
+"""
 
 from __future__ import annotations
 

@@ -108,7 +108,9 @@ def test_rejections_say_what_would_have_helped() -> None:
 
 
 def test_price_rejection_can_be_verified() -> None:
-    """Scaling prices by just under the told factor admits; by just over it still rejects; so does the grace."""
+    """Scaling prices by just under the told factor admits; by just over it still rejects; so does the
+    grace.
+    """
     found = 0
     for seed in range(60):
         raw = tiny_instance(Tiny(jobs=8), seed)

@@ -1,8 +1,8 @@
 """What finishing at a given time is worth: non-increasing utility functions as frozen values.
 
-The argument is the job's age at completion, that is completion minus arrival, in the utility's *own unit*: slots
-in an admission instance, seconds in a job trace. Whoever holds the utility knows the unit; nothing here converts,
-except `in_unit`, which restates a utility in another unit.
+The argument is the job's age at completion, that is completion minus arrival, in the utility's *own unit*:
+slots in an admission instance, seconds in a job trace. Whoever holds the utility knows the unit; nothing
+here converts, except `in_unit`, which restates a utility in another unit.
 
 Every utility is non-negative and non-increasing on [0, inf); a description that is not raises `InputError`.
 """
@@ -43,7 +43,7 @@ class Utility(Protocol):
         ...
 
     def in_unit(self, factor: float) -> Utility:
-        """The same utility with its time axis in a unit `factor` times as long (seconds to 60 s slots: 60)."""
+        """The same utility with its time axis in a unit `factor` times as long (60: seconds to minutes)."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -223,7 +223,8 @@ def parse_utility(description: Any, *, file: str | None = None, column: str = "u
 def parse_utility_list(
     text: str, *, file: str | None = None, line: int | None = None, column: str = "utility"
 ) -> Step:
-    """The utility of a trace's `t:value` list, such as `3600:10;7200:4`: a value until each time, then nothing.
+    """The utility of a trace's `t:value` list, such as `3600:10;7200:4`: a value until each time, then
+    nothing.
 
     Pairs are separated by `;`, `,`, `|` or blanks; times are ages after submission, in the trace's unit.
     """

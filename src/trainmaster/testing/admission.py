@@ -1,6 +1,8 @@
-"""An independent check of admission results, written from the formulation alone: constraints 1-6 and the utility.
+"""An independent check of admission results, written from the formulation alone: constraints 1-6 and the
+utility.
 
-It reads the raw instance and the raw result and shares no code with the solvers, not even the utility functions.
+It reads the raw instance and the raw result and shares no code with the solvers, not even the utility
+functions.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 TOLERANCE = 1e-6
@@ -100,7 +103,7 @@ def utility_at(utility: Mapping[str, Any], age: float) -> float:
     points = utility["points"]
     if age <= points[0][0]:
         return points[0][1]
-    for (t0, v0), (t1, v1) in zip(points, points[1:], strict=False):
+    for (t0, v0), (t1, v1) in pairwise(points):
         if age <= t1:
             return v0 + (v1 - v0) * (age - t0) / (t1 - t0)
     return points[-1][1]

@@ -1,1 +1,1 @@
-"""OASiS (Bao et al., INFOCOM 2018): online admission and elastic worker/PS schedules by primal-dual prices."""
+"""OASiS (Bao et al., INFOCOM 2018): online admission, elastic worker/PS schedules, dual prices."""

@@ -1,8 +1,9 @@
 """Baselines on the OASiS formulation: `fifo` and `rrh` here, both with a fixed number of workers per job.
 
-A job with n workers holds them, and their PS, on the same servers for ceil(W/n) slots from its start. No baseline
-starts a job that can no longer complete before the horizon: its resources are left to the others.
-`drf` and `dorm` re-divide the cluster in every slot and live in `sharing_baselines.py`.
+A job with n workers holds them, and their PS, on the same servers for ceil(W/n) slots from its start. No
+baseline
+starts a job that can no longer complete before the horizon: its resources are left to the others. `drf` and
+`dorm` re-divide the cluster in every slot and live in `sharing_baselines.py`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ WORKERS_DRAWN_MAX = 30
 class BaselineSettings:
     """Parameters of the baselines; each uses its own.
 
-    workers: the fixed number for every job; None: drawn uniformly from 1..30 by `seed`, as in the paper's study.
+    workers: the fixed number for every job; None: drawn uniformly from 1..30 by `seed`, as in the paper's
+    study.
     theta1, theta2: Dorm's bounds on fairness loss and on the share of running jobs it may adjust.
-    alpha, discount, threshold: RRH's weight of reward against risk, discount rate per slot, least slack to admit.
+    alpha, discount, threshold: RRH's weight of reward against risk, discount rate per slot, least slack to
+    admit.
     """
 
     workers: int | None = None
@@ -58,7 +61,9 @@ Gate = Callable[[Waiting, list[Waiting], int], bool]
 def run_baseline(
     instance: Instance, policy: str, settings: BaselineSettings
 ) -> tuple[dict[str, Schedule], dict[str, int]]:
-    """Schedules of the jobs that complete, and the worker-slots left of those that were started and did not."""
+    """Schedules of the jobs that complete, and the worker-slots left of those that were started and did
+    not.
+    """
     from trainmaster.policies.oasis.sharing_baselines import run_dorm, run_drf
 
     workers = fixed_workers(instance, settings)
@@ -75,7 +80,9 @@ def run_baseline(
 
 
 def fixed_workers(instance: Instance, settings: BaselineSettings) -> dict[str, int]:
-    """Workers of each job: the given or drawn number, at most N and at most what the empty cluster can host."""
+    """Workers of each job: the given or drawn number, at most N and at most what the empty cluster can
+    host.
+    """
     rng = np.random.Generator(np.random.PCG64(settings.seed))
     chosen: dict[str, int] = {}
     empty = np.zeros_like(instance.cluster.capacity)
@@ -91,7 +98,9 @@ def fixed_workers(instance: Instance, settings: BaselineSettings) -> dict[str, i
 def place(
     job: AdmissionJob, workers: int, cluster: Cluster, used: FloatArray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """First-fit counts per server of `workers` workers and their PS in one slot, or None if they do not fit."""
+    """First-fit counts per server of `workers` workers and their PS in one slot, or None if they do not
+    fit.
+    """
     free_of_charge = np.zeros(len(cluster.servers))
     for workers_first in (True, False) if cluster.shared else (True,):
         cost, on_workers, on_ps = greedy_placement(
@@ -107,7 +116,9 @@ def place(
 def run_fixed(
     instance: Instance, workers: dict[str, int], order: Order, admits: Gate, *, skip_blocked: bool
 ) -> dict[str, Schedule]:
-    """Slot by slot: admit arrivals, then start waiting jobs in `order`; a blocked one blocks unless `skip_blocked`."""
+    """Slot by slot: admit arrivals, then start waiting jobs in `order`; a blocked one blocks unless
+    `skip_blocked`.
+    """
     cluster = instance.cluster
     used = np.zeros((instance.horizon, *cluster.capacity.shape))
     arrivals = instance.arrivals()
@@ -155,7 +166,8 @@ def _admit_all(candidate: Waiting, waiting: list[Waiting], slot: int) -> bool:  
 
 
 class RiskReward:
-    """FirstReward of Irwin, Grit and Chase (HPDC 2004), with the utility's true decline in place of a linear decay.
+    """FirstReward of Irwin, Grit and Chase (HPDC 2004), with the utility's true decline in place of a
+    linear decay.
 
     reward_i = (alpha PV_i - (1 - alpha) cost_i) / run_i;  PV_i = yield_i / (1 + discount run_i);
     cost_i = share_i * sum over other waiting jobs j of what j loses if it starts run_i slots later.

@@ -1,8 +1,9 @@
 """The OASiS problem: jobs, servers and horizon, and what follows from them without any decision.
 
-A job needs W = E N M (tau + 2 e / b) worker-slots (constraint 1), at most N workers at once (2), as many parameter
-servers as the bandwidth constraint b y <= B z asks for (4), never more than workers (5). Slots are 0-based; a job
-that arrives in slot a may use slots a .. T-1; its age at completion is (last slot with a worker) - a.
+A job needs W = E N M (tau + 2 e / b) worker-slots (constraint 1), at most N workers at once (2), as many
+parameter servers as the bandwidth constraint b y <= B z asks for (4), never more than workers (5). Slots
+are 0-based; a job that arrives in slot a may use slots a .. T-1; its age at completion is (last slot with a
+worker) - a.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class AdmissionJob:
         return -(-self.worker_slots // self.chunks)
 
     def servers_for(self, workers: int) -> int:
-        """Parameter servers that `workers` workers need: the least z with b y <= B z; at most y since b <= B."""
+        """Parameter servers that `workers` workers need: the least z with b y <= B z; at most y since b <=
+        B.
+        """
         if workers == 0:
             return 0
         return max(1, ceil_tolerant(workers * self.worker_mb_per_slot / self.server_mb_per_slot))
@@ -128,7 +131,9 @@ class Instance:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A commitment: `workers[j]` is (slot, server index, count), in slot and server order; `servers` the PS."""
+    """A commitment: `workers[j]` is (slot, server index, count), in slot and server order; `servers` the
+    PS.
+    """
 
     workers: tuple[tuple[int, int, int], ...]
     servers: tuple[tuple[int, int, int], ...]

@@ -37,11 +37,12 @@ def solve_instance(
     source: str = "instance",
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> dict[str, Any]:
-    """Decide an admission instance with one of `POLICIES`; `InputError` before anything is computed if it is bad.
+    """Decide an admission instance with one of `POLICIES`; `InputError` before anything is computed if it
+    is bad.
 
-    Options of `oasis`: constants=history|declared|oracle, rule=density|paper, scale, low, spread_max (the floor on L),
-    operations_max. Of the baselines: workers (fixed number; default drawn from 1..30), seed, and for dorm theta1
-    and theta2, for rrh alpha, discount and threshold. Of `optimal`: nodes_max.
+    Options of `oasis`: constants=history|declared|oracle, rule=density|paper, scale, low, spread_max (the
+    floor on L), operations_max. Of the baselines: workers (fixed number; default drawn from 1..30), seed,
+    and for dorm theta1 and theta2, for rrh alpha, discount and threshold. Of `optimal`: nodes_max.
     """
     if policy not in POLICIES:
         raise InputError(f"unknown policy '{policy}' for an admission instance", " | ".join(POLICIES))

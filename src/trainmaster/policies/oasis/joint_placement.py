@@ -1,8 +1,8 @@
 """COST(t, d) when servers of role `both` share their capacity between workers and parameter servers.
 
-Exact by a DP over those servers (state: workers and PS placed so far), while that is affordable; otherwise the
-cheaper of two greedy orders (workers first, PS first), which is always feasible but may cost more than the optimum
-or miss a placement that exists. `exact_operations` says what the exact way would take.
+Exact by a DP over those servers (state: workers and PS placed so far), while that is affordable; otherwise
+the cheaper of two greedy orders (workers first, PS first), which is always feasible but may cost more than
+the optimum or miss a placement that exists. `exact_operations` says what the exact way would take.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def _exact_tables(
     most_workers,
     most_ps,
 ):
-    """tables[j, y, z]: least cost of y workers and z PS on the one-role servers and the first j servers of both."""
+    """tables[j, y, z]: least cost of y workers and z PS on the one-role servers and the first j servers of
+    both.
+    """
     shared = np.flatnonzero(both)
     tables = np.full((shared.shape[0] + 1, most_workers + 1, most_ps + 1), np.inf)
     only_workers = np.where(both, 0, worker_room)
@@ -162,7 +164,9 @@ def greedy_placement(
     ps,
     workers_first,
 ):
-    """Fill by unit price, one role after the other, in one slot. Returns (cost, workers, PS); inf: does not fit."""
+    """Fill by unit price, one role after the other, in one slot. Returns (cost, workers, PS); inf: does not
+    fit.
+    """
     servers = capacity.shape[0]
     free = capacity - used
     taken = np.zeros((2, servers), np.int64)

@@ -1,7 +1,7 @@
 """The online algorithm: each arriving job is offered its best schedule at current prices, once and for good.
 
-Admit iff the payoff mu = f(completion - a) - cost is positive; commit the schedule, which raises the prices of what
-it uses. A job turned away is told its payoff and what would have let it in.
+Admit iff the payoff mu = f(completion - a) - cost is positive; commit the schedule, which raises the prices
+of what it uses. A job turned away is told its payoff and what would have let it in.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Rejection:
     """What a rejected job is told.
 
     `price_factor`: prices multiplied by anything below this would have admitted it (below 1).
-    `grace_slots`: the least number of slots by which its utility would have to wait longer; None: no delay helps.
+    `grace_slots`: the least number of slots by which its utility would have to wait longer; None: no delay
+    helps.
     """
 
     reason: RejectionReason
@@ -61,8 +62,8 @@ class Decision:
 class OnlineAdmission:
     """Commitments and constants of one cluster over one horizon; `offer` takes jobs in arrival order.
 
-    `population` None: constants from the jobs offered so far, the arriving one included (no peeking), starting from
-    `history` if there is any. Otherwise from the declared population alone.
+    `population` None: constants from the jobs offered so far, the arriving one included (no peeking),
+    starting from `history` if there is any. Otherwise from the declared population alone.
     """
 
     def __init__(
@@ -117,7 +118,9 @@ def commit(used: FloatArray, job: AdmissionJob, schedule: Schedule, sign: float 
 
 
 def explain_rejection(job: AdmissionJob, offer: Offer, horizon: int) -> Rejection:
-    """From the least cost of every end slot: the price factor and the grace that would have made mu positive."""
+    """From the least cost of every end slot: the price factor and the grace that would have made mu
+    positive.
+    """
     ends = np.flatnonzero(np.isfinite(offer.cost_by_end))
     if ends.size == 0:
         late = job.arrival + job.fewest_slots > horizon
@@ -133,7 +136,9 @@ def explain_rejection(job: AdmissionJob, offer: Offer, horizon: int) -> Rejectio
 
 
 def _least_grace(job: AdmissionJob, ends: np.ndarray, costs: FloatArray) -> int | None:
-    """The least whole delay g with f(max(0, age - g)) > cost for some end slot; f(age - g) rises with g: bisect."""
+    """The least whole delay g with f(max(0, age - g)) > cost for some end slot; f(age - g) rises with g:
+    bisect.
+    """
     ages = ends.astype(np.float64)
 
     def helps(grace: int) -> bool:

@@ -1,8 +1,9 @@
 """The exact offline optimum of an instance, as a mixed-integer program solved by HiGHS; for small instances.
 
 Variables: e_it (job i completes by slot t; at most one per job), y_iht and z_ikt (whole workers and PS).
-Maximise sum f_i(t - a_i) e_it subject to constraints 1-5; since f does not rise, the latest allowed slot e_it that an
-optimal solution picks is worth no more than the true last slot, so the optimum is that of constraint 6.
+Maximise sum f_i(t - a_i) e_it subject to constraints 1-5; since f does not rise, the latest allowed slot
+e_it that an optimal solution picks is worth no more than the true last slot, so the optimum is that of
+constraint 6.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from trainmaster.policies.oasis.formulation import AdmissionJob, Instance, Sched
 
 @dataclass(frozen=True)
 class OfflineOptimum:
-    """`status` is "optimal", or "limit" when the node limit ended the search; then `upper_bound` is the proven one."""
+    """`status` is "optimal", or "limit" when the node limit ended the search; then `upper_bound` is the
+    proven one.
+    """
 
     total_utility: float
     upper_bound: float
@@ -92,7 +95,9 @@ class _JobColumns:
 
 
 def offline_optimum(instance: Instance, nodes_max: int = 1_000_000) -> OfflineOptimum:
-    """Solve the whole instance with hindsight. Bounded by search nodes, so the result does not depend on speed."""
+    """Solve the whole instance with hindsight. Bounded by search nodes, so the result does not depend on
+    speed.
+    """
     program = _Program()
     columns = {job.id: _job_columns(program, job, instance) for job in instance.jobs}
     _capacity_rows(program, columns, instance)
@@ -111,7 +116,9 @@ def offline_optimum(instance: Instance, nodes_max: int = 1_000_000) -> OfflineOp
 
 
 def _job_columns(program: _Program, job: AdmissionJob, instance: Instance) -> _JobColumns:
-    """Columns and own constraints of one job. End slots before its shortest run, or worth nothing, do not exist."""
+    """Columns and own constraints of one job. End slots before its shortest run, or worth nothing, do not
+    exist.
+    """
     cluster, horizon = instance.cluster, instance.horizon
     earliest = job.arrival + job.fewest_slots - 1
     ends = {
@@ -147,7 +154,9 @@ def _job_columns(program: _Program, job: AdmissionJob, instance: Instance) -> _J
 
 
 def _capacity_rows(program: _Program, columns: dict[str, _JobColumns], instance: Instance) -> None:
-    """(3) on every server and slot; a server of both roles has one row for what workers and PS take together."""
+    """(3) on every server and slot; a server of both roles has one row for what workers and PS take
+    together.
+    """
     cluster = instance.cluster
     for slot in range(instance.horizon):
         for s in range(len(cluster.servers)):
@@ -164,7 +173,9 @@ def _capacity_rows(program: _Program, columns: dict[str, _JobColumns], instance:
 
 
 def _schedule(job: AdmissionJob, own: _JobColumns, solution: np.ndarray) -> Schedule:
-    """The solution's schedule with work beyond W taken off the end, and only the PS that the workers left need."""
+    """The solution's schedule with work beyond W taken off the end, and only the PS that the workers left
+    need.
+    """
     counts: dict[int, dict[int, int]] = {}
     for (slot, server), column in sorted(own.workers.items()):
         if solution[column]:

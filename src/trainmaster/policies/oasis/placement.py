@@ -1,7 +1,8 @@
 """COST(t, d): the cheapest way to host d workers and their parameter servers in slot t at fixed prices.
 
-Servers that host one role only are separable: sort by unit price, fill greedily; exact, since all workers of a job
-are alike. Servers of role `both` couple the roles through their shared capacity; `joint_placement.py` treats those.
+Servers that host one role only are separable: sort by unit price, fill greedily; exact, since all workers
+of a job are alike. Servers of role `both` couple the roles through their shared capacity;
+`joint_placement.py` treats those.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _DUST = RELATIVE_TOLERANCE
 def quote(used, capacity, ln_low, ln_spread, demand, hosts, most):
     """Unit cost and room of one role, per slot and server.
 
-    used: slots x servers x resources already committed; demand: of one worker (or PS); hosts: servers of that role.
-    Returns (cost, room): sum_r demand_r L (U/L)^(used/capacity), evaluated from logarithms, and how many more fit
-    (never more than `most`).
+    used: slots x servers x resources already committed; demand: of one worker (or PS); hosts: servers of
+    that role. Returns (cost, room): sum_r demand_r L (U/L)^(used/capacity), evaluated from logarithms, and
+    how many more fit (never more than `most`).
     """
     slots, servers, resources = used.shape
     cost = np.zeros((slots, servers))

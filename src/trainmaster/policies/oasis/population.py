@@ -1,11 +1,13 @@
-"""Random admission instances, seeded: the paper-like configuration and tiny ones for comparison with the optimum.
+"""Random admission instances, seeded: the paper-like configuration and tiny ones for comparison with the
+optimum.
 
-Paper-like: 50 + 50 servers with EC2-like capacities and the ranges of the OASiS evaluation: worker 0-4 GPU, 1-10 vCPU,
-2-32 GB; PS 1-10 vCPU, 2-32 GB; b 100 Mb/s-5 Gb/s, B 5-20 Gb/s; E 50-200, N 5-100, M 10-100, tau 0.001-0.1 slot,
-e 30-575 MB; sigmoids with theta1 1-100, theta3 1-15, theta2 = 0 for 10 % of jobs, 0.01-1 for 55 %, 4-6 for 35 %.
-Choices of our own where the ranges leave room: a slot is an hour; tau and b are log-uniform; a job whose shortest run
-exceeds `longest_run_slots` is drawn again, since nearly all jobs of the raw ranges could not complete while their
-utility lasts. The redraw leaves every parameter within its range.
+Paper-like: 50 + 50 servers with EC2-like capacities and the ranges of the OASiS evaluation: worker 0-4 GPU,
+1-10 vCPU, 2-32 GB; PS 1-10 vCPU, 2-32 GB; b 100 Mb/s-5 Gb/s, B 5-20 Gb/s; E 50-200, N 5-100, M 10-100, tau
+0.001-0.1 slot, e 30-575 MB; sigmoids with theta1 1-100, theta3 1-15, theta2 = 0 for 10 % of jobs, 0.01-1
+for 55 %, 4-6 for 35 %.
+Choices of our own where the ranges leave room: a slot is an hour; tau and b are log-uniform; a job whose
+shortest run exceeds `longest_run_slots` is drawn again, since nearly all jobs of the raw ranges could not
+complete while their utility lasts. The redraw leaves every parameter within its range.
 """
 
 from __future__ import annotations
@@ -109,7 +111,9 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class Tiny:
-    """Size of the instances that the exact optimum can solve; `shared_share` of the servers host both roles."""
+    """Size of the instances that the exact optimum can solve; `shared_share` of the servers host both
+    roles.
+    """
 
     jobs: int = 5
     horizon: int = 5

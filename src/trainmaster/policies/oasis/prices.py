@@ -2,19 +2,21 @@
 
 Two rules give the constants from a population of jobs:
 
-`paper`    U1^r = max_i f_i(best) / w_i^r: one worker-slot on a full server costs more than any job is worth.
-           L1 = min_i f_i(T - a_i) / (ceil(W_i) sum_r w_i^r) / (4 eta1), one value for all resources, with
-           1/eta1 = min_i ceil(W_i) sum_r w_i^r / (T sum_h sum_r c_h^r); L2, U2 likewise with s and the PS servers.
-`density`  (default) In utility per unit of resource and slot, density_i^r = f_i(best) / (slots_i w_i^r), slots_i being
-           the worker-slots (PS-slots) of the whole job: U^r = `scale` * max_i density_i^r, about where the best job
-           breaks even, and L^r = `low` / K * min_i density_i^r with K the number of priced resources of both
-           roles, so that the least dense job seen keeps 1 - `low` of its utility in an idle cluster.
-           Capacity is checked by the placement itself, so U need not keep jobs off full servers by price; U/L
-           loses the factor W, and L no longer rests on f_i(T - a_i), which underflows.
+`paper`    U1^r = max_i f_i(best) / w_i^r: one worker-slot on a full server costs more than any job is
+           worth. L1 = min_i f_i(T - a_i) / (ceil(W_i) sum_r w_i^r) / (4 eta1), one value for all resources,
+           with 1/eta1 = min_i ceil(W_i) sum_r w_i^r / (T sum_h sum_r c_h^r); L2, U2 likewise with s and the
+           PS servers.
+`density`  (default) In utility per unit of resource and slot, density_i^r = f_i(best) / (slots_i w_i^r),
+           slots_i being the worker-slots (PS-slots) of the whole job: U^r = `scale` * max_i density_i^r,
+           about where the best job breaks even, and L^r = `low` / K * min_i density_i^r with K the number
+           of priced resources of both roles, so that the least dense job seen keeps 1 - `low` of its
+           utility in an idle cluster. Capacity is checked by the placement itself, so U need not keep jobs
+           off full servers by price; U/L loses the factor W, and L no longer rests on f_i(T - a_i), which
+           underflows.
 
-Under either rule the floor keeps ln(U/L) at most `spread_max`: with a vanishing L prices stay near zero until a
-server is full, and the algorithm degenerates into "admit what fits". f_i(best) is the utility with all N workers
-throughout. Resources a job does not demand are skipped.
+Under either rule the floor keeps ln(U/L) at most `spread_max`: with a vanishing L prices stay near zero
+until a server is full, and the algorithm degenerates into "admit what fits". f_i(best) is the utility with
+all N workers throughout. Resources a job does not demand are skipped.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ from trainmaster.policies.oasis.prices import PriceTable
 
 @dataclass
 class Quotes:
-    """Costs from the job's arrival slot on. `cost[t, d]` is COST of d workers with their PS; inf: does not fit.
+    """Costs from the job's arrival slot on. `cost[t, d]` is COST of d workers with their PS; inf: does not
+    fit.
 
-    `exact` is false when servers of both roles are too many for the exact joint placement; then `cost` is filled
-    for the counts that were asked for, and by `cost_at` for others as they are needed.
+    `exact` is false when servers of both roles are too many for the exact joint placement; then `cost` is
+    filled for the counts that were asked for, and by `cost_at` for others as they are needed.
     """
 
     job: AdmissionJob

@@ -1,12 +1,13 @@
 """The best schedule of one job at fixed prices: DP over slots and workload, one table for all end slots.
 
-DP(t, D) = min_d COST(t, d) + DP(t-1, D-d); row t ends every schedule that completes by slot t, so one table yields
-the cheapest cost for each end slot, and the payoff f(t - a) - DP(t, W) is maximised over them.
+DP(t, D) = min_d COST(t, d) + DP(t-1, D-d); row t ends every schedule that completes by slot t, so one table
+yields the cheapest cost for each end slot, and the payoff f(t - a) - DP(t, W) is maximised over them.
 
-Granularity. With `grains` = N the DP runs in single worker-slots and is exact. When slots x work x N exceeds
-`operations_max`, it runs in grains of N/m worker-slots, m < N: a slot offers d_j = ceil(j N/m) workers counted as j
-grains, j = 0 .. m, and the job needs ceil(W m/N) grains. Since d_j >= j N/m, the schedule never under-serves; since
-d_m = N, the shortest completion stays reachable. What is served in excess is trimmed afterwards, dearest first.
+Granularity. With `grains` = N the DP runs in single worker-slots and is exact. When slots x work x N
+exceeds `operations_max`, it runs in grains of N/m worker-slots, m < N: a slot offers d_j = ceil(j N/m)
+workers counted as j grains, j = 0 .. m, and the job needs ceil(W m/N) grains. Since d_j >= j N/m, the
+schedule never under-serves; since d_m = N, the shortest completion stays reachable. What is served in
+excess is trimmed afterwards, dearest first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from trainmaster.policies.oasis.quotes import Quotes
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """What one decision may spend: inner DP steps in all, and steps of the exact joint placement over all slots."""
+    """What one decision may spend: inner DP steps in all, and steps of the exact joint placement over all
+    slots.
+    """
 
     operations_max: int = 20_000_000
     joint_operations_max: int = 20_000_000
@@ -33,7 +36,9 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class Offer:
-    """The best schedule found, or none. `cost_by_end[j]` is the least cost of completing by slot arrival + j."""
+    """The best schedule found, or none. `cost_by_end[j]` is the least cost of completing by slot arrival +
+    j.
+    """
 
     schedule: Schedule | None
     payoff: float
@@ -48,8 +53,9 @@ class Offer:
 def fill_table(option_cost, units, values, stop_early):
     """The DP table. option_cost: slots x (m + 1); values[t]: utility of ending in slot t.
 
-    Returns (table, rows): table[t + 1, u] is the least cost of u grains by slot t. With `stop_early`, rows end where
-    no later end slot can beat the best payoff found, because utility does not rise and cost is not negative.
+    Returns (table, rows): table[t + 1, u] is the least cost of u grains by slot t. With `stop_early`, rows
+    end where no later end slot can beat the best payoff found, because utility does not rise and cost is
+    not negative.
     """
     slots, width = option_cost.shape
     table = np.full((slots + 1, units + 1), np.inf)
@@ -90,7 +96,9 @@ def trace_back(table, option_cost, end):
 
 
 def grains_per_slot(job: AdmissionJob, slots: int, operations_max: int) -> int:
-    """m, the grains of a slot with all N workers: N (exact) when affordable, else as fine as the limit allows."""
+    """m, the grains of a slot with all N workers: N (exact) when affordable, else as fine as the limit
+    allows.
+    """
     affordable = math.isqrt(max(1, operations_max * job.chunks // (slots * job.worker_slots)))
     return max(1, min(job.chunks, affordable))
 
@@ -106,8 +114,8 @@ def best_schedule(
 ) -> Offer:
     """Maximise f(t - a) - cost at the prices of `used` (slots x servers x resources, slot 0 first).
 
-    The payoff may be negative; it is -inf, and there is no schedule, when the job cannot complete by the horizon.
-    `all_ends` computes the cost of every end slot even after the best one is known.
+    The payoff may be negative; it is -inf, and there is no schedule, when the job cannot complete by the
+    horizon. `all_ends` computes the cost of every end slot even after the best one is known.
     """
     slots = used.shape[0] - job.arrival
     none = Offer(None, -math.inf, 0.0, math.inf, np.full(max(slots, 0), np.inf), 1.0, True)

@@ -1,7 +1,7 @@
 """Baselines that re-divide the cluster among all jobs present: `drf` and `dorm`.
 
-Both serve every job (no admission control); workers of a job may change from slot to slot. A job counts as admitted
-when it completes before the horizon; what one that does not complete has used is lost.
+Both serve every job (no admission control); workers of a job may change from slot to slot. A job counts as
+admitted when it completes before the horizon; what one that does not complete has used is lost.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def _one_fits(free, capacity, demand):
 def progressive_filling(
     capacity, worker_demand, ps_demand, hosts_workers, hosts_ps, ps_per_worker, most, worker_total, ps_total
 ):
-    """Dominant-resource fairness in one slot: again and again one worker (and the PS it makes necessary, if any)
-    for the job of least dominant share, until nothing more fits. Returns counts, jobs x servers, and the shares."""
+    """Dominant-resource fairness in one slot: again and again one worker (and the PS it makes necessary, if
+    any) for the job of least dominant share, until nothing more fits. Returns counts, jobs x servers, and
+    the shares."""
     jobs, resources = worker_demand.shape
     servers = capacity.shape[0]
     free = capacity.copy()
@@ -119,7 +120,9 @@ def progressive_filling(
 
 
 def _fill(runs: list[Run], most: list[int], cluster: Cluster) -> tuple[list[Placement], FloatArray]:
-    """Progressive filling for `runs`, each with at most `most` workers; since b <= B one PS per step suffices."""
+    """Progressive filling for `runs`, each with at most `most` workers; since b <= B one PS per step
+    suffices.
+    """
     on_workers, on_ps, share = progressive_filling(
         cluster.capacity,
         np.array([run.job.worker_demand for run in runs]),
@@ -184,8 +187,9 @@ class _System:
 
 
 def run_dorm(instance: Instance, theta1: float, theta2: float) -> tuple[dict[str, Schedule], dict[str, int]]:
-    """Dorm (Sun et al., 2017): on every arrival and completion a MILP maximises utilisation over worker counts,
-    within bounds on fairness loss and on the number of running jobs adjusted; jobs not adjusted stay in place."""
+    """Dorm (Sun et al., 2017): on every arrival and completion a MILP maximises utilisation over worker
+    counts, within bounds on fairness loss and on the number of running jobs adjusted; jobs not adjusted
+    stay in place."""
     system = _System(instance)
     for slot in range(instance.horizon):
         system.arrive(slot)
