@@ -1,0 +1,231 @@
+"""The OASiS study: total utility against jobs, servers, slots and urgency, the ratio to the optimum, the
+floor on L.
+
+    python bench/study_oasis.py --out DIR [--seeds 20] [--sweep-seeds 5] [--tiny 200]
+
+Writes DIR/study.json, DIR/study.md (text tables) and one PNG per figure. Same arguments, same figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from trainmaster.policies.oasis.instance import solve_instance
+from trainmaster.policies.oasis.population import PaperLike, Tiny, paper_like_instance, tiny_instance
+
+POLICIES = ("oasis", "rrh", "dorm", "drf", "fifo")
+BASE = PaperLike(jobs=100, horizon=100)
+SWEEPS: dict[str, tuple[str, Sequence[float]]] = {
+    "jobs": ("jobs", (25, 50, 100, 150)),
+    "servers": ("servers of each role", (15, 30, 50, 100)),
+    "horizon": ("slots (jobs in proportion)", (100, 200, 300)),
+    "critical_share": ("share of time-critical jobs", (0.0, 0.35, 0.7, 0.9)),
+}
+SPREADS = (2.0, 3.0, 4.0, 5.0, 5.5, 6.0, 7.0, 8.0, 10.0, 14.0, 20.0, 40.0)
+PAPER = {"rule": "paper", "constants": "oracle"}
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half-width of its 95 % interval (normal approximation with Student's factor for few values)."""
+    array = np.asarray(values, dtype=float)
+    if len(array) < 2:
+        return float(array.mean()), math.nan
+    factor = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 10: 2.26, 20: 2.09}.get(len(array), 2.0)
+    return float(array.mean()), float(factor * array.std(ddof=1) / math.sqrt(len(array)))
+
+
+def varied(name: str, value: float) -> PaperLike:
+    if name == "servers":
+        return replace(BASE, worker_servers=int(value), ps_servers=int(value))
+    if name == "horizon":
+        return replace(BASE, horizon=int(value), jobs=int(value))
+    return replace(BASE, **{name: value if name == "critical_share" else int(value)})
+
+
+def main_comparison(seeds: int) -> dict[str, Any]:
+    """All policies, and OASiS with the paper's constants, on the same instances; not those of the tuning."""
+    totals: dict[str, list[float]] = {policy: [] for policy in (*POLICIES, "oasis (paper)")}
+    ages: dict[str, list[int]] = {policy: [] for policy in totals}
+    for seed in range(100, 100 + seeds):
+        instance = paper_like_instance(BASE, seed)
+        arrival = {job["id"]: job["arrival"] for job in instance["jobs"]}
+        for name in totals:
+            result = (
+                solve_instance(instance, "oasis", PAPER)
+                if name == "oasis (paper)"
+                else solve_instance(instance, name)
+            )
+            totals[name].append(result["total_utility"])
+            ages[name] += [
+                job["completion"] - arrival[key] + 1 for key, job in result["jobs"].items() if job["admitted"]
+            ]
+    return {"totals": totals, "ages": ages}
+
+
+def sweep(name: str, points: Sequence[float], seeds: int) -> dict[str, list[list[float]]]:
+    """totals[policy][point] over seeds 1000, 1001, ..."""
+    totals: dict[str, list[list[float]]] = {policy: [[] for _ in points] for policy in POLICIES}
+    for index, point in enumerate(points):
+        for seed in range(1000, 1000 + seeds):
+            instance = paper_like_instance(varied(name, point), seed)
+            for policy in POLICIES:
+                totals[policy][index].append(solve_instance(instance, policy)["total_utility"])
+    return totals
+
+
+def tiny_ratios(count: int) -> dict[str, Any]:
+    """Optimum / policy on instances the optimum can solve, beside the bound 2 alpha."""
+    variants: dict[str, tuple[str, dict[str, Any]]] = {
+        "oasis (density, history)": ("oasis", {}),
+        "oasis (density, oracle)": ("oasis", {"constants": "oracle"}),
+        "oasis (paper, oracle)": ("oasis", PAPER),
+        **{policy: (policy, {}) for policy in POLICIES[1:]},
+    }
+    ratios: dict[str, list[float]] = {name: [] for name in variants}
+    bounds: dict[str, list[float]] = {name: [] for name in variants}
+    for seed in range(count):
+        instance = tiny_instance(Tiny(jobs=(5, 8)[seed % 2]), seed)
+        optimum = solve_instance(instance, "optimal")["total_utility"]
+        if optimum <= 1e-6:
+            continue
+        for name, (policy, options) in variants.items():
+            result = solve_instance(instance, policy, options)
+            ratios[name].append(optimum / max(result["total_utility"], 1e-9))
+            if result["bound_alpha"] is not None:
+                bounds[name].append(2 * result["bound_alpha"])
+    return {"ratios": ratios, "bounds": bounds}
+
+
+def floor_sensitivity(seeds: int) -> dict[str, list[list[float]]]:
+    """Total utility against the floor, given as the largest ln(U/L), under both rules."""
+    totals: dict[str, list[list[float]]] = {"density": [], "paper": []}
+    instances = [paper_like_instance(BASE, 2000 + seed) for seed in range(seeds)]
+    for rule, constants in (("density", "history"), ("paper", "oracle")):
+        for spread in SPREADS:
+            options = {"rule": rule, "constants": constants, "spread_max": spread}
+            totals[rule].append([solve_instance(i, "oasis", options)["total_utility"] for i in instances])
+    return totals
+
+
+def tables(study: dict[str, Any]) -> str:
+    lines = [
+        "## Paper-like configuration",
+        "",
+        "| policy | total utility | OASiS ahead by |",
+        "|---|---|---|",
+    ]
+    totals = study["main"]["totals"]
+    for policy, values in totals.items():
+        mean, half = mean_interval(values)
+        lead, lead_half = mean_interval(np.subtract(totals["oasis"], values).tolist())
+        ahead = "" if policy == "oasis" else f"{lead:.0f} ± {lead_half:.0f} ({100 * lead / mean:.0f} %)"
+        lines.append(f"| {policy} | {mean:.0f} ± {half:.0f} | {ahead} |")
+    lines += ["", "## Completion: slots from arrival, of completed jobs", ""]
+    lines += ["| policy | completed per instance | median | p90 |", "|---|---|---|---|"]
+    for policy, ages in study["main"]["ages"].items():
+        done = len(ages) / len(totals[policy])
+        lines.append(f"| {policy} | {done:.1f} | {np.median(ages):.0f} | {np.percentile(ages, 90):.0f} |")
+    for name, (label, points) in SWEEPS.items():
+        lines += ["", f"## Total utility against {label}", ""]
+        lines.append(f"| {label} | " + " | ".join(POLICIES) + " | lead over the best baseline |")
+        lines.append("|---" * (len(POLICIES) + 2) + "|")
+        for index, point in enumerate(points):
+            means = {policy: float(np.mean(study["sweeps"][name][policy][index])) for policy in POLICIES}
+            best = max(means[policy] for policy in POLICIES[1:])
+            cells = " | ".join(f"{means[policy]:.0f}" for policy in POLICIES)
+            lines.append(f"| {point:g} | {cells} | {100 * (means['oasis'] / best - 1):.0f} % |")
+    lines += ["", "## Optimum / policy on tiny instances", ""]
+    lines += ["| policy | mean | median | p90 | max | mean 2 alpha |", "|---|---|---|---|---|---|"]
+    for name, ratios in study["tiny"]["ratios"].items():
+        bound = study["tiny"]["bounds"][name]
+        cells = [np.mean(ratios), np.median(ratios), np.percentile(ratios, 90), np.max(ratios)]
+        shown = " | ".join(f"{cell:.3f}" for cell in cells)
+        lines.append(f"| {name} | {shown} | {f'{np.mean(bound):.1f}' if bound else ''} |")
+    lines += ["", "## Total utility against the floor on L", ""]
+    lines += ["| largest ln(U/L) | density rule, history | paper's rule, oracle |", "|---|---|---|"]
+    for index, spread in enumerate(SPREADS):
+        cells = " | ".join(f"{np.mean(study['floor'][rule][index]):.0f}" for rule in ("density", "paper"))
+        lines.append(f"| {spread:g} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def figures(study: dict[str, Any], out: Path) -> None:
+    for name, (label, points) in SWEEPS.items():
+        figure, axes = plt.subplots(figsize=(5.5, 3.6))
+        for policy in POLICIES:
+            pairs = [mean_interval(values) for values in study["sweeps"][name][policy]]
+            axes.plot(points, [mean for mean, _ in pairs], marker="o", label=policy)
+        axes.set(xlabel=label, ylabel="total utility", ylim=(0, None))
+        _save(figure, axes, out / f"oasis_{name}.png")
+    figure, axes = plt.subplots(figsize=(5.5, 3.6))
+    for policy, ages in study["main"]["ages"].items():
+        axes.step(np.sort(ages), np.arange(1, len(ages) + 1) / len(ages), where="post", label=policy)
+    axes.set(xlabel="slots from arrival to completion", ylabel="fraction of completed jobs", ylim=(0, 1))
+    _save(figure, axes, out / "oasis_completion.png")
+    figure, axes = plt.subplots(figsize=(5.5, 3.6))
+    for rule, label in (("density", "density rule, history"), ("paper", "paper's rule, oracle")):
+        axes.plot(SPREADS, [np.mean(values) for values in study["floor"][rule]], marker="o", label=label)
+    axes.set(xlabel="floor on L: largest ln(U/L)", ylabel="total utility", xscale="log", ylim=(0, None))
+    axes.set_xticks([2, 3, 5, 8, 14, 40], labels=["2", "3", "5", "8", "14", "40"])
+    axes.minorticks_off()
+    _save(figure, axes, out / "oasis_floor.png")
+    figure, axes = plt.subplots(figsize=(5.5, 3.6))
+    for name, ratios in study["tiny"]["ratios"].items():
+        if name.startswith("oasis"):
+            axes.step(np.sort(ratios), np.arange(1, len(ratios) + 1) / len(ratios), where="post", label=name)
+    axes.axvline(
+        np.mean(study["tiny"]["bounds"]["oasis (density, history)"]), ls=":", color="grey", label="2 alpha"
+    )
+    axes.set(xlabel="optimum / OASiS", ylabel="fraction of instances", xscale="log", ylim=(0, 1))
+    axes.set_xticks([1, 1.5, 2, 3, 5, 10], labels=["1", "1.5", "2", "3", "5", "10"])
+    axes.minorticks_off()
+    _save(figure, axes, out / "oasis_ratio.png")
+
+
+def _save(figure: Any, axes: Any, path: Path) -> None:
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--sweep-seeds", type=int, default=5)
+    parser.add_argument("--tiny", type=int, default=200)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    study: dict[str, Any] = {}
+    for name, part in (
+        ("floor", lambda: floor_sensitivity(arguments.sweep_seeds)),
+        ("tiny", lambda: tiny_ratios(arguments.tiny)),
+        ("main", lambda: main_comparison(arguments.seeds)),
+        ("sweeps", lambda: {n: sweep(n, points, arguments.sweep_seeds) for n, (_, points) in SWEEPS.items()}),
+    ):
+        study[name] = part()
+        print(f"{name}: done", flush=True)
+        (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True) + "\n")
+    (arguments.out / "study.md").write_text(tables(study))
+    figures(study, arguments.out)
+    print(tables(study))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+"""What finishing at a given time is worth: non-increasing utility functions as frozen values.
+
+The argument is the job's age at completion, that is completion minus arrival, in the utility's *own unit*:
+slots in an admission instance, seconds in a job trace. Whoever holds the utility knows the unit; nothing
+here converts, except `in_unit`, which restates a utility in another unit.
+
+Every utility is non-negative and non-increasing on [0, inf); a description that is not raises `InputError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainmaster.model.errors import InputError
+
+FloatArray: TypeAlias = NDArray[np.float64]
+NEGATIVE_INFINITY = -math.inf
+
+
+@runtime_checkable
+class Utility(Protocol):
+    """A non-increasing function of the time from arrival to completion."""
+
+    kind: ClassVar[str]
+
+    def value(self, age: float) -> float:
+        """Utility of completing `age` time units after arrival."""
+        ...
+
+    def values(self, ages: FloatArray) -> FloatArray:
+        """`value` for every element."""
+        ...
+
+    def log_value(self, age: float) -> float:
+        """Natural logarithm of `value`; exact where `value` itself underflows; -inf where it is zero."""
+        ...
+
+    def in_unit(self, factor: float) -> Utility:
+        """The same utility with its time axis in a unit `factor` times as long (60: seconds to minutes)."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The description `parse_utility` reads back."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """theta1 / (1 + exp(theta2 (t - theta3))): theta1 scale, theta2 urgency, theta3 expected completion."""
+
+    theta1: float
+    theta2: float
+    theta3: float
+    kind: ClassVar[str] = "sigmoid"
+
+    def value(self, age: float) -> float:
+        return math.exp(self.log_value(age)) if self.theta1 > 0 else 0.0
+
+    def values(self, ages: FloatArray) -> FloatArray:
+        exponent = self.theta2 * (np.asarray(ages, dtype=np.float64) - self.theta3)
+        return self.theta1 * np.exp(-np.logaddexp(0.0, exponent))
+
+    def log_value(self, age: float) -> float:
+        if self.theta1 == 0:
+            return NEGATIVE_INFINITY
+        exponent = self.theta2 * (age - self.theta3)
+        # ln(1 + e^x) without overflow: for large x it is x + ln(1 + e^-x).
+        softplus = max(exponent, 0.0) + math.log1p(math.exp(-abs(exponent)))
+        return math.log(self.theta1) - softplus
+
+    def in_unit(self, factor: float) -> Sigmoid:
+        return Sigmoid(self.theta1, self.theta2 * factor, self.theta3 / factor)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "sigmoid", "theta1": self.theta1, "theta2": self.theta2, "theta3": self.theta3}
+
+
+@dataclass(frozen=True)
+class Linear:
+    """`start` at age 0, falling by `slope` per time unit, never below 0."""
+
+    start: float
+    slope: float
+    kind: ClassVar[str] = "linear"
+
+    def value(self, age: float) -> float:
+        return max(0.0, self.start - self.slope * age)
+
+    def values(self, ages: FloatArray) -> FloatArray:
+        return np.maximum(0.0, self.start - self.slope * np.asarray(ages, dtype=np.float64))
+
+    def log_value(self, age: float) -> float:
+        return _log(self.value(age))
+
+    def in_unit(self, factor: float) -> Linear:
+        return Linear(self.start, self.slope * factor)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "linear", "start": self.start, "slope": self.slope}
+
+
+@dataclass(frozen=True)
+class Step:
+    """`levels[j]` up to and including age `times[j]`, `after` beyond the last: deadlines with value steps."""
+
+    times: tuple[float, ...]
+    levels: tuple[float, ...]
+    after: float = 0.0
+    kind: ClassVar[str] = "step"
+
+    def value(self, age: float) -> float:
+        for time, level in zip(self.times, self.levels, strict=True):
+            if age <= time:
+                return level
+        return self.after
+
+    def values(self, ages: FloatArray) -> FloatArray:
+        levels = np.array([*self.levels, self.after])
+        return levels[np.searchsorted(np.array(self.times), np.asarray(ages, dtype=np.float64), side="left")]
+
+    def log_value(self, age: float) -> float:
+        return _log(self.value(age))
+
+    def in_unit(self, factor: float) -> Step:
+        return Step(tuple(time / factor for time in self.times), self.levels, self.after)
+
+    def to_json(self) -> dict[str, Any]:
+        steps = [[time, level] for time, level in zip(self.times, self.levels, strict=True)]
+        return {"kind": "step", "steps": steps, "after": self.after}
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same at any age: a job that is not in a hurry."""
+
+    level: float
+    kind: ClassVar[str] = "constant"
+
+    def value(self, age: float) -> float:  # noqa: ARG002 - the age does not matter
+        return self.level
+
+    def values(self, ages: FloatArray) -> FloatArray:
+        return np.full(np.shape(ages), self.level, dtype=np.float64)
+
+    def log_value(self, age: float) -> float:
+        return _log(self.value(age))
+
+    def in_unit(self, factor: float) -> Constant:  # noqa: ARG002 - nor does its unit
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "constant", "value": self.level}
+
+
+@dataclass(frozen=True)
+class Points:
+    """Straight lines through user-given points; level before the first point and after the last."""
+
+    times: tuple[float, ...]
+    levels: tuple[float, ...]
+    kind: ClassVar[str] = "points"
+
+    def value(self, age: float) -> float:
+        return float(np.interp(age, self.times, self.levels))
+
+    def values(self, ages: FloatArray) -> FloatArray:
+        return np.interp(np.asarray(ages, dtype=np.float64), self.times, self.levels)
+
+    def log_value(self, age: float) -> float:
+        return _log(self.value(age))
+
+    def in_unit(self, factor: float) -> Points:
+        return Points(tuple(time / factor for time in self.times), self.levels)
+
+    def to_json(self) -> dict[str, Any]:
+        points = [[time, level] for time, level in zip(self.times, self.levels, strict=True)]
+        return {"kind": "points", "points": points}
+
+
+def parse_utility(description: Any, *, file: str | None = None, column: str = "utility") -> Utility:
+    """The utility that a JSON object describes; `InputError` when it is malformed, negative or increasing."""
+    where = _Where(file, None, column)
+    if not isinstance(description, Mapping):
+        raise where.error(f"a utility must be an object, not {type(description).__name__}", _KINDS_TEXT)
+    kind = description.get("kind")
+    if kind == "sigmoid":
+        theta1, theta2, theta3 = (_number(description, key, where) for key in ("theta1", "theta2", "theta3"))
+        _check_not_negative(theta1, where.at("theta1"))
+        if theta2 < 0:
+            raise where.at("theta2").increasing(f"theta2 = {theta2:g} makes the sigmoid rise with time")
+        return Sigmoid(theta1, theta2, theta3)
+    if kind == "linear":
+        start, slope = _number(description, "start", where), _number(description, "slope", where)
+        _check_not_negative(start, where.at("start"))
+        if slope < 0:
+            raise where.at("slope").increasing(
+                f"slope = {slope:g}; the utility falls by `slope` per time unit"
+            )
+        return Linear(start, slope)
+    if kind == "constant":
+        level = _number(description, "value", where)
+        _check_not_negative(level, where.at("value"))
+        return Constant(level)
+    if kind == "step":
+        times, levels = _pairs(description.get("steps"), where.at("steps"))
+        after = _number(description, "after", where) if "after" in description else 0.0
+        _check_curve(times, (*levels, after), where.at("steps"))
+        return Step(times, levels, after)
+    if kind == "points":
+        times, levels = _pairs(description.get("points"), where.at("points"))
+        _check_curve(times, levels, where.at("points"))
+        return Points(times, levels)
+    raise where.at("kind").error(f"unknown kind of utility {kind!r}", _KINDS_TEXT)
+
+
+def parse_utility_list(
+    text: str, *, file: str | None = None, line: int | None = None, column: str = "utility"
+) -> Step:
+    """The utility of a trace's `t:value` list, such as `3600:10;7200:4`: a value until each time, then
+    nothing.
+
+    Pairs are separated by `;`, `,`, `|` or blanks; times are ages after submission, in the trace's unit.
+    """
+    where = _Where(file, line, column)
+    for separator in ";,|":
+        text = text.replace(separator, " ")
+    pairs: list[tuple[float, float]] = []
+    for item in text.split():
+        time, colon, level = item.partition(":")
+        try:
+            if not colon:
+                raise ValueError
+            pairs.append((float(time), float(level)))
+        except ValueError:
+            raise where.error(f"'{item}' is not a t:value pair", "a list such as 3600:10;7200:4") from None
+    times, levels = _pairs(pairs, where)
+    _check_curve(times, levels, where)
+    return Step(times, levels)
+
+
+def format_utility_list(utility: Step) -> str:
+    """The `t:value` list of a step utility that is worth nothing after its last step."""
+    return ";".join(
+        f"{time:.15g}:{level:.15g}" for time, level in zip(utility.times, utility.levels, strict=True)
+    )
+
+
+_KINDS_TEXT = (
+    '{"kind": "sigmoid", "theta1", "theta2", "theta3"} | {"kind": "linear", "start", "slope"} | '
+    '{"kind": "step", "steps": [[t, value]], "after"} | {"kind": "constant", "value"} | '
+    '{"kind": "points", "points": [[t, value]]}'
+)
+
+
+@dataclass(frozen=True)
+class _Where:
+    file: str | None
+    line: int | None
+    column: str
+
+    def at(self, key: str) -> _Where:
+        return _Where(self.file, self.line, f"{self.column}.{key}")
+
+    def error(self, what: str, expected: str, remedy: str = "") -> InputError:
+        return InputError(what, expected, remedy, self.file, self.line, self.column)
+
+    def increasing(self, detail: str) -> InputError:
+        return self.error(
+            f"the utility increases with completion time: {detail}",
+            "a utility that never rises as a job finishes later",
+            "Reverse the sign or the order of the values",
+        )
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else NEGATIVE_INFINITY
+
+
+def _number(description: Mapping[str, Any], key: str, where: _Where) -> float:
+    value = description.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        fault = "is missing" if key not in description else f"is {value!r}"
+        raise where.at(key).error(
+            f"'{key}' of the {description.get('kind')} utility {fault}", "a finite number"
+        )
+    return float(value)
+
+
+def _check_not_negative(value: float, where: _Where) -> None:
+    if value < 0:
+        raise where.error(f"the utility is negative: {value:g}", "a number >= 0")
+
+
+def _pairs(raw: Any, where: _Where) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if not isinstance(raw, Sequence) or isinstance(raw, str) or not raw:
+        raise where.error("no pairs of time and value", "a non-empty list of [t, value]")
+    for pair in raw:
+        numbers = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+        if not numbers or any(
+            isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x) for x in pair
+        ):
+            raise where.error(f"{pair!r} is not a pair of finite numbers", "[t, value]")
+    return tuple(float(pair[0]) for pair in raw), tuple(float(pair[1]) for pair in raw)
+
+
+def _check_curve(times: tuple[float, ...], levels: tuple[float, ...], where: _Where) -> None:
+    if times[0] < 0:
+        raise where.error(f"time {times[0]:g} lies before arrival", "times >= 0")
+    for earlier, later in pairwise(times):
+        if later <= earlier:
+            raise where.error(
+                f"time {later:g} follows {earlier:g}", "strictly rising times", "Sort the pairs by time"
+            )
+    for level in levels:
+        _check_not_negative(level, where)
+    for higher, lower in pairwise(levels):
+        if lower > higher:
+            raise where.increasing(f"{lower:g} comes after {higher:g}")

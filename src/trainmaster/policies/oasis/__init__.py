@@ -1,0 +1,1 @@
+"""OASiS (Bao et al., INFOCOM 2018): online admission, elastic worker/PS schedules, dual prices."""

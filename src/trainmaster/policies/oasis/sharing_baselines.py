@@ -1,0 +1,308 @@
+"""Baselines that re-divide the cluster among all jobs present: `drf` and `dorm`.
+
+Both serve every job (no admission control); workers of a job may change from slot to slot. A job counts as
+admitted when it completes before the horizon; what one that does not complete has used is lost.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import highspy
+import numpy as np
+from numba import njit
+
+from trainmaster.model.utility import FloatArray
+from trainmaster.policies.oasis.baselines import place
+from trainmaster.policies.oasis.formulation import (
+    RELATIVE_TOLERANCE,
+    AdmissionJob,
+    Cluster,
+    Instance,
+    Schedule,
+)
+
+_DUST = RELATIVE_TOLERANCE
+Placement = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass
+class Run:
+    """A job in the system: what is left of its work, where it runs, and where it has run."""
+
+    job: AdmissionJob
+    left: int
+    placement: Placement | None = None
+    worker_rows: list[tuple[int, int, int]] = field(default_factory=list)
+    ps_rows: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def serve(self, slot: int) -> None:
+        """Use `placement` for one slot."""
+        if self.placement is None:
+            return
+        on_workers, on_ps = self.placement
+        self.worker_rows += [(slot, int(s), int(on_workers[s])) for s in np.flatnonzero(on_workers)]
+        self.ps_rows += [(slot, int(s), int(on_ps[s])) for s in np.flatnonzero(on_ps)]
+        self.left -= int(on_workers.sum())
+
+    def held(self) -> FloatArray:
+        assert self.placement is not None
+        on_workers, on_ps = self.placement
+        return np.outer(on_workers, self.job.worker_demand) + np.outer(on_ps, self.job.server_demand)
+
+
+@njit(cache=True)
+def _one_fits(free, capacity, demand):
+    """Whether one more unit fits; a scalar loop, since this is asked for every server at every step."""
+    for r in range(free.shape[0]):  # noqa: SIM110 - compiled
+        if free[r] + _DUST * capacity[r] < demand[r]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def progressive_filling(
+    capacity, worker_demand, ps_demand, hosts_workers, hosts_ps, ps_per_worker, most, worker_total, ps_total
+):
+    """Dominant-resource fairness in one slot: again and again one worker (and the PS it makes necessary, if
+    any) for the job of least dominant share, until nothing more fits. Returns counts, jobs x servers, and
+    the shares."""
+    jobs, resources = worker_demand.shape
+    servers = capacity.shape[0]
+    free = capacity.copy()
+    on_workers = np.zeros((jobs, servers), np.int64)
+    on_ps = np.zeros((jobs, servers), np.int64)
+    count = np.zeros(jobs, np.int64)
+    ps_count = np.zeros(jobs, np.int64)
+    share = np.zeros(jobs)
+    active = most > 0
+    while active.any():
+        chosen = -1
+        for i in range(jobs):
+            if active[i] and (chosen < 0 or share[i] < share[chosen]):
+                chosen = i
+        i = chosen
+        needed = max(1, int(np.ceil((count[i] + 1) * ps_per_worker[i] * (1.0 - _DUST)))) - ps_count[i]
+        worker_at = -1
+        for s in range(servers):
+            if hosts_workers[s] and _one_fits(free[s], capacity[s], worker_demand[i]):
+                worker_at = s
+                break
+        if worker_at >= 0:
+            free[worker_at] -= worker_demand[i]
+        ps_at = -1
+        if worker_at >= 0 and needed > 0:
+            for s in range(servers):
+                if hosts_ps[s] and _one_fits(free[s], capacity[s], ps_demand[i]):
+                    ps_at = s
+                    break
+            if ps_at < 0:
+                free[worker_at] += worker_demand[i]
+                worker_at = -1
+        if worker_at < 0:
+            active[i] = False
+            continue
+        on_workers[i, worker_at] += 1
+        count[i] += 1
+        if ps_at >= 0:
+            free[ps_at] -= ps_demand[i]
+            on_ps[i, ps_at] += 1
+            ps_count[i] += 1
+        for r in range(resources):
+            if worker_total[r] > 0:
+                share[i] = max(share[i], count[i] * worker_demand[i, r] / worker_total[r])
+            if ps_total[r] > 0:
+                share[i] = max(share[i], ps_count[i] * ps_demand[i, r] / ps_total[r])
+        if count[i] >= most[i]:
+            active[i] = False
+    return on_workers, on_ps, share
+
+
+def _fill(runs: list[Run], most: list[int], cluster: Cluster) -> tuple[list[Placement], FloatArray]:
+    """Progressive filling for `runs`, each with at most `most` workers; since b <= B one PS per step
+    suffices.
+    """
+    on_workers, on_ps, share = progressive_filling(
+        cluster.capacity,
+        np.array([run.job.worker_demand for run in runs]),
+        np.array([run.job.server_demand for run in runs]),
+        cluster.hosts_workers,
+        cluster.hosts_ps,
+        np.array([run.job.worker_mb_per_slot / run.job.server_mb_per_slot for run in runs]),
+        np.array(most, dtype=np.int64),
+        cluster.capacity[cluster.hosts_workers].sum(axis=0),
+        cluster.capacity[cluster.hosts_ps].sum(axis=0),
+    )
+    return [(on_workers[i], on_ps[i]) for i in range(len(runs))], share
+
+
+def run_drf(instance: Instance, workers: dict[str, int]) -> tuple[dict[str, Schedule], dict[str, int]]:
+    """DRF in every slot; a job asks for its fixed number of workers and may get fewer."""
+    system = _System(instance)
+    for slot in range(instance.horizon):
+        system.arrive(slot)
+        if system.present:
+            caps = [min(workers[run.job.id], run.left) for run in system.present]
+            placements, _ = _fill(system.present, caps, instance.cluster)
+            for run, placement in zip(system.present, placements, strict=True):
+                run.placement = placement if placement[0].any() else None
+        system.serve(slot)
+    return system.results()
+
+
+class _System:
+    """Jobs present, in arrival order. Those that can no longer complete, even with N workers, leave."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.present: list[Run] = []
+        self.done: list[Run] = []
+        self.lost: list[Run] = []
+        self.changed = False
+        self._arrivals = instance.arrivals()
+
+    def arrive(self, slot: int) -> None:
+        while self._arrivals and self._arrivals[0].arrival <= slot:
+            job = self._arrivals.pop(0)
+            self.present.append(Run(job, job.worker_slots))
+            self.changed = True
+        for run in list(self.present):
+            if run.left > (self.instance.horizon - slot) * run.job.chunks:
+                self.present.remove(run)
+                self.lost.append(run)
+                self.changed = True
+
+    def serve(self, slot: int) -> None:
+        for run in list(self.present):
+            run.serve(slot)
+            if run.left <= 0:
+                self.present.remove(run)
+                self.done.append(run)
+                self.changed = True
+
+    def results(self) -> tuple[dict[str, Schedule], dict[str, int]]:
+        schedules = {run.job.id: Schedule(tuple(run.worker_rows), tuple(run.ps_rows)) for run in self.done}
+        return schedules, {run.job.id: run.left for run in [*self.lost, *self.present]}
+
+
+def run_dorm(instance: Instance, theta1: float, theta2: float) -> tuple[dict[str, Schedule], dict[str, int]]:
+    """Dorm (Sun et al., 2017): on every arrival and completion a MILP maximises utilisation over worker
+    counts, within bounds on fairness loss and on the number of running jobs adjusted; jobs not adjusted
+    stay in place."""
+    system = _System(instance)
+    for slot in range(instance.horizon):
+        system.arrive(slot)
+        if system.changed and system.present:
+            _redivide(system.present, instance.cluster, theta1, theta2)
+            system.changed = False
+        system.serve(slot)
+    return system.results()
+
+
+def _redivide(runs: list[Run], cluster: Cluster, theta1: float, theta2: float) -> None:
+    """New counts and placements. Jobs wait in arrival order when not even one worker each fits."""
+    most = [min(run.job.chunks, run.left) for run in runs]
+    minimum, _ = _fill(runs, [1] * len(runs), cluster)
+    taken = [run for run, placement in zip(runs, minimum, strict=True) if placement[0].any()]
+    fair, fair_share = _fill(taken, [most[runs.index(run)] for run in taken], cluster)
+    counts = _dorm_counts(
+        taken, [most[runs.index(run)] for run in taken], fair_share, cluster, theta1, theta2
+    )
+    if counts is None:
+        counts = [int(placement[0].sum()) for placement in fair]
+    for run in runs:
+        if run not in taken:
+            run.placement = None
+    used = np.zeros_like(cluster.capacity)
+    moving: list[tuple[Run, int]] = []
+    for run, count in zip(taken, counts, strict=True):
+        if run.placement is not None and int(run.placement[0].sum()) == count:
+            used += run.held()
+        else:
+            moving.append((run, count))
+    for run, count in moving:
+        # Pooled capacity may promise more than single servers can host: take what fits, by bisection.
+        low, high = 0, count
+        run.placement = None
+        while low < high:
+            middle = (low + high + 1) // 2
+            placement = place(run.job, middle, cluster, used)
+            if placement is None:
+                high = middle - 1
+            else:
+                low, run.placement = middle, placement
+        if run.placement is not None:
+            used += run.held()
+
+
+def _dorm_counts(
+    runs: list[Run], most: list[int], fair_share: FloatArray, cluster: Cluster, theta1: float, theta2: float
+) -> list[int] | None:
+    """Dorm's MILP over pooled capacity; None when its bounds cannot be met together."""
+    resources = len(cluster.resources)
+    worker_total = cluster.capacity[cluster.hosts_workers].sum(axis=0)
+    ps_total = cluster.capacity[cluster.hosts_ps].sum(axis=0)
+    total = cluster.capacity.sum(axis=0)
+    model = highspy.Highs()
+    for name, setting in (
+        ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-2), ("mip_max_nodes", 10),
+    ):  # fmt: skip
+        model.setOptionValue(name, setting)
+    model.changeObjectiveSense(highspy.ObjSense.kMaximize)
+    infinity = highspy.kHighsInf
+    use: list[list[tuple[int, float]]] = [[] for _ in range(3 * resources)]
+    columns: list[int] = []
+    loss: list[int] = []
+    adjusted: list[int] = []
+    for run, cap, fair in zip(runs, most, fair_share, strict=True):
+        job = run.job
+        n, gap = model.getNumCol(), model.getNumCol() + 1
+        # PS enter as b/B per worker: capacity is pooled here anyway, and placement rounds up.
+        ratio = job.worker_mb_per_slot / job.server_mb_per_slot
+        taken = np.asarray(job.worker_demand) + ratio * np.asarray(job.server_demand)
+        model.addCol(float(np.sum(taken[total > 0] / total[total > 0])), 1.0, cap, 0, [], [])
+        model.addCol(0.0, 0.0, infinity, 0, [], [])
+        model.changeColIntegrality(n, highspy.HighsVarType.kInteger)
+        for r in range(resources):
+            for row, amount in (
+                (r, job.worker_demand[r]),
+                (resources + r, ratio * job.server_demand[r]),
+                (2 * resources + r, float(taken[r])),
+            ):
+                if amount > 0:
+                    use[row].append((n, amount))
+        dominant = _dominant_share_per_worker(job, worker_total, ps_total)
+        model.addRow(-fair, infinity, 2, [gap, n], [1.0, -dominant])
+        model.addRow(fair, infinity, 2, [gap, n], [1.0, dominant])
+        loss.append(gap)
+        columns.append(n)
+        now = int(run.placement[0].sum()) if run.placement is not None else 0
+        if 0 < now <= cap:  # above `cap` it must shrink in any case, since little of its work is left
+            flag = model.getNumCol()
+            model.addCol(0.0, 0.0, 1.0, 0, [], [])
+            model.changeColIntegrality(flag, highspy.HighsVarType.kInteger)
+            model.addRow(-infinity, now, 2, [n, flag], [1.0, -float(cap)])
+            model.addRow(now, infinity, 2, [n, flag], [1.0, float(cap)])
+            adjusted.append(flag)
+    for row, entries in enumerate(use):
+        limit = (worker_total, ps_total, total)[row // resources][row % resources]
+        if entries:
+            model.addRow(-infinity, limit, len(entries), [c for c, _ in entries], [a for _, a in entries])
+    model.addRow(-infinity, 2.0 * theta1 * resources, len(loss), loss, [1.0] * len(loss))
+    if adjusted:
+        model.addRow(
+            -infinity, math.ceil(theta2 * len(adjusted)), len(adjusted), adjusted, [1.0] * len(adjusted)
+        )
+    model.run()
+    if model.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        return None
+    values = model.getSolution().col_value
+    return [round(values[column]) for column in columns]
+
+
+def _dominant_share_per_worker(job: AdmissionJob, worker_total: FloatArray, ps_total: FloatArray) -> float:
+    ratio = job.worker_mb_per_slot / job.server_mb_per_slot
+    shares = [w / c for w, c in zip(job.worker_demand, worker_total, strict=True) if c > 0]
+    shares += [s * ratio / c for s, c in zip(job.server_demand, ps_total, strict=True) if c > 0]
+    return max(shares, default=0.0)
