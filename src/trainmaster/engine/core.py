@@ -63,6 +63,8 @@ class Ended:
     work_done: float
     preemptions: int
     attempts: int
+    cost: float = 0.0
+    """Dollars; NaN when a type it ran on has no price."""
     rejection: Rejection | None = None
 
 
@@ -388,6 +390,7 @@ class Engine:
                 work_done=float(floats["work_done"][slot]),
                 preemptions=int(ints["preemptions"][slot]),
                 attempts=int(ints["attempts"][slot]),
+                cost=float(floats["cost"][slot]),
                 rejection=self._rejections.pop(slot, None),
             )
         )

@@ -1,0 +1,165 @@
+"""One experiment as plain settings: read, check, prepare, run, summarise. Shared by simulate and compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from trainmaster.engine.core import Ended, Settings
+from trainmaster.estimate.catalogue import load_catalogue
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobSpec, Phase
+from trainmaster.model.placement import parse_strategy
+from trainmaster.model.plan import Rejection
+from trainmaster.model.policy import Policy
+from trainmaster.model.reasons import Why
+from trainmaster.model.units import ms_from_s
+from trainmaster.policies.registry import create
+from trainmaster.sim.cluster_file import read_cluster
+from trainmaster.sim.metrics import job_table, summary
+from trainmaster.sim.run import RunResult, simulate
+from trainmaster.sim.truth import TruthOptions
+from trainmaster.sim.workload import workload
+from trainmaster.traces import load
+from trainmaster.traces.slice import scale_load
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that determines a result, in the user's words and units."""
+
+    trace: str
+    policy: str
+    cluster: str
+    throughputs: str | None = None
+    round_s: float | None = None
+    placement: str = "pack"
+    restart_cost_s: float = 0.0
+    resize_cost_s: float = 0.0
+    spread_penalty: float = 0.0
+    interference: float = 0.0
+    noise: float = 0.0
+    checkpoint_period_s: float = 0.0
+    node_mtbf_s: float = 0.0
+    unfit: str = "error"
+    seed: int = 0
+    load: float = 1.0
+    """Arrivals are compressed by this factor."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    experiment: Experiment
+    trace_name: str
+    generated_fields: tuple[str, ...]
+    specs: list[JobSpec]
+    unfit: list[JobSpec]
+    cluster: Cluster
+    policy: Policy
+    settings: Settings
+    truth: TruthOptions
+
+
+@dataclass(frozen=True)
+class Outcome:
+    summary: dict[str, Any]
+    jobs: pl.DataFrame
+    result: RunResult
+
+
+def prepare(wanted: Experiment) -> Prepared:
+    """Read and check everything; raises `InputError` before any work is done."""
+    cluster = read_cluster(wanted.cluster)
+    policy = create(wanted.policy)
+    settings = Settings(
+        placement=parse_strategy(wanted.placement), round_ms=_round_ms(wanted.round_s), seed=wanted.seed
+    )
+    truth = _truth(wanted)
+    if wanted.unfit not in ("error", "reject"):
+        raise InputError(f"'{wanted.unfit}' is no treatment of jobs that cannot fit", "error or reject", column="--unfit")
+    if not wanted.load > 0 or math.isinf(wanted.load):
+        raise InputError(f"load factor {wanted.load}", "a positive number", column="--loads")
+    if not Path(wanted.trace).exists():
+        raise InputError("no such file", "a trace", "Check the path.", file=wanted.trace)
+    trace = load(wanted.trace)
+    catalogue = load_catalogue(wanted.throughputs) if wanted.throughputs else None
+    if wanted.load != 1.0:
+        trace = scale_load(trace, wanted.load)
+    jobs = workload(trace, cluster, catalogue, source=wanted.trace)
+    unfit_ids = {spec.id for spec, _ in jobs.unfit}
+    if unfit_ids and wanted.unfit == "error":
+        spec, why = jobs.unfit[0]
+        line = int(trace.jobs.filter(pl.col("job_id") == spec.id)["line"][0])
+        more = f" (and {len(unfit_ids) - 1} more such jobs)" if len(unfit_ids) > 1 else ""
+        raise InputError(
+            f"job '{spec.id}' can never run: {why}{more}",
+            "jobs that fit the cluster",
+            "Give a larger --cluster, or --unfit reject to count them as rejected.",
+            wanted.trace, line, "gpus",
+        )  # fmt: skip
+    fit = [spec for spec in jobs.specs if spec.id not in unfit_ids]
+    return Prepared(
+        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in jobs.unfit], cluster, policy, settings, truth
+    )
+
+
+def run(
+    prepared: Prepared, progress: Callable[[int, int, int], None] | None = None, record_timeline: bool = False
+) -> Outcome:
+    """Simulate what was prepared; jobs that can never fit are accounted for as rejected."""
+    result = simulate(
+        prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth,
+        progress=progress, record_timeline=record_timeline,
+    )  # fmt: skip
+    result.ended.extend(
+        Ended(spec, Phase.REJECTED, spec.submit_ms, -1, 0.0, 0.0, 0.0, 0, 0, 0.0, Rejection(Why.NEVER_FITS))
+        for spec in prepared.unfit
+    )
+    jobs = job_table(result)
+    wanted = prepared.experiment
+    figures = {
+        "policy": wanted.policy,
+        "trace": prepared.trace_name,
+        "cluster": prepared.cluster.describe(),
+        "seed": wanted.seed,
+        "round_s": wanted.round_s,
+        "restart_cost_s": wanted.restart_cost_s,
+        "placement": wanted.placement,
+        "generated_fields": list(prepared.generated_fields),
+        "throughputs": wanted.throughputs,
+        "load": wanted.load,
+        "truth": asdict(prepared.truth),
+        **summary(result, jobs),
+    }
+    return Outcome(figures, jobs, result)
+
+
+def _round_ms(round_s: float | None) -> int | None:
+    if round_s is None:
+        return None
+    if not round_s > 0 or math.isinf(round_s) or ms_from_s(round_s) < 1:
+        raise InputError(f"round of {round_s} s", "a positive number of seconds", column="--round")
+    return ms_from_s(round_s)
+
+
+def _truth(wanted: Experiment) -> TruthOptions:
+    def ms(name: str, value: float) -> int:
+        if not value >= 0 or math.isinf(value):
+            raise InputError(f"{value}", "0 or more seconds", column=f"--{name}")
+        return ms_from_s(value)
+
+    return TruthOptions(
+        restart_cost_ms=ms("restart-cost", wanted.restart_cost_s),
+        resize_cost_ms=ms("resize-cost", wanted.resize_cost_s),
+        spread_penalty=wanted.spread_penalty,
+        interference=wanted.interference,
+        noise=wanted.noise,
+        checkpoint_period_ms=ms("checkpoint-period", wanted.checkpoint_period_s),
+        node_mtbf_ms=ms("node-mtbf", wanted.node_mtbf_s),
+    )

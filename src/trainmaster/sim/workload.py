@@ -1,0 +1,252 @@
+"""From a trace to the jobs of a simulation: sizes, work, speeds by type, wishes. What cannot be is refused here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.estimate.catalogue import ThroughputCatalogue
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec
+from trainmaster.model.scaling import LINEAR, Scaling, amdahl
+from trainmaster.model.units import GPU_MILLI, NEVER_MS, ms_from_s
+from trainmaster.model.utility import parse_utility_list
+from trainmaster.traces import JobTrace
+
+ELASTIC_SERIAL_FRACTION = 0.02
+"""Scaling of elastic jobs of which nothing else is known: 1/((1 - s)/w + s)."""
+_KINDS = {"hard": DeadlineKind.HARD, "soft": DeadlineKind.SOFT}
+_NEEDED = (
+    "job_id", "submit_s", "duration_s", "gpus", "num_workers", "gpus_per_worker", "gpu_types", "cpus", "mem_gib",
+    "min_gpus", "max_gpus", "model", "batch_size", "iterations", "deadline_s", "deadline_kind", "utility", "vc",
+    "priority", "extra", "line",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs in order of submission, and those that the cluster could never run."""
+
+    specs: list[JobSpec]
+    unfit: list[tuple[JobSpec, str]]
+
+
+def workload(
+    trace: JobTrace, cluster: Cluster, catalogue: ThroughputCatalogue | None = None, *, source: str = ""
+) -> Workload:
+    """The jobs of a trace for this cluster. A row that makes no sense raises `InputError` with its line."""
+    source = source or trace.name
+    builder = _Builder(cluster, catalogue, source)
+    specs: list[JobSpec] = []
+    unfit: list[tuple[JobSpec, str]] = []
+    for row in _rows(trace):
+        spec = builder.spec(row)
+        why = builder.why_unfit(spec)
+        specs.append(spec)
+        if why:
+            unfit.append((spec, why))
+    return Workload(specs, unfit)
+
+
+def _rows(trace: JobTrace) -> Iterator[dict[str, Any]]:
+    columns = [name for name in _NEEDED if name in trace.jobs.columns]
+    return trace.jobs.select(columns).iter_rows(named=True)
+
+
+class _Builder:
+    def __init__(self, cluster: Cluster, catalogue: ThroughputCatalogue | None, source: str) -> None:
+        self.cluster = cluster
+        self.catalogue = catalogue
+        self.source = source
+        self._speeds: dict[tuple[str, int, int | None], tuple[dict[str, float], dict[str, float]]] = {}
+        self._curves: dict[tuple[str, int | None], Scaling] = {}
+        self.largest_by_type = {
+            name: max(node.gpus for node in cluster.nodes if node.accelerator == name) for name in cluster.types
+        }
+        self.total_by_type = dict(zip(cluster.types, cluster.gpus_by_type.tolist(), strict=True))
+
+    def _error(self, row: Mapping[str, Any], column: str, what: str, expected: str = "", remedy: str = "") -> InputError:
+        return InputError(f"job '{row['job_id']}': {what}", expected, remedy, self.source, row.get("line"), column)
+
+    def spec(self, row: Mapping[str, Any]) -> JobSpec:
+        workers, worker = self._gang(row)
+        lowest, highest = self._range(row, workers, worker)
+        submit_ms = ms_from_s(row["submit_s"])
+        extra = json.loads(row["extra"]) if row.get("extra") else {}
+        work, speeds, spread = self._work(row, workers * worker.devices)
+        deadline_ms, kind = self._deadline(row, submit_ms, work, speeds, extra)
+        utility = None
+        if row.get("utility"):
+            step = parse_utility_list(row["utility"], file=self.source, line=row.get("line"))
+            ages = [[time - row["submit_s"], level] for time, level in zip(step.times, step.levels, strict=True)]
+            utility = {"kind": "step", "steps": [pair for pair in ages if pair[0] > 0]}
+            if not utility["steps"]:
+                utility = {"kind": "constant", "value": 0.0}
+        return JobSpec(
+            id=JobId(row["job_id"]),
+            submit_ms=submit_ms,
+            workers_min=lowest,
+            workers_max=highest,
+            workers_ref=workers,
+            worker=worker,
+            gpu_types=tuple(filter(None, (row.get("gpu_types") or "").split("|"))),
+            work_total=work,
+            steps_per_s=speeds,
+            steps_per_s_spread=spread,
+            scaling=self._scaling(row, lowest, highest),
+            weight=float(extra.get("weight", 1.0)),
+            priority=row.get("priority") or 0,
+            entity=row.get("vc") or "",
+            deadline_ms=deadline_ms,
+            deadline_kind=kind,
+            utility=utility,
+            model=row.get("model") or "",
+            batch_size=row.get("batch_size"),
+        )
+
+    def _gang(self, row: Mapping[str, Any]) -> tuple[int, Demand]:
+        gpus = row["gpus"]
+        workers, each = row.get("num_workers"), row.get("gpus_per_worker")
+        if not workers or each is None:
+            if gpus <= 1 or row.get("num_workers") == 1:
+                workers, each = 1, gpus
+            elif gpus == int(gpus):
+                workers, each = int(gpus), 1.0
+            else:
+                raise self._error(row, "gpus", f"{gpus:g} GPUs", "whole GPUs, or a fraction of one",
+                                  "Give num_workers and gpus_per_worker for several fractions.")  # fmt: skip
+        milli = round(each * GPU_MILLI)
+        if milli > GPU_MILLI and milli % GPU_MILLI:
+            raise self._error(row, "gpus_per_worker", f"{each:g} GPUs a worker", "whole GPUs, or a fraction of one")
+        cpus, mem = row.get("cpus") or 0.0, row.get("mem_gib") or 0.0
+        return workers, Demand(milli, math.ceil(cpus * 1000 / workers), math.ceil(mem * 1024 / workers))
+
+    def _range(self, row: Mapping[str, Any], workers: int, worker: Demand) -> tuple[int, int]:
+        low, high = row.get("min_gpus"), row.get("max_gpus")
+        if (low is None and high is None) or worker.gpu_milli == 0:
+            return workers, workers
+        each = worker.gpu_milli / GPU_MILLI
+        lowest = workers if low is None else max(1, math.ceil(low / each))
+        highest = workers if high is None else int(high / each)
+        if not lowest <= workers <= highest:
+            raise self._error(row, "min_gpus", f"asks for {row['gpus']:g} GPUs but its range is {low} to {high}",
+                              "min_gpus <= gpus <= max_gpus")  # fmt: skip
+        return lowest, highest
+
+    def _work(self, row: Mapping[str, Any], gpus: int) -> tuple[float, dict[str, float], dict[str, float]]:
+        """Total work and its speed by type: steps where a catalogue knows the model, else seconds."""
+        model, iterations, duration = row.get("model"), row.get("iterations"), row.get("duration_s")
+        speeds: dict[str, float] = {}
+        spread: dict[str, float] = {}
+        if model and self.catalogue is not None:
+            speeds, spread = self._speeds_of(model, max(gpus, 1), row.get("batch_size"))
+        if speeds and iterations is not None and duration is None:
+            if max(speeds.values()) <= 0:
+                raise self._error(row, "model", f"'{model}' on {gpus} GPUs cannot run on any type of this cluster",
+                                  "a positive throughput on at least one type")  # fmt: skip
+            return float(iterations), speeds, spread
+        if duration is None:
+            if self.catalogue is None:
+                raise self._error(row, "duration_s", "no duration, and no throughput table to derive it from",
+                                  "duration_s, or model and iterations with --throughputs",
+                                  "Add --throughputs FILE (or --throughputs builtin).")  # fmt: skip
+            raise self._error(row, "model", f"the throughput table does not know '{model}' on {gpus} GPUs",
+                              "a model and size of the table", "Use another table, or leave such jobs out.")  # fmt: skip
+        if speeds and max(speeds.values()) > 0:
+            # The duration is understood as that on the fastest type of this cluster.
+            fastest = max(speeds.values())
+            return (
+                float(duration),
+                {name: speed / fastest for name, speed in speeds.items()},
+                {name: speed / fastest for name, speed in spread.items()},
+            )
+        return float(duration), {}, {}
+
+    def _speeds_of(self, model: str, gpus: int, batch_size: int | None) -> tuple[dict[str, float], dict[str, float]]:
+        key = (model, gpus, batch_size)
+        found = self._speeds.get(key)
+        if found is None:
+            assert self.catalogue is not None
+            alone: dict[str, float] = {}
+            spread: dict[str, float] = {}
+            for name in self.cluster.types:
+                speed = self.catalogue.steps_per_s(model, gpus, name, batch_size=batch_size)
+                if speed is not None:
+                    alone[name] = speed
+                    apart = self.catalogue.steps_per_s(model, gpus, name, spread=True, batch_size=batch_size)
+                    if apart is not None:
+                        spread[name] = apart
+            found = self._speeds[key] = (alone, spread)
+        return found
+
+    def _scaling(self, row: Mapping[str, Any], lowest: int, highest: int) -> Scaling:
+        if lowest == highest:
+            return LINEAR
+        model = row.get("model")
+        if model and self.catalogue is not None:
+            key = (model, row.get("batch_size"))
+            if key not in self._curves:
+                self._curves[key] = self._measured_curve(*key)
+            return self._curves[key]
+        return amdahl(ELASTIC_SERIAL_FRACTION)
+
+    def _measured_curve(self, model: str, batch_size: int | None) -> Scaling:
+        """Speed against size on the first type of which the catalogue knows several sizes."""
+        assert self.catalogue is not None
+        for name in self.cluster.types:
+            points = []
+            for size in (1, 2, 4, 8, 16, 32, 64):
+                speed = self.catalogue.steps_per_s(model, size, name, batch_size=batch_size)
+                if speed:
+                    points.append((size, speed))
+            if len(points) > 1:
+                return Scaling(points=tuple(points))
+        return amdahl(ELASTIC_SERIAL_FRACTION)
+
+    def _deadline(
+        self, row: Mapping[str, Any], submit_ms: int, work: float, speeds: Mapping[str, float], extra: Mapping[str, Any]
+    ) -> tuple[int, DeadlineKind]:
+        kind = _KINDS.get(row.get("deadline_kind") or "", DeadlineKind.NONE)
+        if row.get("deadline_s") is not None and row.get("deadline_kind") != "none":
+            return ms_from_s(row["deadline_s"]), kind or DeadlineKind.HARD
+        if "slo_multiple" in extra:  # Gavel: a multiple of the run time on the fastest type
+            ideal_s = work / max(speeds.values(), default=1.0)
+            return submit_ms + ms_from_s(float(extra["slo_multiple"]) * ideal_s), DeadlineKind.HARD
+        return NEVER_MS, DeadlineKind.NONE
+
+    def why_unfit(self, spec: JobSpec) -> str:
+        """Why this cluster could never run the job at the size it asks for; empty if it could."""
+        runnable = [
+            name
+            for name in self.cluster.types
+            if (not spec.gpu_types or name in spec.gpu_types) and (not spec.steps_per_s or spec.steps_per_s.get(name, 0) > 0)
+        ]
+        if not runnable:
+            wanted = "|".join(spec.gpu_types) or "a type with a known speed"
+            return f"it runs on {wanted}, the cluster has {', '.join(self.cluster.types)}"
+        each = spec.worker.devices
+        room = 0
+        for name in runnable:
+            fitting = sum(
+                min(
+                    node.gpus // each if each else 1 << 30,
+                    node.cpu_milli // spec.worker.cpu_milli if spec.worker.cpu_milli else 1 << 30,
+                    node.mem_mib // spec.worker.mem_mib if spec.worker.mem_mib else 1 << 30,
+                )
+                * (GPU_MILLI // spec.worker.share_milli if 0 < spec.worker.share_milli < GPU_MILLI else 1)
+                for node in self.cluster.nodes
+                if node.accelerator == name
+            )
+            room = max(room, fitting)
+        if room < spec.workers_ref:
+            most = max((self.total_by_type[name], name) for name in runnable)
+            shape = f" ({each} on one node each)" if each > 1 else ""
+            return (
+                f"it asks for {spec.gpus:g} GPUs of one type{shape}, the cluster has {most[0]} of {most[1]}"
+                f" on nodes of {self.largest_by_type[most[1]]}"
+            )
+        return ""
