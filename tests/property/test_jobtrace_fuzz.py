@@ -108,7 +108,7 @@ def tables(draw: st.DrawFn) -> pl.DataFrame:
 
 
 @given(tables(), st.sampled_from(["o.csv", "o.csv.gz", "o.parquet", "odir"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_round_trip_without_loss(table: pl.DataFrame, name: str) -> None:
     assert set(JOB_REQUIRED) <= set(table.columns)
     with TemporaryDirectory() as folder:
