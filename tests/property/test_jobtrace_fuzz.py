@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import polars as pl
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -107,8 +108,9 @@ def tables(draw: st.DrawFn) -> pl.DataFrame:
     return pl.DataFrame(columns, schema={c.name: c.dtype for c in JOB_COLUMNS})
 
 
+@pytest.mark.slow
 @given(tables(), st.sampled_from(["o.csv", "o.csv.gz", "o.parquet", "odir"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_round_trip_without_loss(table: pl.DataFrame, name: str) -> None:
     assert set(JOB_REQUIRED) <= set(table.columns)
     with TemporaryDirectory() as folder:

@@ -59,7 +59,7 @@ _ALL = (
                 "AMD Instinct MI250X datasheet (half of the module); network: 4 x 200 Gb/s"),
     Accelerator("mi300x", 163.4, 653.7, 1307.4, 192, 5300, 448, 400, 7, 8,
                 "AMD Instinct MI300X datasheet; network: 8 x 400 Gb/s"),
-    Accelerator("tpu-v5e", 98.5, 98.5, 197, 16, 819, 45, 12.5, 6, 8,
+    Accelerator("tpu-v5e", 98.5, 98.5, 197, 16, 819, 50, 25, 6, 8,
                 "Google Cloud TPU v5e documentation (FP32 through half-rate BF16 passes is an assumption)"),
     Accelerator("tpu-v5p", 229.5, 229.5, 459, 95, 2765, 100, 25, 6, 4,
                 "Google Cloud TPU v5p documentation (FP32 rate is an assumption)"),

@@ -7,8 +7,8 @@ One worker's step takes (Williams et al. 2009, with a fixed part per step)
 (forward once, backward twice), and n data-parallel workers reduce their gradients by a ring
 (Thakur et al. 2005; Patarasuk & Yuan 2009): 2 (n-1)/n * gradient_bytes / link + 2 (n-1) * latency, of which a
 share of the backward pass hides. Speeds are mini-batches per second over all workers: n / t.
-The efficiencies below were set by hand on measurements of single GPUs; measurements of several were kept
-apart for checking, and `docs/catalogue.md` says how far off both are.
+The efficiencies below were set by hand on measurements of single GPUs, and a few links after looking at
+measurements of several; `docs/catalogue.md` says which, and how far off the estimates are.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from trainmaster.traces.generator import trace_from_arrays
 from trainmaster.traces.trace import JobTrace
 
 SLICE_JOBS_MIN = 5
-_BANDS = (0.0, 0.5, 0.8, 0.95, 0.99, 1.0)
+# Fine at the top: when the few longest jobs arrive decides how long FIFO queues get.
+_BANDS = (0.0, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 1.0)
 _SLICES_MAX = 24
 _FORMAT = "trainmaster-fitted-trace-1"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conftest import PROJECT_ROOT
 
 from trainmaster.estimate.accelerators import ACCELERATORS, find_accelerator
 from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
@@ -92,7 +92,7 @@ def test_known_models_of_the_real_traces(shared_data) -> None:
 
 
 def test_error_against_measurements_stays_within_what_the_documentation_says(shared_data) -> None:
-    sys.path.insert(0, str(PROJECT_ROOT / "bench"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
     try:
         from check_catalogue import adaptdl_ratios, gavel_ratios  # type: ignore[import-not-found]
     finally:

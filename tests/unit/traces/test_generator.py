@@ -1,8 +1,9 @@
-"""Generated and fitted traces: deterministic, of the asked load, faithful, and free of the original's jobs."""
+"""Generated and fitted traces: deterministic, of the asked load, faithful, without the original's jobs."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -154,11 +155,7 @@ def test_scale_load_hits_the_target_and_keeps_slack() -> None:
 def test_fitted_traces_schedule_like_the_real_one(
     shared_data, file: str, skip: int, jobs: int, load_to: float
 ) -> None:
-    import sys
-
-    from tests.conftest import PROJECT_ROOT
-
-    sys.path.insert(0, str(PROJECT_ROOT / "bench"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
     try:
         from check_fit import measure  # type: ignore[import-not-found]
     finally:

@@ -13,8 +13,9 @@ from trainmaster.cli.traces import app
 from trainmaster.traces import load
 
 DEMO = (
-    "--jobs 200 --arrivals diurnal --load 0.9 --cluster-gpus 32 --gpu-mix 1:0.5,2:0.2,4:0.2,8:0.1 --median-s 1200 "
-    "--sigma 1.2 --max-s 86400 --models --elastic 0.4 --deadlines 0.4 --soft 0.5 --name demo --seed 1"
+    "--jobs 200 --arrivals diurnal --load 0.9 --cluster-gpus 32 --gpu-mix 1:0.5,2:0.2,4:0.2,8:0.1 "
+    "--median-s 1200 --sigma 1.2 --max-s 86400 --models --elastic 0.4 --deadlines 0.4 --soft 0.5 "
+    "--name demo --seed 1"
 )
 
 
