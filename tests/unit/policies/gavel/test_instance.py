@@ -18,7 +18,10 @@ def instance() -> dict[str, Any]:
     speeds = {"a": (40.0, 10.0), "b": (12.0, 4.0), "c": (100.0, 50.0)}
     return {
         "kind": "allocation",
-        "accelerators": {"v100": {"count": 1, "cost_per_hour": 2.48}, "k80": {"count": 1, "cost_per_hour": 0.45}},
+        "accelerators": {
+            "v100": {"count": 1, "cost_per_hour": 2.48},
+            "k80": {"count": 1, "cost_per_hour": 0.45},
+        },
         "jobs": [{"id": k, "throughput": {"v100": v, "k80": w}} for k, (v, w) in speeds.items()],
     }
 
@@ -129,7 +132,8 @@ def test_pair_shares_have_a_joint_key() -> None:
 
 
 def test_nested_entities_divide_by_weight() -> None:
-    """Two organisations 2:1, the first split 1:1 into teams of one and two jobs; identical single-type jobs."""
+    """Two organisations 2:1, the first split 1:1 into teams of one and two jobs; identical single-type
+    jobs."""
     jobs = [("p", "team1"), ("q", "team2"), ("r", "team2"), ("s", "other")]
     nested = {
         "accelerators": {"v100": {"count": 1}},
