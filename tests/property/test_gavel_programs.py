@@ -17,8 +17,11 @@ SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, suppress_h
 
 
 @st.composite
-def problems(draw: st.DrawFn, jobs_max: int = 40, types_max: int = 8, with_pairs: bool = False) -> AllocationProblem:
-    """Gangs, weights, forbidden types, zero speeds, ties (few distinct values), fewer jobs than GPUs and more."""
+def problems(
+    draw: st.DrawFn, jobs_max: int = 40, types_max: int = 8, with_pairs: bool = False
+) -> AllocationProblem:
+    """Gangs, weights, forbidden types, zero speeds, ties (few distinct values), fewer jobs than GPUs and
+    more."""
     rng = np.random.Generator(np.random.PCG64(draw(st.integers(0, 2**32 - 1))))
     n, types = draw(st.integers(1, jobs_max)), draw(st.integers(1, types_max))
     style = draw(st.sampled_from(["random", "ties", "clones"]))
@@ -38,7 +41,9 @@ def problems(draw: st.DrawFn, jobs_max: int = 40, types_max: int = 8, with_pairs
     counts = rng.integers(1, draw(st.sampled_from([2, 8, 60])), types, endpoint=True)
     pairs = None
     if with_pairs and n > 1:
-        rows = [(a, b) for a in range(n) for b in range(a + 1, n) if gpus[a] == gpus[b] and rng.random() < 0.7]
+        rows = [
+            (a, b) for a in range(n) for b in range(a + 1, n) if gpus[a] == gpus[b] and rng.random() < 0.7
+        ]
         if rows:
             index = np.array(rows)
             part = rng.uniform(0.3, 0.9, (len(rows), types, 2))
@@ -88,7 +93,9 @@ class Oracle:
             for side in (0, 1):
                 member[side][pairs.jobs[:, side], np.arange(len(pairs))] = 1.0
                 time = time + member[side] @ cp.sum(z, axis=1)
-                self.thr = self.thr + member[side] @ cp.sum(cp.multiply(pairs.throughput[:, :, side], z), axis=1)
+                self.thr = self.thr + member[side] @ cp.sum(
+                    cp.multiply(pairs.throughput[:, :, side], z), axis=1
+                )
             used = used + z.T @ problem.gpus[pairs.jobs[:, 0]]
         self.constraints += [time <= 1, used <= problem.counts]
 
@@ -126,7 +133,8 @@ def test_makespan_matches_cvxpy(problem: AllocationProblem) -> None:
 @SETTINGS
 @given(problems())
 def test_finish_time_fairness_is_optimal(problem: AllocationProblem) -> None:
-    """The reached ratio is what the shares give, and no allocation meets a ratio smaller by one part in 10^6."""
+    """The reached ratio is what the shares give, and no allocation meets a ratio smaller by one part in
+    10^6."""
     result = allocate(problem, "gavel-ftf")
     share = problem.counts[None, :] / (problem.job_count * problem.gpus[:, None])
     share /= np.maximum(share.sum(axis=1), 1.0)[:, None]
@@ -183,7 +191,9 @@ def progressive_filling(problem: AllocationProblem) -> np.ndarray:
             oracle.level_variable = t  # type: ignore[attr-defined]
             rows = [cp.multiply(1.0 / rate, oracle.thr) >= floor]
             rows += [oracle.thr[m] / rate[m] >= t for m in np.flatnonzero(live)]
-            return float(cp.Problem(cp.Maximize(objective(oracle)), oracle.constraints + rows).solve(solver=cp.HIGHS))
+            return float(
+                cp.Problem(cp.Maximize(objective(oracle)), oracle.constraints + rows).solve(solver=cp.HIGHS)
+            )
 
         level = solve(lambda o: o.level_variable, np.where(live, 0.0, fixed) * (1 - 1e-9))  # type: ignore[attr-defined]
         floor = np.where(live, level, fixed) * (1 - 1e-9)

@@ -1,1 +1,2 @@
-"""Gavel: heterogeneity-aware time shares (Narayanan et al., OSDI 2020) and the baselines it is compared with."""
+"""Gavel: heterogeneity-aware time shares (Narayanan et al., OSDI 2020) and the baselines it is compared
+with."""

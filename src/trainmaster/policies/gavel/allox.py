@@ -1,7 +1,10 @@
-"""AlloX (Le et al., EuroSys 2020): minimise the total completion time of single-GPU jobs by min-cost matching.
+"""AlloX (Le et al., EuroSys 2020): minimise the total completion time of single-GPU jobs by min-cost
+matching.
 
-A job that is k-th from the last on its worker delays k completions by its own processing time, so putting job m at
-that position of a worker of type j costs k R_m / T_mj. Workers of one type are alike, positions fill from the last,
+A job that is k-th from the last on its worker delays k completions by its own processing time, so putting
+job m at
+that position of a worker of type j costs k R_m / T_mj. Workers of one type are alike, positions fill from
+the last,
 and at most ceil(n / N_j) positions per worker are ever used, which leaves about J n + sum N_j columns.
 """
 
@@ -22,9 +25,11 @@ from trainmaster.policies.gavel.problem import (
 
 @njit(cache=True)
 def assign(cost: FloatArray) -> IntArray:
-    """Column of each row in a minimum-cost assignment (rows <= columns): shortest augmenting paths with potentials.
+    """Column of each row in a minimum-cost assignment (rows <= columns): shortest augmenting paths with
+    potentials.
 
-    Rows are inserted one at a time; `row_price` and `column_price` keep every reduced cost non-negative, and the
+    Rows are inserted one at a time; `row_price` and `column_price` keep every reduced cost non-negative,
+    and the
     shortest alternating path from the new row to a free column is flipped.
     """
     rows, columns = cost.shape
@@ -74,7 +79,8 @@ def assign(cost: FloatArray) -> IntArray:
 
 
 def allox(problem: AllocationProblem) -> AllocationResult:
-    """The job that stands first on each worker gets it whole; the others wait. Gangs are counted as one worker each
+    """The job that stands first on each worker gets it whole; the others wait. Gangs are counted as one
+    worker each
     only when they need one GPU: AlloX is defined for single-GPU jobs, larger gangs are left out (share 0)."""
     share = np.zeros_like(problem.throughput)
     eligible = np.flatnonzero(

@@ -1,15 +1,21 @@
 """Water filling and hierarchical fairness: exact lexicographic max-min, any depth, any size.
 
-The level rises; every job's target r_m(level) follows from the tree of entities (tree.py) until a GPU type runs out.
-A job that reaches its own full speed simply stops, which needs no solve. A stage looks for the largest level whose
+The level rises; every job's target r_m(level) follows from the tree of entities (tree.py) until a GPU type
+runs out.
+A job that reaches its own full speed simply stops, which needs no solve. A stage looks for the largest
+level whose
 targets are feasible. Whether they are is the well-posed program
 
     max t  s.t.  throughput_m >= r_m(level) t,        feasible iff t >= 1,
 
-and its dual (y, p) bounds every other level too: sum_m y_m r_m(level) <= sum_j p_j N_j + sum_m pi_m =: V. The level
-at which that holds with equality, found without a solve, is the next trial; from above this is Newton's method on a
-piecewise linear function and ends after finitely many programs. At the final level the multipliers name the jobs that
-cannot rise further; they are frozen, the others go on. A job that is not frozen uses none of the priced types, so each
+and its dual (y, p) bounds every other level too: sum_m y_m r_m(level) <= sum_j p_j N_j + sum_m pi_m =: V.
+The level
+at which that holds with equality, found without a solve, is the next trial; from above this is Newton's
+method on a
+piecewise linear function and ends after finitely many programs. At the final level the multipliers name
+the jobs that
+cannot rise further; they are frozen, the others go on. A job that is not frozen uses none of the priced
+types, so each
 stage uses up at least one type and there are at most J stages, however many jobs there are.
 """
 
@@ -47,7 +53,8 @@ def full_speed(problem: AllocationProblem, throughput: FloatArray, pairs: Pairs 
 
 
 def _best_mix(problem: AllocationProblem, throughput: FloatArray, best: FloatArray) -> FloatArray:
-    """Fill the job's time with its fastest types first; a gang larger than a type gets only part of its time there."""
+    """Fill the job's time with its fastest types first; a gang larger than a type gets only part of its
+    time there."""
     usable = np.where(problem.usable, throughput, 0.0)
     order = np.argsort(-usable, axis=1, kind="stable")
     limit = np.take_along_axis(
@@ -64,7 +71,8 @@ def _best_mix(problem: AllocationProblem, throughput: FloatArray, best: FloatArr
 def water_filling(
     problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, hierarchical: bool
 ) -> AllocationResult:
-    """Lexicographic max-min of normalised throughput; with `hierarchical`, levels rise through the entity tree."""
+    """Lexicographic max-min of normalised throughput; with `hierarchical`, levels rise through the entity
+    tree."""
     throughput = problem.throughput if aware else np.where(problem.usable, 1.0, 0.0)
     prop = proportional_throughput(problem, throughput) if aware else np.ones(problem.job_count)
     prop = np.where(prop > 0.0, prop, 1.0)
@@ -79,7 +87,9 @@ def water_filling(
     final = filling.final()
     got = delivered_throughput(problem, final.share, final.pair_share, throughput)
     normalized = got / prop
-    short = float(np.max(1.0 - got / np.maximum(filling.targets, 1e-300), initial=0.0, where=filling.targets > 0.0))
+    short = float(
+        np.max(1.0 - got / np.maximum(filling.targets, 1e-300), initial=0.0, where=filling.targets > 0.0)
+    )
     certified = short <= 1e-7 and filling.proven
     return AllocationResult(
         status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
@@ -92,7 +102,9 @@ def water_filling(
         solves=filling.solves,
         gap=max(filling.gap, short, 0.0),
         solver=final.solver,
-        fallback="" if certified else "the levels found are not proven to 1e-7; the best shares found are returned",
+        fallback=""
+        if certified
+        else "the levels found are not proven to 1e-7; the best shares found are returned",
     )
 
 
@@ -192,7 +204,9 @@ def _saturation_level(tree: FillTree, rooms: list[FloatArray]) -> float:
     return float(np.max(rooms[0] / tree.nodes[0].weight, initial=0.0))
 
 
-def _level_worth(tree: FillTree, rooms: list[FloatArray], worth: FloatArray, value: float, high: float) -> float:
+def _level_worth(
+    tree: FillTree, rooms: list[FloatArray], worth: FloatArray, value: float, high: float
+) -> float:
     """The largest level in [0, high] at which what the jobs have received is worth no more than `value`.
 
     sum_m worth_m received_m(level) is piecewise linear and increasing: regula falsi with the slope at hand.

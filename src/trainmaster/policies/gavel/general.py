@@ -1,7 +1,9 @@
 """Solve any program of the family with HiGHS: the fallback, and the way of programs with pairs.
 
-Pairs are many (130,000 for 512 jobs) and few are used, so they enter by column generation: solve over the columns at
-hand, price all pairs with the dual solution in one pass, add those worth more than their jobs' time, repeat. It ends
+Pairs are many (130,000 for 512 jobs) and few are used, so they enter by column generation: solve over the
+columns at
+hand, price all pairs with the dual solution in one pass, add those worth more than their jobs' time,
+repeat. It ends
 when no pair has a positive reduced cost, which proves optimality over all pairs.
 """
 
@@ -18,7 +20,8 @@ FEASIBILITY_TOLERANCE = 1e-10
 
 
 class _Columns:
-    """The columns at hand, in HiGHS: rows are n throughput rows, n time rows, J capacity rows; column 0 is t."""
+    """The columns at hand, in HiGHS: rows are n throughput rows, n time rows, J capacity rows; column 0 is
+    t."""
 
     def __init__(self, program: Program, t_scale: float, method: str) -> None:
         self.program = program
@@ -189,7 +192,8 @@ def solve_general(program: Program, method: str = "choose") -> Solution:
 
 
 def _most_valuable(program: Program, worth: FloatArray, threshold: float) -> tuple[IntArray, IntArray]:
-    """For every job its best few pairs and types of positive reduced cost: enough to move, few enough to stay small."""
+    """For every job its best few pairs and types of positive reduced cost: enough to move, few enough to
+    stay small."""
     assert program.pairs is not None
     pair, kind = np.nonzero(worth > threshold)
     if len(pair) <= 4 * len(program.gpus):

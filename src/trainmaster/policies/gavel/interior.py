@@ -6,8 +6,10 @@
               sum_m g_m x_mj          <= N_j      (one row per type),   x >= 0, t free
 
 Every Newton step eliminates the two rows of each job in closed form, so that one pass over the jobs leaves a
-symmetric system of J + 1 unknowns (type prices and the level). The 2 x 2 determinants and the diagonal of the Schur
-complement are written as sums of non-negative terms (Cauchy-Binet), which keeps them accurate near the optimum, where
+symmetric system of J + 1 unknowns (type prices and the level). The 2 x 2 determinants and the diagonal of
+the Schur
+complement are written as sums of non-negative terms (Cauchy-Binet), which keeps them accurate near the
+optimum, where
 D = x / z spans many orders of magnitude. Mehrotra's predictor and corrector choose the step (SIAM J. Optim. 1992).
 """
 
@@ -22,9 +24,10 @@ STEP_TO_BOUNDARY = 0.995
 
 
 @njit(cache=True)
-def _eliminate(T, mask, g, a, d, ds, du, dv, inv, system):  # noqa: N803
-    """Fill `inv` (M11, M12, M22, det per job) and `system`, the (J+1)^2 Schur complement over prices and level."""
-    n, J = T.shape  # noqa: N806
+def _eliminate(T, mask, g, a, d, ds, du, dv, inv, system):
+    """Fill `inv` (M11, M12, M22, det per job) and `system`, the (J+1)^2 Schur complement over prices and
+    level."""
+    n, J = T.shape
     system[:, :] = 0.0
     for j in range(J):
         system[j, j] = dv[j]
@@ -133,7 +136,8 @@ def _max_step_1d(x, dx):
 
 @njit(cache=True)
 def _solve_block(m11, m12, m22, det, q1, q2):
-    """Solve one job's 2 x 2 system by elimination on the larger pivot (backward stable, unlike the adjugate)."""
+    """Solve one job's 2 x 2 system by elimination on the larger pivot (backward stable, unlike the
+    adjugate)."""
     if m11 >= m22:
         v2 = (q2 - m12 / m11 * q1) * (m11 / det)
         return (q1 - m12 * v2) / m11, v2
@@ -142,9 +146,10 @@ def _solve_block(m11, m12, m22, det, q1, q2):
 
 
 @njit(cache=True)
-def _backsolve(T, mask, g, a, inv, system, d, ds, du, dv, q1, q2, q3, qt, has_level, dy, dpi, dp):  # noqa: N803
-    """Solve the normal equations for right-hand sides (q1, q2, q3, qt); add the result to (dy, dpi, dp), return dt."""
-    n, J = T.shape  # noqa: N806
+def _backsolve(T, mask, g, a, inv, system, d, ds, du, dv, q1, q2, q3, qt, has_level, dy, dpi, dp):
+    """Solve the normal equations for right-hand sides (q1, q2, q3, qt); add the result to (dy, dpi, dp),
+    return dt."""
+    n, J = T.shape
     rhs = np.zeros(J + 1)
     for j in range(J):
         rhs[j] = q3[j]
@@ -176,13 +181,14 @@ def _backsolve(T, mask, g, a, inv, system, d, ds, du, dv, q1, q2, q3, qt, has_le
 @njit(cache=True)
 def _direction(
     T, mask, g, a, inv, system, d, ds, du, dv, rp1, rp2, rp3, ex, es, eu, ev, rt, has_level, refine, out_x
-):  # noqa: N803
+):
     """Newton direction. `e*` = rc/x - rd per variable, so that dx = D (A^T dlambda + e).
 
-    The row residuals A dx - rp of the computed step are fed back `refine` times: close to the optimum the 2 x 2
+    The row residuals A dx - rp of the computed step are fed back `refine` times: close to the optimum the
+    2 x 2
     blocks are ill-conditioned and one solve alone would let the iterates drift off the rows.
     """
-    n, J = T.shape  # noqa: N806
+    n, J = T.shape
     dy = np.zeros(n)
     dpi = np.zeros(n)
     dp = np.zeros(J)
@@ -229,13 +235,14 @@ def _direction(
 
 
 @njit(cache=True)
-def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_max, tolerance):  # noqa: N803
+def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_max, tolerance):
     """Solve; returns (x, t, y, pi, p, slack, zx, iterations, relative complementarity, infeasibility).
 
-    `x` and `t` are a starting point, x > 0 where mask. Multipliers come back as y, pi, p >= 0 of the throughput,
+    `x` and `t` are a starting point, x > 0 where mask. Multipliers come back as y, pi, p >= 0 of the
+    throughput,
     time and capacity rows.
     """
-    n, J = T.shape  # noqa: N806
+    n, J = T.shape
     x = x.copy()
     slack = np.empty(n)
     spare = np.empty(n)

@@ -31,7 +31,8 @@ def isolated_share(problem: AllocationProblem) -> FloatArray:
 
 
 def reference_type(problem: AllocationProblem) -> int:
-    """The type whose speeds a heterogeneity-agnostic policy takes for all: v100 where there is one, as the paper's
+    """The type whose speeds a heterogeneity-agnostic policy takes for all: v100 where there is one, as the
+    paper's
     implementation does, else the type with the largest total throughput (ties: the first)."""
     lowered = [name.lower() for name in problem.type_names]
     if "v100" in lowered:
@@ -118,7 +119,8 @@ def finish_time_fairness(
     """min max_m (t_m + R_m / throughput_m) / D_m,  D_m = cum_m + R_m / isolated_m.
 
     With u = 1 / rho the condition is throughput_m >= q_m(u) = R_m u / (D_m - t_m u), convex and increasing in u: a
-    tangent at any u_k gives a relaxation whose optimum is an upper bound on u. Newton's method on it descends to the
+    tangent at any u_k gives a relaxation whose optimum is an upper bound on u. Newton's method on it
+    descends to the
     optimum quadratically; it ends when the ratio reached by the allocation meets the bound.
     """
     throughput = problem.throughput if aware else reference_throughput(problem)

@@ -1,4 +1,5 @@
-"""What an allocation policy is given and what it returns: plain arrays, one row per job, one column per type."""
+"""What an allocation policy is given and what it returns: plain arrays, one row per job, one column per
+type."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ BoolArray = NDArray[np.bool_]
 
 
 class Status(str, Enum):
-    """How a solve ended. Everything but `OPTIMAL` comes with a `fallback` that says what was returned instead."""
+    """How a solve ended. Everything but `OPTIMAL` comes with a `fallback` that says what was returned
+    instead."""
 
     OPTIMAL = "optimal"
     INFEASIBLE_SLO = "infeasible_slo"  # the SLOs cannot all be met; solved without them
@@ -24,7 +26,8 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of jobs that can share the same GPUs: `jobs` k x 2 row numbers, `throughput` k x J x 2 steps/s."""
+    """Pairs of jobs that can share the same GPUs: `jobs` k x 2 row numbers, `throughput` k x J x 2
+    steps/s."""
 
     jobs: IntArray
     throughput: FloatArray
@@ -45,7 +48,8 @@ class Entity:
 
 @dataclass(frozen=True)
 class AllocationProblem:
-    """n jobs on J accelerator types. `throughput` is in steps/s for the whole gang; 0 means the type is useless."""
+    """n jobs on J accelerator types. `throughput` is in steps/s for the whole gang; 0 means the type is
+    useless."""
 
     throughput: FloatArray  # n x J
     gpus: FloatArray  # n, gang size
@@ -126,7 +130,8 @@ class AllocationResult:
     """Time shares and how good they are proven to be.
 
     `share[m, j]` is the fraction of time job m runs alone on type j; `pair_share[k, j]` that of pair k.
-    `gap` is the proven relative distance between `objective` and the optimum (NaN where there is no optimum to
+    `gap` is the proven relative distance between `objective` and the optimum (NaN where there is no
+    optimum to
     prove, as for queue policies). `fallback` says what was done instead when `status` is not optimal.
     """
 

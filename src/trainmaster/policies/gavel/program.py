@@ -3,8 +3,10 @@
     maximise  sum c_mj x_mj + sum c_kj x_kj  +  [level] t
     s.t.      throughput_m(x) >= a_m t + b_m,   time_m(x) <= 1,   sum of GPUs on type j <= N_j,   x >= 0
 
-where x_mj is job m alone on type j and x_kj pair k on type j. Max-min fairness, makespan, one step of finish-time
-fairness, one stage of water filling have a level; total throughput, cost and SLOs have weights c and no level.
+where x_mj is job m alone on type j and x_kj pair k on type j. Max-min fairness, makespan, one step of
+finish-time
+fairness, one stage of water filling have a level; total throughput, cost and SLOs have weights c and no
+level.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ CERTIFIED_GAP = 1e-8  # a solve whose proven relative gap is larger goes to the 
 
 @dataclass(frozen=True)
 class Program:
-    """One linear program of the family. `rate` is a (zeros: no level), `need` is b, `gain` c (None: zeros)."""
+    """One linear program of the family. `rate` is a (zeros: no level), `need` is b, `gain` c (None:
+    zeros)."""
 
     throughput: FloatArray  # n x J
     usable: BoolArray  # n x J
@@ -41,7 +44,8 @@ class Program:
 class Solution:
     """Shares that satisfy every time and capacity row, the value they reach and the value nothing can exceed.
 
-    `multiplier` (per job) and `price` (per type) are the dual solution; `bound` follows from them by weak duality.
+    `multiplier` (per job) and `price` (per type) are the dual solution; `bound` follows from them by weak
+    duality.
     """
 
     share: FloatArray
@@ -163,7 +167,8 @@ def pair_usable(program: Program) -> BoolArray:
 def _cover_pairs(
     program: Program, multiplier: FloatArray, price: FloatArray, time_price: FloatArray
 ) -> FloatArray:
-    """Raise the jobs' time prices until no pair is worth more than its two jobs' time (valid, not minimal)."""
+    """Raise the jobs' time prices until no pair is worth more than its two jobs' time (valid, not
+    minimal)."""
     assert program.pairs is not None
     worth = pair_reduced_cost(program, multiplier, price).max(axis=1)
     first, second = program.pairs.jobs[:, 0], program.pairs.jobs[:, 1]

@@ -1,4 +1,5 @@
-"""Policies that need no program: first come first served, shortest first, isolated shares, Gandiva-style packing."""
+"""Policies that need no program: first come first served, shortest first, isolated shares, Gandiva-style
+packing."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def _result(
 
 
 def in_order(problem: AllocationProblem, order: IntArray, aware: bool) -> AllocationResult:
-    """Give each job in turn whole GPUs of its fastest type that still has room for the gang; stop at the first job
+    """Give each job in turn whole GPUs of its fastest type that still has room for the gang; stop at the
+    first job
     that fits nowhere (no overtaking). Agnostic: the first type with room."""
     free = problem.counts.copy()
     share = np.zeros_like(problem.throughput)
@@ -81,7 +83,8 @@ def isolated(problem: AllocationProblem) -> AllocationResult:
 def gandiva(problem: AllocationProblem, pairs: Pairs | None) -> AllocationResult:
     """Time slicing, and packing when the cluster is oversubscribed (Xiao et al., OSDI 2018).
 
-    Pairs of equal gangs are matched greedily by combined relative speed averaged over types, best first, where it
+    Pairs of equal gangs are matched greedily by combined relative speed averaged over types, best first,
+    where it
     exceeds one; the resulting units (pairs and single jobs) each get an equal part of every type.
     """
     share = np.zeros_like(problem.throughput)

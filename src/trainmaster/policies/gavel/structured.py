@@ -13,7 +13,8 @@ TOLERANCE = 1e-10
 
 
 def merge_equal_jobs(program: Program) -> tuple[IntArray, IntArray]:
-    """(first row of each class, class of each row). Equal jobs may share alike without loss: the program is convex."""
+    """(first row of each class, class of each row). Equal jobs may share alike without loss: the program
+    is convex."""
     n = len(program.gpus)
     parts = [np.where(program.usable, program.throughput, 0.0), program.gpus[:, None], program.rate[:, None]]
     parts.append(program.need[:, None])
@@ -37,9 +38,9 @@ def solve_structured(program: Program) -> Solution:
     first, class_of = merge_equal_jobs(program)
     size = np.bincount(class_of, minlength=len(first)).astype(np.float64)
     mask = program.usable[first]
-    T = np.where(mask, program.throughput[first], 0.0)  # noqa: N806
+    T = np.where(mask, program.throughput[first], 0.0)
     row_scale = 1.0 / np.maximum(T.max(axis=1, initial=0.0), 1e-300)
-    T = T * row_scale[:, None]  # noqa: N806
+    T = T * row_scale[:, None]
     a = program.rate[first] * row_scale
     b = program.need[first] * row_scale
     b = np.where((a > 0.0) | (b > 0.0), b, -1.0)  # a row that asks for nothing stays slack

@@ -1,4 +1,5 @@
-"""Policies that maximise a sum: total throughput, throughput per cost, the same with service-level objectives."""
+"""Policies that maximise a sum: total throughput, throughput per cost, the same with service-level
+objectives."""
 
 from __future__ import annotations
 

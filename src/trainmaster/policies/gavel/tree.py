@@ -1,8 +1,11 @@
 """How a tree of entities divides a rising level among its jobs, as long as no GPU type runs out.
 
-The root raises every child by its weight per unit of level. An entity divides what it receives among its children:
-"fairness" in proportion to their weights, "fifo" all to the first that can take it. What a saturated child (every job
-of it frozen or at full speed) cannot take goes to its siblings. Each node's division depends only on what it has
+The root raises every child by its weight per unit of level. An entity divides what it receives among its
+children:
+"fairness" in proportion to their weights, "fifo" all to the first that can take it. What a saturated child
+(every job
+of it frozen or at full speed) cannot take goes to its siblings. Each node's division depends only on what
+it has
 received so far and on how much each child can still take, so a whole trajectory is one pass down the tree.
 """
 
@@ -33,7 +36,8 @@ class FillTree:
         home = np.full(n, -1, dtype=np.int64) if entity_of is None else entity_of
         parents = [-1 if e.parent is None else e.parent for e in entities]
         depth = [_depth(parents, i) for i in range(len(entities))]
-        # children after parents, so that one pass goes down and the reverse goes up; the root (-1) comes first
+        # children after parents, so that one pass goes down and the reverse goes up; the root (-1) comes
+        # first
         order = [-1, *sorted(range(len(entities)), key=lambda i: (depth[i], i))]
         position = {entity: k for k, entity in enumerate(order)}
         by_home = np.argsort(home, kind="stable")
