@@ -20,7 +20,7 @@ BASELINES = ("rrh", "dorm", "fifo", "drf")
 
 def small(seed: int) -> dict[str, Any]:
     shared = (0.0, 0.0, 0.5, 1.0)[seed % 4]
-    return tiny_instance(Tiny(jobs=4 + seed % 3, shared_share=shared), 50_000 + seed)
+    return tiny_instance(Tiny(jobs=4 + seed % 5, shared_share=shared), 50_000 + seed)
 
 
 def compare(seeds: range, policies: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, list[float]]:
