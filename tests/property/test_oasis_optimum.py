@@ -123,7 +123,7 @@ def test_ahead_of_every_baseline_when_resources_are_scarce() -> None:
     """A small paper-like cluster over several seeds: the paired lead over each baseline is positive with
     its interval.
     """
-    config = PaperLike(jobs=60, horizon=60, worker_servers=20, ps_servers=20)
+    config = PaperLike(jobs=40, horizon=40, worker_servers=12, ps_servers=12)
     leads: dict[str, list[float]] = {name: [] for name in BASELINES}
     for seed in range(6):
         raw = paper_like_instance(config, seed)
