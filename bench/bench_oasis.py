@@ -78,7 +78,8 @@ def main() -> int:
     for name, (config, arrivals) in cases.items():
         row = results[name] = summary(decision_times_ms(config, arrivals))
         print(
-            f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f}"
+            f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} "
+            f"{row['max_ms']:9.2f}"
         )
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")

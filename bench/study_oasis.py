@@ -38,7 +38,7 @@ PAPER = {"rule": "paper", "constants": "oracle"}
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half-width of its 95 % interval (normal approximation with Student's factor for few values)."""
+    """Mean and half-width of its 95 % interval (Student's factor for few values)."""
     array = np.asarray(values, dtype=float)
     if len(array) < 2:
         return float(array.mean()), math.nan

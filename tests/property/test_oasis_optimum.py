@@ -20,7 +20,7 @@ BASELINES = ("rrh", "dorm", "fifo", "drf")
 
 def small(seed: int) -> dict[str, Any]:
     shared = (0.0, 0.0, 0.5, 1.0)[seed % 4]
-    return tiny_instance(Tiny(jobs=4 + seed % 3, shared_share=shared), 50_000 + seed)
+    return tiny_instance(Tiny(jobs=4 + seed % 5, shared_share=shared), 50_000 + seed)
 
 
 def compare(seeds: range, policies: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, list[float]]:
@@ -123,7 +123,7 @@ def test_ahead_of_every_baseline_when_resources_are_scarce() -> None:
     """A small paper-like cluster over several seeds: the paired lead over each baseline is positive with
     its interval.
     """
-    config = PaperLike(jobs=60, horizon=60, worker_servers=20, ps_servers=20)
+    config = PaperLike(jobs=40, horizon=40, worker_servers=12, ps_servers=12)
     leads: dict[str, list[float]] = {name: [] for name in BASELINES}
     for seed in range(6):
         raw = paper_like_instance(config, seed)

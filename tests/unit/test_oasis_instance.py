@@ -16,8 +16,9 @@ from trainmaster.testing.admission import check_admission
 
 def job(name: str = "a", **changes: Any) -> dict[str, Any]:
     return {
-        "id": name, "arrival": 0, "epochs": 2, "chunks": 2, "minibatches": 1, "step_slots": 1.0, "gradient_mb": 0,
-        "worker_mb_per_slot": 10, "server_mb_per_slot": 20, "worker_demand": {"gpu": 1}, "server_demand": {"cpu": 1},
+        "id": name, "arrival": 0, "epochs": 2, "chunks": 2, "minibatches": 1, "step_slots": 1.0,
+        "gradient_mb": 0, "worker_mb_per_slot": 10, "server_mb_per_slot": 20,
+        "worker_demand": {"gpu": 1}, "server_demand": {"cpu": 1},
         "utility": {"kind": "linear", "start": 10, "slope": 1},
     } | changes  # fmt: skip
 
@@ -36,7 +37,8 @@ def test_result_has_the_contract_keys(policy: str) -> None:
     result = solve_instance(instance(), policy, {} if policy == "dorm" else options, "x")
     assert {"total_utility", "jobs", "bound_alpha", "solve_cpu_s"} <= set(result)
     outcome = result["jobs"]["a"]
-    # 4 worker-slots with 2 workers: slots 0 and 1, completion 1, f(1) = 9; one PS serves two workers (10 + 10 <= 20).
+    # 4 worker-slots with 2 workers: slots 0 and 1, completion 1, f(1) = 9.
+    # One PS serves two workers (10 + 10 <= 20).
     assert (outcome["admitted"], outcome["completion"], result["total_utility"]) == (True, 1, 9.0)
     assert outcome["workers"] == [[0, "w", 2], [1, "w", 2]]
     assert outcome["servers"] == [[0, "p", 1], [1, "p", 1]]
@@ -88,7 +90,8 @@ def test_bad_instances_are_named(bad: dict[str, Any], column: str, words: str) -
 
 @pytest.mark.parametrize(
     ("policy", "options"),
-    [("oasis", {"spread": 1}), ("oasis", {"constants": "guess"}), ("oasis", {"scale": "x"}), ("drf", {"theta1": 1}),
+    [("oasis", {"spread": 1}), ("oasis", {"constants": "guess"}), ("oasis", {"scale": "x"}),
+     ("drf", {"theta1": 1}),
      ("fifo", {"workers": 1.5}), ("oasis", {"constants": "declared"}), ("gavel", {})],
 )  # fmt: skip
 def test_bad_options(policy: str, options: dict[str, Any]) -> None:

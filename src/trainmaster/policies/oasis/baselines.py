@@ -208,7 +208,7 @@ class RiskReward:
         return self._share(item) * float(lost)
 
     def _values_of(self, item: Waiting) -> FloatArray:
-        """Utility by start slot, up to two horizons ahead; every pair of jobs is asked about in every slot."""
+        """Utility by start slot, up to two horizons ahead; asked for every pair of jobs."""
         if item.job.id not in self._values:
             starts = np.arange(2 * self._horizon + 1, dtype=np.float64)
             ages = np.maximum(starts + item.run_slots - 1 - item.job.arrival, 0.0)

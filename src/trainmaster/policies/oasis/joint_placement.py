@@ -97,7 +97,8 @@ def exact_costs(
             out[t] = out[t - 1]
             continue
         tables = _exact_tables(
-            used[t], capacity, worker_demand, ps_demand, both, worker_cost[t], worker_room[t], ps_cost[t], ps_room[t],
+            used[t], capacity, worker_demand, ps_demand, both, worker_cost[t], worker_room[t],
+            ps_cost[t], ps_room[t],
             most, ps_needed[most],
         )  # fmt: skip
         for d in range(most + 1):
@@ -216,7 +217,8 @@ def greedy_costs(
         for d in options:
             for workers_first in (True, False):
                 cost, _, _ = greedy_placement(
-                    used[t], capacity, worker_demand, ps_demand, hosts_workers, hosts_ps, worker_cost[t], ps_cost[t],
+                    used[t], capacity, worker_demand, ps_demand, hosts_workers, hosts_ps, worker_cost[t],
+                    ps_cost[t],
                     d, ps_needed[d], workers_first,
                 )  # fmt: skip
                 if cost < out[t, d]:

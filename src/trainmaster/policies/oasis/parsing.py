@@ -109,8 +109,8 @@ def _check_job(job: AdmissionJob, cluster: Cluster, horizon: int, reader: _Reade
         )
     if job.worker_mb_per_slot > job.server_mb_per_slot * (1 + RELATIVE_TOLERANCE):
         raise reader.error(
-            f"a worker of job '{job.id}' sends {job.worker_mb_per_slot:g} MB per slot, more than a parameter server "
-            f"takes ({job.server_mb_per_slot:g}); with no more servers than workers it can never run",
+            f"a worker of job '{job.id}' sends {job.worker_mb_per_slot:g} MB per slot, more than a "
+            f"parameter server takes ({job.server_mb_per_slot:g}), so it can never run",
             "worker_mb_per_slot <= server_mb_per_slot",
             f"{path}.worker_mb_per_slot",
         )

@@ -49,7 +49,7 @@ PAPER_SETTINGS = PriceSettings(rule="paper", scale=1.0, low=1.0, spread_max=math
 
 @dataclass(frozen=True)
 class RoleExtremes:
-    """Running extremes of one role (workers or PS) over the jobs seen; logarithms; -inf/inf when none seen."""
+    """Running extremes of one role (workers or PS) over the jobs seen, in logarithms."""
 
     ln_best_per_unit: tuple[float, ...]  # max_i ln f_i(best) - ln w_i^r
     ln_best_per_slot: tuple[float, ...]  # max_i ln f_i(best) - ln(slots_i w_i^r)

@@ -110,7 +110,8 @@ class Quotes:
             joint.greedy_placement(
                 self.used[slot], self.cluster.capacity, np.asarray(self.job.worker_demand),
                 np.asarray(self.job.server_demand), self.cluster.hosts_workers, self.cluster.hosts_ps,
-                self.worker_cost[slot], self.ps_cost[slot], workers, int(self.ps_needed[workers]), workers_first,
+                self.worker_cost[slot], self.ps_cost[slot], workers, int(self.ps_needed[workers]),
+                workers_first,
             )
             for workers_first in (True, False)
         ]  # fmt: skip

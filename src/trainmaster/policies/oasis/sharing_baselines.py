@@ -246,7 +246,8 @@ def _dorm_counts(
     total = cluster.capacity.sum(axis=0)
     model = highspy.Highs()
     for name, setting in (
-        ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-2), ("mip_max_nodes", 10),
+        ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-2),
+        ("mip_max_nodes", 10),
     ):  # fmt: skip
         model.setOptionValue(name, setting)
     model.changeObjectiveSense(highspy.ObjSense.kMaximize)
