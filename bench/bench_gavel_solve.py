@@ -14,7 +14,10 @@ import numpy as np
 from trainmaster.policies.gavel.catalogue import allocate
 from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, make_problem
 
-POLICIES = "gavel-max-min,gavel-makespan,gavel-ftf,gavel-throughput,gavel-cost,gavel-water-filling,gavel-hierarchical"
+POLICIES = (
+    "gavel-max-min,gavel-makespan,gavel-ftf,gavel-throughput,"
+    "gavel-cost,gavel-water-filling,gavel-hierarchical"
+)
 CVXPY_JOBS_MAX = 2048
 
 
@@ -90,10 +93,8 @@ def main() -> None:
     warm = random_problem(20, args.types, 1)
     for policy in args.policies.split(","):
         allocate(warm, policy)
-    print(
-        "| policy | jobs | types | CPU ms | cvxpy ms | programs | gap | status
-        |\n|---|---|---|---|---|---|---|---|"
-    )
+    print("| policy | jobs | types | CPU ms | cvxpy ms | programs | gap | status |")
+    print("|---|---|---|---|---|---|---|---|")
     for policy in args.policies.split(","):
         for jobs in (int(size) for size in args.sizes.split(",")):
             problem = random_problem(jobs, args.types, jobs)
@@ -102,12 +103,8 @@ def main() -> None:
             spent = time.process_time() - began
             other = None if args.no_cvxpy or jobs > CVXPY_JOBS_MAX else cvxpy_seconds(problem, policy)
             text = "-" if other is None else f"{other * 1e3:.0f}"
-            print(
-                f"| {policy} | {jobs} | {args.types} | {spent * 1e3:.1f} | {text} | {result.solves} |
-                {result.gap:.0e} "
-                f"| {result.status.value} |",
-                flush=True,
-            )
+            row = (policy, jobs, args.types, f"{spent * 1e3:.1f}", text, result.solves, f"{result.gap:.0e}")
+            print("|", " | ".join(str(cell) for cell in (*row, result.status.value)), "|", flush=True)
     if args.pairs:
         problem = random_problem(args.pairs, args.types, args.pairs, pairs=True)
         began = time.process_time()

@@ -40,7 +40,7 @@ def as_instance(case: dict[str, Any], slos: dict[str, float] | None = None) -> d
     entity_of = {
         job: entity for entity, jobs in case["hierarchical"]["entity_to_jobs"].items() for job in jobs
     }
-    slos = case["SLO_seconds_from_now"] if slos is None else slos
+    due_s: dict[str, float] = case["SLO_seconds_from_now"] if slos is None else slos
     return {
         "kind": "allocation",
         "accelerators": {
@@ -55,7 +55,7 @@ def as_instance(case: dict[str, Any], slos: dict[str, float] | None = None) -> d
                 "weight": job["priority_weight"],
                 "steps_remaining": job["num_steps_remaining"],
                 "elapsed_s": job["time_since_start"],
-                "slo_s": slos.get(str(job["id"])),
+                "slo_s": due_s.get(str(job["id"])),
                 "entity": entity_of.get(job["id"]),
             }
             for job in case["jobs"]

@@ -10,7 +10,8 @@ symmetric system of J + 1 unknowns (type prices and the level). The 2 x 2 determ
 the Schur
 complement are written as sums of non-negative terms (Cauchy-Binet), which keeps them accurate near the
 optimum, where
-D = x / z spans many orders of magnitude. Mehrotra's predictor and corrector choose the step (SIAM J. Optim. 1992).
+D = x / z spans many orders of magnitude. Mehrotra's predictor and corrector choose the step (SIAM J.
+Optim. 1992).
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def _solve_block(m11, m12, m22, det, q1, q2):
 
 
 @njit(cache=True)
-def _backsolve(T, mask, g, a, inv, system, d, ds, du, dv, q1, q2, q3, qt, has_level, dy, dpi, dp):
+def _backsolve(T, mask, g, a, inv, system, d, q1, q2, q3, qt, has_level, dy, dpi, dp):
     """Solve the normal equations for right-hand sides (q1, q2, q3, qt); add the result to (dy, dpi, dp),
     return dt."""
     n, J = T.shape
@@ -222,7 +223,7 @@ def _direction(
             q1[m] = rp1[m] - thr + dslack[m] + a[m] * dt
             q2[m] = rp2[m] - total - dspare[m]
             qt += a[m] * dy[m]
-        dt += _backsolve(T, mask, g, a, inv, system, d, ds, du, dv, q1, q2, q3, qt, has_level, dy, dpi, dp)
+        dt += _backsolve(T, mask, g, a, inv, system, d, q1, q2, q3, qt, has_level, dy, dpi, dp)
         for m in range(n):
             for j in range(J):
                 if mask[m, j]:
@@ -319,7 +320,7 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
     binf = infeasibility
     iteration = 0
     stalled = 0
-    for iteration in range(iterations_max):
+    while iteration < iterations_max:
         # residuals
         mu = 0.0
         res_p = 0.0
@@ -476,10 +477,11 @@ def interior_point(T, mask, g, a, b, h, N, c, ct, has_level, x, t, iterations_ma
         y += step_d * dy
         pi += step_d * dpi
         p += step_d * dp
+        iteration += 1
     return bx, bt, by, -bpi, -bp, bslack, bzx, iteration, bgap, binf
 
 
-def start_point(throughput: FloatArray, mask: BoolArray, g: FloatArray, counts: FloatArray) -> FloatArray:
+def start_point(mask: BoolArray, g: FloatArray, counts: FloatArray) -> FloatArray:
     """A strictly feasible start: half of the proportional share on every usable type."""
     per_type = np.where(mask, g[:, None], 0.0).sum(axis=0)
     share = np.where(mask, 0.5 * counts[None, :] / np.maximum(per_type, 1e-300)[None, :], 0.0)

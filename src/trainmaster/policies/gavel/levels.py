@@ -118,7 +118,8 @@ def finish_time_fairness(
 ) -> AllocationResult:
     """min max_m (t_m + R_m / throughput_m) / D_m,  D_m = cum_m + R_m / isolated_m.
 
-    With u = 1 / rho the condition is throughput_m >= q_m(u) = R_m u / (D_m - t_m u), convex and increasing in u: a
+    With u = 1 / rho the condition is throughput_m >= q_m(u) = R_m u / (D_m - t_m u), convex and increasing
+    in u: a
     tangent at any u_k gives a relaxation whose optimum is an upper bound on u. Newton's method on it
     descends to the
     optimum quadratically; it ends when the ratio reached by the allocation meets the bound.

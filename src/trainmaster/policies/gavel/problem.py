@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How a solve ended. Everything but `OPTIMAL` comes with a `fallback` that says what was returned
     instead."""
 

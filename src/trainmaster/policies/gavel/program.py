@@ -84,17 +84,17 @@ def repair(
         share = share / np.maximum(share.sum(axis=1), 1.0)[:, None]
         used = program.gpus @ share
         return share * np.minimum(1.0, program.counts / np.maximum(used, 1e-300))[None, :], None
-    pair_share = np.maximum(pair_share, 0.0)
+    packed: FloatArray = np.maximum(pair_share, 0.0)
     first, second = program.pairs.jobs[:, 0], program.pairs.jobs[:, 1]
-    pair_time = pair_share.sum(axis=1)
+    pair_time = packed.sum(axis=1)
     n = len(program.gpus)
     time = share.sum(axis=1) + np.bincount(first, pair_time, n) + np.bincount(second, pair_time, n)
     shrink = 1.0 / np.maximum(time, 1.0)
     share = share * shrink[:, None]
-    pair_share = pair_share * np.minimum(shrink[first], shrink[second])[:, None]
-    used = program.gpus @ share + program.gpus[first] @ pair_share
+    packed = packed * np.minimum(shrink[first], shrink[second])[:, None]
+    used = program.gpus @ share + program.gpus[first] @ packed
     fit = np.minimum(1.0, program.counts / np.maximum(used, 1e-300))
-    return share * fit[None, :], pair_share * fit[None, :]
+    return share * fit[None, :], packed * fit[None, :]
 
 
 def certify(
@@ -132,10 +132,10 @@ def certify(
     if program.gain is not None:
         reduced = reduced + program.gain
     covering = np.where(program.usable, reduced, 0.0).max(axis=1, initial=0.0)
-    time_price = covering if time_price is None else np.maximum(covering, time_price)
+    cover: FloatArray = covering if time_price is None else np.maximum(covering, time_price)
     if program.pairs is not None:
-        time_price = _cover_pairs(program, multiplier, price, time_price)
-    bound = float(program.counts @ price + time_price.sum() - program.need @ multiplier)
+        cover = _cover_pairs(program, multiplier, price, cover)
+    bound = float(program.counts @ price + cover.sum() - program.need @ multiplier)
     fixed = ~rated & (program.need > 0.0)
     shortfall = float(np.max(1.0 - got[fixed] / program.need[fixed], initial=0.0))
     return Solution(share, pair_share, value, bound, multiplier, price, shortfall, iterations, solver)

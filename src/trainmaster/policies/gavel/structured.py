@@ -45,7 +45,7 @@ def solve_structured(program: Program) -> Solution:
     b = program.need[first] * row_scale
     b = np.where((a > 0.0) | (b > 0.0), b, -1.0)  # a row that asks for nothing stays slack
     g = program.gpus[first] * size
-    x = start_point(T, mask, g, program.counts)
+    x = start_point(mask, g, program.counts)
     thr = (T * x).sum(axis=1)
     level = program.has_level
     rated = a > 0.0
