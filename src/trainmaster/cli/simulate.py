@@ -24,7 +24,9 @@ def simulate(
     round: Annotated[  # noqa: A002
         float | None, typer.Option(help="Seconds between decisions; default: when something happens (policies may differ).")
     ] = None,
-    placement: Annotated[str, typer.Option(help="pack | spread | first-fit | best-fit | count")] = "pack",
+    placement: Annotated[
+        str | None, typer.Option(help="pack | spread | first-fit | best-fit | count; default pack, or what the policy says.")
+    ] = None,
     restart_cost: Annotated[float, typer.Option(help="Seconds lost when a job is started again.")] = 0.0,
     resize_cost: Annotated[float, typer.Option(help="Seconds lost when a running job is resized.")] = 0.0,
     spread_penalty: Annotated[float, typer.Option(help="Speed lost on several nodes where no figure is known.")] = 0.0,

@@ -15,7 +15,7 @@ from trainmaster.estimate.catalogue import load_catalogue
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec, Phase
-from trainmaster.model.placement import parse_strategy
+from trainmaster.model.placement import parse_strategy, strategy_name
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why
@@ -39,7 +39,8 @@ class Experiment:
     cluster: str
     throughputs: str | None = None
     round_s: float | None = None
-    placement: str = "pack"
+    placement: str | None = None
+    """None: what the policy prefers, else pack."""
     restart_cost_s: float = 0.0
     resize_cost_s: float = 0.0
     spread_penalty: float = 0.0
@@ -77,8 +78,9 @@ def prepare(wanted: Experiment) -> Prepared:
     """Read and check everything; raises `InputError` before any work is done."""
     cluster = read_cluster(wanted.cluster)
     policy = create(wanted.policy)
+    placement = wanted.placement or getattr(policy, "preferred_placement", None) or "pack"
     settings = Settings(
-        placement=parse_strategy(wanted.placement), round_ms=_round_ms(wanted.round_s), seed=wanted.seed
+        placement=parse_strategy(placement), round_ms=_round_ms(wanted.round_s), seed=wanted.seed
     )
     truth = _truth(wanted)
     if wanted.unfit not in ("error", "reject"):
@@ -130,7 +132,7 @@ def run(
         "seed": wanted.seed,
         "round_s": wanted.round_s,
         "restart_cost_s": wanted.restart_cost_s,
-        "placement": wanted.placement,
+        "placement": strategy_name(prepared.settings.placement),
         "generated_fields": list(prepared.generated_fields),
         "throughputs": wanted.throughputs,
         "load": wanted.load,

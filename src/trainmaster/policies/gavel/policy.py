@@ -1,0 +1,433 @@
+"""Gavel's policies in the engine: time shares by optimisation, turned into rounds.
+
+Two mechanisms. `original` is the one of the paper's artefact, for comparison: within a round nothing changes
+(workers of jobs that end stay idle until the round is over), shares are recomputed when jobs came or went, but
+at least 1920 s apart. `backfill`, the default, gives freed devices to waiting jobs at once, recomputes at
+every arrival and departure, and forgets old service gradually instead of resetting it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import P
+from trainmaster.model.memo import Memo
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Why
+from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
+from trainmaster.policies.gavel.catalogue import NO_PAIRS, POLICIES, allocate
+from trainmaster.policies.gavel.centre import centre_of_levels, centre_of_total
+from trainmaster.policies.gavel.levels import isolated_share, proportional_throughput, reference_throughput
+from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Status
+from trainmaster.policies.gavel.queues import in_order
+from trainmaster.policies.gavel.rounds import entry_order, priorities, select
+from trainmaster.policies.registry import register
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+DEFAULT_ROUND_MS = 360_000
+RESET_MS = 1_920_000
+"""The original's least time between two computations of the shares."""
+MEMORY_ROUNDS = 5.0
+"""Time constant, in rounds, after which service received no longer counts (`backfill`)."""
+MECHANISMS = ("backfill", "original")
+_QUEUES = frozenset({"gavel-fifo", "gavel-sjf"})
+
+
+def _registered(cls: type) -> type:
+    for name in POLICIES:
+        register(name, fair=name not in ("gavel-throughput", "gavel-cost", "gavel-cost-slo", "gavel-sjf", "allox"),
+                 allocation=name)(cls)  # fmt: skip
+    return cls
+
+
+@_registered
+@dataclass(frozen=True)
+class GavelPolicy:
+    """Time shares by optimisation over accelerator types, realised in rounds (Narayanan et al., OSDI'20)."""
+
+    allocation: str = "gavel-max-min"
+    aware: bool = field(default=True, metadata={"help": "false: blind to what each type is worth to each job"})
+    space_sharing: bool = field(default=False, metadata={"help": "two jobs may share the same GPUs"})
+    mechanism: str = field(default="backfill", metadata={"help": "backfill, or original for comparison"})
+    solver: str = field(default="auto", metadata={"help": "auto | structured | highs"})
+    own_rounds = True
+
+    def __post_init__(self) -> None:
+        if self.mechanism not in MECHANISMS:
+            raise InputError(f"option 'mechanism' is '{self.mechanism}'", expected=" or ".join(MECHANISMS))
+        if self.space_sharing and self.allocation in NO_PAIRS:
+            raise InputError(f"policy '{self.allocation}' cannot share GPUs", remedy="Leave out space_sharing.")
+        if self.solver not in ("auto", "structured", "highs"):
+            raise InputError(f"option 'solver' is '{self.solver}'", expected="auto, structured or highs")
+
+    @property
+    def preferred_placement(self) -> str | None:
+        """The original knows no nodes: it only counts GPUs of each type."""
+        return "count" if self.mechanism == "original" else None
+
+    def decide(self, view: Snapshot) -> Plan:
+        state = _State.recall(view)
+        if self.mechanism == "original":
+            return _original(self, view, state)
+        return _backfill(self, view, state)
+
+
+@dataclass
+class _State:
+    """What the mechanism remembers, aligned with the rows of the present snapshot."""
+
+    share: Floats
+    received_s: Floats
+    deficit_s: Floats
+    known: Floats
+    isolated_s: Floats
+    isolated_rate: Floats
+    remaining_before: Floats
+    values: dict[str, Any]
+
+    @classmethod
+    def recall(cls, view: Snapshot) -> _State:
+        n, types = len(view.jobs), len(view.cluster.types)
+        columns = view.memo.columns
+
+        def matrix(name: str) -> Floats:
+            found = columns.get(name)
+            return np.zeros((n, types)) if found is None or found.shape != (n, types) else found.copy()
+
+        def vector(name: str) -> Floats:
+            found = columns.get(name)
+            return np.zeros(n) if found is None or found.ndim != 1 else found.copy()
+
+        values = dict(view.memo.values)
+        return cls(
+            matrix("share"), matrix("received_s"), matrix("deficit_s"), vector("known"), vector("isolated_s"),
+            vector("isolated_rate"), vector("remaining_before"), values,
+        )  # fmt: skip
+
+    def memo(self) -> Memo:
+        return Memo(
+            self.values,
+            {
+                "share": self.share,
+                "received_s": self.received_s,
+                "deficit_s": self.deficit_s,
+                "known": self.known,
+                "isolated_s": self.isolated_s,
+                "isolated_rate": self.isolated_rate,
+                "remaining_before": self.remaining_before,
+            },
+        )
+
+
+def _round_ms(view: Snapshot) -> int:
+    return view.round_ms or DEFAULT_ROUND_MS
+
+
+def _speeds(view: Snapshot) -> Floats:
+    return np.where(view.jobs.allowed, view.jobs.throughput, 0.0)
+
+
+def _asked_gpus(view: Snapshot) -> Floats:
+    return view.jobs.ask_gpu_milli / GPU_MILLI
+
+
+def _competing(view: Snapshot) -> npt.NDArray[np.bool_]:
+    """Jobs that want GPUs: not paused, not lost with their node."""
+    phase = view.jobs.phase
+    return (phase != P.PAUSED) & (phase != P.LOST) & (view.jobs.ask_gpu_milli > 0)
+
+
+def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -> None:
+    """Solve for the shares of the jobs now present and store them."""
+    jobs = view.jobs
+    rows = np.flatnonzero(_competing(view))
+    state.share[:] = 0.0
+    state.known[:] = 1.0
+    if len(rows) == 0:
+        return
+    speeds, gpus, counts = _speeds(view), _asked_gpus(view), view.up_gpus_by_type
+    remaining = jobs.remaining
+    if policy.allocation == "gavel-ftf":
+        done = np.where(state.isolated_rate > 0, state.remaining_before - remaining, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            state.isolated_s += np.where(state.isolated_rate > 0, done / state.isolated_rate, 0.0)
+    entities, entity_of = _entities(view, rows) if policy.allocation == "gavel-hierarchical" else ((), None)
+    left = np.where(np.isnan(remaining), np.inf, remaining)[rows]
+    finite = left[np.isfinite(left)]
+    left = np.where(np.isfinite(left), left, finite.max() if len(finite) else 1.0)  # unknown work: as the longest
+    problem = AllocationProblem(
+        throughput=speeds[rows],
+        gpus=gpus[rows],
+        counts=counts,
+        weight=jobs.weight[rows],
+        steps_remaining=np.maximum(left, 1e-9),
+        elapsed_s=(view.now_ms - jobs.submit_ms[rows]) / MS_PER_S,
+        slo_s=np.where(jobs.deadline_ms[rows] < NEVER_MS, (jobs.deadline_ms[rows] - view.now_ms) / MS_PER_S, np.nan),
+        cost_per_hour=np.nan_to_num(view.cluster.prices, nan=1.0),
+        allowed=jobs.allowed[rows],
+        isolated_so_far_s=state.isolated_s[rows],
+        type_names=view.cluster.types,
+        entities=entities,
+        entity_of=entity_of,
+    )
+    if policy.allocation in _QUEUES and policy.mechanism != "original":
+        state.share[rows] = _queue_shares(policy, view, state, rows, problem)
+        return
+    if (problem.slo_s <= 0).any():  # an SLO that has passed constrains nothing any more
+        problem = _without_past_slos(problem)
+    options: dict[str, Any] = {"solver": policy.solver}
+    if policy.allocation not in ("allox", "gandiva", "isolated"):  # those know no blind form
+        options["aware"] = policy.aware
+    result = allocate(problem, policy.allocation, options)
+    if result.status != Status.OPTIMAL:
+        draft.note(f"{policy.allocation}: {result.status.value}: {result.fallback}")
+    share = result.share
+    if policy.mechanism == "original":
+        share = _centred(policy, problem, result)
+    state.share[rows] = share
+    if policy.allocation == "gavel-ftf":
+        state.isolated_rate[:] = 0.0
+        state.isolated_rate[rows] = (isolated_share(problem) * np.where(problem.usable, problem.throughput, 0.0)).sum(axis=1)
+        state.remaining_before[:] = np.nan_to_num(remaining)
+
+
+def _centred(policy: GavelPolicy, problem: AllocationProblem, result: AllocationResult) -> Floats:
+    """The optimal allocation that the original's solver would have returned (see `centre`)."""
+    usable, gpus, counts = problem.usable, problem.gpus, problem.counts
+    name = policy.allocation
+    if name == "gavel-max-min":
+        speeds = problem.throughput if policy.aware else np.where(usable, 1.0, 0.0)
+        prop = proportional_throughput(problem, speeds) if policy.aware else np.ones(len(gpus))
+        need = result.objective * problem.weight * prop / gpus
+    elif name == "gavel-makespan":
+        speeds = problem.throughput if policy.aware else reference_throughput(problem)
+        need = problem.steps_remaining / _searched_makespan_s(result.objective)
+    elif name == "gavel-throughput":
+        speeds = problem.throughput if policy.aware else reference_throughput(problem)
+        return centre_of_total(np.where(usable, speeds, 0.0), usable, gpus, counts, result.share)
+    elif name == "gavel-cost":
+        speeds = problem.throughput if policy.aware else reference_throughput(problem)
+        worth = np.where(usable, speeds, 0.0) / problem.cost_per_hour
+        return centre_of_total(worth, usable, gpus, counts, result.share)
+    else:
+        return result.share
+    return centre_of_levels(speeds, usable, gpus, counts, np.where(usable.any(axis=1), need, 0.0), result.share)
+
+
+def _searched_makespan_s(optimum_s: float) -> float:
+    """The last feasible makespan of the original's bisection, which stops within 5 % of the optimum."""
+    low, high = 100.0, 1_000_000.0
+    if not optimum_s < high:
+        return optimum_s
+    while 1.05 * low < high:
+        middle = (low + high) / 2.0
+        if middle >= optimum_s:
+            high = middle
+        else:
+            low = middle
+    return max(high, optimum_s)
+
+
+def _without_past_slos(problem: AllocationProblem) -> AllocationProblem:
+    return replace(problem, slo_s=np.where(problem.slo_s > 0, problem.slo_s, np.nan))
+
+
+def _queue_shares(
+    policy: GavelPolicy, view: Snapshot, state: _State, rows: Ints, problem: AllocationProblem
+) -> Floats:
+    """FIFO and SJF keep what was started where it is and fill the rest in order."""
+    holding = view.jobs.holding[rows]
+    kind = view.jobs.held_type[rows]
+    share = np.zeros_like(problem.throughput)
+    held = np.flatnonzero(holding & (kind >= 0))
+    share[held, kind[held]] = 1.0
+    left = problem.counts - np.bincount(kind[held], weights=problem.gpus[held], minlength=len(problem.counts))
+    waiting = np.flatnonzero(~holding)
+    if len(waiting) == 0:
+        return share
+    sub = replace(
+        problem, throughput=problem.throughput[waiting], gpus=problem.gpus[waiting], counts=np.maximum(left, 0.0),
+        weight=problem.weight[waiting], steps_remaining=problem.steps_remaining[waiting],
+        elapsed_s=problem.elapsed_s[waiting], slo_s=problem.slo_s[waiting], allowed=problem.allowed[waiting],
+        isolated_so_far_s=problem.isolated_so_far_s[waiting],
+    )  # fmt: skip
+    if policy.allocation == "gavel-fifo":
+        order = np.argsort(view.jobs.arrival[rows][waiting], kind="stable")
+    else:
+        seconds = view.jobs.remaining_s[rows][waiting] if policy.aware else sub.steps_remaining
+        order = np.lexsort((view.jobs.arrival[rows][waiting], seconds))
+    share[waiting] = in_order(sub, order, policy.aware, total=problem.counts).share
+    return share
+
+
+def _entities(view: Snapshot, rows: Ints) -> tuple[tuple[Entity, ...], Ints]:
+    """Teams from the jobs' entity names; `a/b/c` nests. Weights come from the view (default 1)."""
+    names: list[str] = []
+    index: dict[str, int] = {}
+    made: list[Entity] = []
+
+    def intern(name: str) -> int:
+        if name not in index:
+            parent = name.rpartition("/")[0]
+            above = intern(parent) if parent else None
+            index[name] = len(made)
+            names.append(name)
+            made.append(Entity(name, view.entity_weights.get(name, 1.0), "fairness", above))
+        return index[name]
+
+    known = view.jobs.entities
+    of = [intern(known[e] or "default") for e in view.jobs.entity[rows].tolist()]
+    return tuple(made), np.array(of, np.int64)
+
+
+def _type_order(view: Snapshot, speeds: Floats) -> Ints:
+    """Faster types first where priorities tie."""
+    return np.argsort(-speeds.mean(axis=0), kind="stable")
+
+
+def _assign(view: Snapshot, draft: Draft, chosen: Ints, rows: npt.NDArray[np.bool_]) -> Floats:
+    """Bring the jobs in `rows` to their chosen types; returns which of them hold devices afterwards."""
+    jobs = view.jobs
+    holding, held_type = jobs.holding, jobs.held_type
+    stop = np.flatnonzero(rows & holding & (chosen != held_type))
+    start = np.flatnonzero(rows & (chosen >= 0) & ~(holding & (chosen == held_type)))
+    for row in stop.tolist():
+        draft.release(row)
+    for row in start.tolist():
+        if not draft.place(row, accelerator=int(chosen[row])):
+            chosen[row] = -1
+    return chosen
+
+
+def _changeable(view: Snapshot) -> npt.NDArray[np.bool_]:
+    """Rows whose allocation may be changed now."""
+    jobs = view.jobs
+    phase = jobs.phase
+    running = (phase == P.RUNNING) & (jobs.preemptible > 0)
+    waiting = (phase == P.PENDING) & (jobs.not_before_ms <= view.now_ms)
+    return (running | waiting | (phase == P.RESERVED)) & (jobs.ask_gpu_milli > 0)
+
+
+def _free_after(view: Snapshot, rows: npt.NDArray[np.bool_]) -> Floats:
+    """GPUs of each type when the given rows hold nothing."""
+    jobs = view.jobs
+    held = rows & jobs.holding & (jobs.held_type >= 0)
+    gpus = jobs.workers[held] * jobs.worker_gpu_milli[held] / GPU_MILLI
+    return view.free_gpus_by_type + np.bincount(jobs.held_type[held], weights=gpus, minlength=len(view.cluster.types))
+
+
+def _original(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
+    """The artefact's mechanism. A round lasts until its last slice ends; nothing changes inside it."""
+    draft = view.draft()
+    values, jobs = state.values, view.jobs
+    round_ms = _round_ms(view)
+    round_s = round_ms / MS_PER_S
+    holding = jobs.holding
+    if view.now_ms < values.get("round_end_ms", 0) and holding.any():
+        return draft.plan(memo=view.memo, wake_at_ms=values["round_end_ms"], default=Why.NEXT_ROUND)
+    worker_s = np.array(values.get("worker_s", [0.0] * len(view.cluster.types)))
+    new = state.known == 0.0
+    if new.any():
+        state.received_s[new] = round_s / 2.0
+        worker_s += new.sum() * round_s / 2.0
+        state.known[new] = 0.5
+    present = int((state.known == 1.0).sum())
+    stale = bool(values.get("stale")) or bool((state.known < 1.0).any()) or present != values.get("computed_jobs", 0)
+    last_reset_ms = int(values.get("last_reset_ms", 0))
+    idle = not (state.share[_changeable(view)] > 0).any()
+    if stale and (view.now_ms - last_reset_ms >= RESET_MS or last_reset_ms == 0 or idle):
+        elapsed_s = (view.now_ms - last_reset_ms) / MS_PER_S
+        state.deficit_s += state.share * elapsed_s - (state.received_s - round_s / 2.0)
+        state.received_s[:] = round_s / 2.0
+        worker_s = np.full(len(worker_s), len(jobs) * round_s / 2.0)
+        _compute(policy, view, state, draft)
+        last_reset_ms, stale = view.now_ms, False
+        values["computed_jobs"] = len(jobs)
+    speeds = _speeds(view)
+    fraction = np.where(worker_s > 0, state.received_s / np.maximum(worker_s, 1e-12), 0.0)
+    priority = np.where(speeds > 0, priorities(state.share, fraction), 0.0)
+    order = entry_order(priority, state.deficit_s, state.share, _type_order(view, speeds))
+    rows = _changeable(view)
+    gpus = _asked_gpus(view)
+    queue = policy.allocation in _QUEUES
+    chosen = select(order, priority, speeds > 0, gpus, _free_after(view, rows), queue, rows)
+    chosen = _assign(view, draft, chosen, rows)
+    slice_s = _slices(view, chosen, speeds, round_s)
+    at = np.flatnonzero(chosen >= 0)
+    state.received_s[at, chosen[at]] += slice_s[at]
+    worker_s += np.bincount(chosen[at], weights=slice_s[at], minlength=len(worker_s))
+    longest_s = float(slice_s[at].max()) if len(at) else round_s
+    values.update(
+        round_end_ms=view.now_ms + max(1, round(longest_s * MS_PER_S)),
+        worker_s=worker_s.tolist(),
+        last_reset_ms=last_reset_ms,
+        stale=stale,
+    )
+    return draft.plan(memo=state.memo(), wake_at_ms=values["round_end_ms"] if len(jobs) else None, default=Why.SHARE)
+
+
+def _slices(view: Snapshot, chosen: Ints, speeds: Floats, round_s: float) -> Floats:
+    """How long each chosen job runs in this round: whole steps that fit in it, or until its end."""
+    speed = np.where(chosen >= 0, speeds[np.arange(len(chosen)), np.maximum(chosen, 0)], 1.0)
+    steps = np.floor(speed * round_s)
+    steps = np.where(steps >= 1, steps, speed * round_s)
+    return np.fmin(steps, view.jobs.remaining) / np.where(speed > 0, speed, 1.0)
+
+
+def _backfill(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
+    """Our mechanism: full choice at round boundaries, free devices filled at any event."""
+    draft = view.draft()
+    values, jobs = state.values, view.jobs
+    round_ms = _round_ms(view)
+    elapsed_s = (view.now_ms - values.get("last_ms", view.now_ms)) / MS_PER_S
+    _age(view, state, elapsed_s, round_ms / MS_PER_S)
+    nodes_up = int(view.up.sum())
+    present = int((state.known > 0).sum())
+    changed = bool((state.known == 0.0).any()) or present != values.get("present") or nodes_up != values.get("nodes_up")
+    boundary = view.now_ms % round_ms == 0 or view.now_ms >= values.get("next_round_ms", 0)
+    if changed or (boundary and policy.allocation in ("gavel-ftf", "gavel-makespan", "gavel-cost-slo")):
+        _compute(policy, view, state, draft)
+    speeds = _speeds(view)
+    received = state.received_s / (MEMORY_ROUNDS * round_ms / MS_PER_S)
+    priority = np.where(speeds > 0, priorities(state.share, received), 0.0)
+    rows = _changeable(view)
+    if not boundary:
+        rows &= ~jobs.holding
+    order = entry_order(priority, state.share, speeds, _type_order(view, speeds))
+    queue = policy.allocation in _QUEUES
+    chosen = select(order, priority, speeds > 0, _asked_gpus(view), _free_after(view, rows), queue, rows)
+    chosen = _assign(view, draft, chosen, rows)
+    next_round_ms = (view.now_ms // round_ms + 1) * round_ms
+    waiting = (rows & (chosen < 0)).any() or (jobs.waiting & ~rows).any()
+    values.update(last_ms=view.now_ms, present=len(jobs), nodes_up=nodes_up, next_round_ms=next_round_ms)
+    wake = next_round_ms if waiting or _could_move(view, chosen, rows, speeds, state.share) else None
+    return draft.plan(memo=state.memo(), wake_at_ms=wake, default=Why.SHARE)
+
+
+def _age(view: Snapshot, state: _State, elapsed_s: float, round_s: float) -> None:
+    """Credit the time since the last decision to those who held devices, and let old time fade."""
+    if elapsed_s <= 0:
+        return
+    fade = float(np.exp(-elapsed_s / (MEMORY_ROUNDS * round_s)))
+    state.received_s *= fade
+    jobs = view.jobs
+    held = np.flatnonzero(jobs.holding & (jobs.held_type >= 0) & (state.known > 0))
+    state.received_s[held, jobs.held_type[held]] += (1.0 - fade) * MEMORY_ROUNDS * round_s
+
+
+def _could_move(view: Snapshot, chosen: Ints, rows: npt.NDArray[np.bool_], speeds: Floats, share: Floats) -> bool:
+    """Whether a job that runs has a claim to a faster type than the one it is on."""
+    now = np.where(rows, chosen, np.where(view.jobs.holding, view.jobs.held_type, -1))
+    at = np.flatnonzero(now >= 0)
+    if len(at) == 0:
+        return False
+    mine = speeds[at, now[at]]
+    return bool(((speeds[at] > mine[:, None] * 1.001) & (share[at] > 1e-6)).any())
