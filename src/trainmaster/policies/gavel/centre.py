@@ -49,13 +49,17 @@ def _walk(
     spread *= 0.5 / np.maximum(spread.sum(axis=1, keepdims=True), 1.0)
     load = gpus @ spread
     spread *= float(np.min(np.where(load > 0, 0.5 * counts / np.maximum(load, 1e-300), 1.0), initial=1.0))
+    before = 0.0
     for slack in SLACKS:
-        start = (1.0 - slack / 4) * x + slack / 4 * spread
-        start = np.where(mask, np.maximum(start, slack / 8 * spread), 0.0)
-        found = _newton(throughput, mask, gpus, counts, need * (1.0 - slack), total, value * (1.0 - slack), start)
+        # A point that keeps the objective within the slack: mostly the optimum, a little of the last centre.
+        part = slack / 4 if before == 0.0 else slack / before / 2
+        start = (1.0 - part) * optimum + part * (spread if before == 0.0 else x)
+        found = _newton(
+            throughput, mask, gpus, counts, need * (1.0 - slack), total, value * (1.0 - slack), np.where(mask, start, 0.0)
+        )
         if found is None:
             break
-        x = found
+        x, before = found, slack
     return x
 
 

@@ -366,7 +366,7 @@ def _original(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     worker_s += np.bincount(chosen[at], weights=slice_s[at], minlength=len(worker_s))
     longest_s = float(slice_s[at].max()) if len(at) else round_s
     values.update(
-        round_end_ms=view.now_ms + max(1, round(longest_s * MS_PER_S)),
+        round_end_ms=view.now_ms + int(np.ceil(longest_s * MS_PER_S)) + 1,  # jobs that end with it are over then
         worker_s=worker_s.tolist(),
         last_reset_ms=last_reset_ms,
         stale=stale,
