@@ -1,9 +1,9 @@
 """Gavel's policies in the engine: time shares by optimisation, turned into rounds.
 
 Two mechanisms. `original` is the one of the paper's artefact, for comparison: within a round nothing changes
-(workers of jobs that end stay idle until the round is over), shares are recomputed when jobs came or went, but
-at least 1920 s apart. `backfill`, the default, gives freed devices to waiting jobs at once, recomputes at
-every arrival and departure, and forgets old service gradually instead of resetting it.
+(workers of jobs that end stay idle until the round is over). `backfill`, the default, gives freed devices to
+waiting jobs at once and skips rounds in which nothing could change. Both recompute shares when jobs came or
+went, at least 1920 s apart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from trainmaster.policies.gavel.catalogue import NO_PAIRS, POLICIES, allocate
 from trainmaster.policies.gavel.centre import centre_of_levels, centre_of_total
 from trainmaster.policies.gavel.levels import isolated_share, proportional_throughput, reference_throughput
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Status
-from trainmaster.policies.gavel.queues import in_order
 from trainmaster.policies.gavel.rounds import entry_order, priorities, select
 from trainmaster.policies.registry import register
 
@@ -35,9 +34,9 @@ Ints = npt.NDArray[np.int64]
 DEFAULT_ROUND_MS = 360_000
 RESET_MS = 1_920_000
 """The original's least time between two computations of the shares."""
-MEMORY_ROUNDS = 5.0
-"""Time constant, in rounds, after which service received no longer counts (`backfill`)."""
 MECHANISMS = ("backfill", "original")
+_TIME_DEPENDENT = frozenset({"gavel-ftf", "gavel-makespan", "gavel-cost-slo", "gavel-fifo", "gavel-sjf"})
+"""Policies whose shares change while the jobs stay the same."""
 _QUEUES = frozenset({"gavel-fifo", "gavel-sjf"})
 
 
@@ -75,9 +74,7 @@ class GavelPolicy:
 
     def decide(self, view: Snapshot) -> Plan:
         state = _State.recall(view)
-        if self.mechanism == "original":
-            return _original(self, view, state)
-        return _backfill(self, view, state)
+        return _rounds(self, view, state)
 
 
 @dataclass
@@ -178,9 +175,6 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
         entities=entities,
         entity_of=entity_of,
     )
-    if policy.allocation in _QUEUES and policy.mechanism != "original":
-        state.share[rows] = _queue_shares(policy, view, state, rows, problem)
-        return
     if (problem.slo_s <= 0).any():  # an SLO that has passed constrains nothing any more
         problem = _without_past_slos(problem)
     options: dict[str, Any] = {"solver": policy.solver}
@@ -240,34 +234,6 @@ def _without_past_slos(problem: AllocationProblem) -> AllocationProblem:
     return replace(problem, slo_s=np.where(problem.slo_s > 0, problem.slo_s, np.nan))
 
 
-def _queue_shares(
-    policy: GavelPolicy, view: Snapshot, state: _State, rows: Ints, problem: AllocationProblem
-) -> Floats:
-    """FIFO and SJF keep what was started where it is and fill the rest in order."""
-    holding = view.jobs.holding[rows]
-    kind = view.jobs.held_type[rows]
-    share = np.zeros_like(problem.throughput)
-    held = np.flatnonzero(holding & (kind >= 0))
-    share[held, kind[held]] = 1.0
-    left = problem.counts - np.bincount(kind[held], weights=problem.gpus[held], minlength=len(problem.counts))
-    waiting = np.flatnonzero(~holding)
-    if len(waiting) == 0:
-        return share
-    sub = replace(
-        problem, throughput=problem.throughput[waiting], gpus=problem.gpus[waiting], counts=np.maximum(left, 0.0),
-        weight=problem.weight[waiting], steps_remaining=problem.steps_remaining[waiting],
-        elapsed_s=problem.elapsed_s[waiting], slo_s=problem.slo_s[waiting], allowed=problem.allowed[waiting],
-        isolated_so_far_s=problem.isolated_so_far_s[waiting],
-    )  # fmt: skip
-    if policy.allocation == "gavel-fifo":
-        order = np.argsort(view.jobs.arrival[rows][waiting], kind="stable")
-    else:
-        seconds = view.jobs.remaining_s[rows][waiting] if policy.aware else sub.steps_remaining
-        order = np.lexsort((view.jobs.arrival[rows][waiting], seconds))
-    share[waiting] = in_order(sub, order, policy.aware, total=problem.counts).share
-    return share
-
-
 def _entities(view: Snapshot, rows: Ints) -> tuple[tuple[Entity, ...], Ints]:
     """Teams from the jobs' entity names; `a/b/c` nests. Weights come from the view (default 1)."""
     names: list[str] = []
@@ -324,54 +290,71 @@ def _free_after(view: Snapshot, rows: npt.NDArray[np.bool_]) -> Floats:
     return view.free_gpus_by_type + np.bincount(jobs.held_type[held], weights=gpus, minlength=len(view.cluster.types))
 
 
-def _original(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
-    """The artefact's mechanism. A round lasts until its last slice ends; nothing changes inside it."""
+def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
+    """One decision of the mechanism: a new round, or (unless `original`) a look at free devices inside one."""
     draft = view.draft()
     values, jobs = state.values, view.jobs
-    round_ms = _round_ms(view)
-    round_s = round_ms / MS_PER_S
-    holding = jobs.holding
-    if view.now_ms < values.get("round_end_ms", 0) and holding.any():
-        return draft.plan(memo=view.memo, wake_at_ms=values["round_end_ms"], default=Why.NEXT_ROUND)
+    original = policy.mechanism == "original"
+    round_s = _round_ms(view) / MS_PER_S
+    round_end_ms = int(values.get("round_end_ms", 0))
+    inside = view.now_ms < round_end_ms and bool(jobs.holding.any())
+    if inside and original:
+        return draft.plan(memo=view.memo, wake_at_ms=round_end_ms, default=Why.NEXT_ROUND)
     worker_s = np.array(values.get("worker_s", [0.0] * len(view.cluster.types)))
     new = state.known == 0.0
     if new.any():
         state.received_s[new] = round_s / 2.0
         worker_s += new.sum() * round_s / 2.0
         state.known[new] = 0.5
-    present = int((state.known == 1.0).sum())
-    stale = bool(values.get("stale")) or bool((state.known < 1.0).any()) or present != values.get("computed_jobs", 0)
     last_reset_ms = int(values.get("last_reset_ms", 0))
-    idle = not (state.share[_changeable(view)] > 0).any()
-    if stale and (view.now_ms - last_reset_ms >= RESET_MS or last_reset_ms == 0 or idle):
+    if _recompute_due(policy, view, state, inside, last_reset_ms):
         elapsed_s = (view.now_ms - last_reset_ms) / MS_PER_S
         state.deficit_s += state.share * elapsed_s - (state.received_s - round_s / 2.0)
         state.received_s[:] = round_s / 2.0
         worker_s = np.full(len(worker_s), len(jobs) * round_s / 2.0)
         _compute(policy, view, state, draft)
-        last_reset_ms, stale = view.now_ms, False
-        values["computed_jobs"] = len(jobs)
+        last_reset_ms = view.now_ms
+        values.update(computed_jobs=len(jobs), nodes_up=int(view.up.sum()))
+    rows = _changeable(view)
+    if inside:
+        rows &= ~jobs.holding
     speeds = _speeds(view)
     fraction = np.where(worker_s > 0, state.received_s / np.maximum(worker_s, 1e-12), 0.0)
     priority = np.where(speeds > 0, priorities(state.share, fraction), 0.0)
     order = entry_order(priority, state.deficit_s, state.share, _type_order(view, speeds))
-    rows = _changeable(view)
-    gpus = _asked_gpus(view)
-    queue = policy.allocation in _QUEUES
-    chosen = select(order, priority, speeds > 0, gpus, _free_after(view, rows), queue, rows)
+    only_positive = policy.allocation in _QUEUES and original
+    chosen = select(order, priority, speeds > 0, _asked_gpus(view), _free_after(view, rows), only_positive, rows)
     chosen = _assign(view, draft, chosen, rows)
-    slice_s = _slices(view, chosen, speeds, round_s)
+    if not inside:
+        round_end_ms = view.now_ms + _round_ms(view)
+    slice_s = _slices(view, chosen, speeds, (round_end_ms - view.now_ms) / MS_PER_S)
     at = np.flatnonzero(chosen >= 0)
     state.received_s[at, chosen[at]] += slice_s[at]
     worker_s += np.bincount(chosen[at], weights=slice_s[at], minlength=len(worker_s))
-    longest_s = float(slice_s[at].max()) if len(at) else round_s
-    values.update(
-        round_end_ms=view.now_ms + int(np.ceil(longest_s * MS_PER_S)) + 1,  # jobs that end with it are over then
-        worker_s=worker_s.tolist(),
-        last_reset_ms=last_reset_ms,
-        stale=stale,
+    if original and len(at):  # the round is over when its longest slice is; jobs that end with it are gone then
+        round_end_ms = view.now_ms + int(np.ceil(float(slice_s[at].max()) * MS_PER_S)) + 1
+    values.update(round_end_ms=round_end_ms, worker_s=worker_s.tolist(), last_reset_ms=last_reset_ms)
+    waiting = bool((rows & (chosen < 0)).any()) or bool((jobs.waiting & ~rows).any())
+    idle = not original and not waiting and not _could_move(view, chosen, rows, speeds, state.share)
+    return draft.plan(memo=state.memo(), wake_at_ms=None if idle else round_end_ms, default=Why.SHARE)
+
+
+def _recompute_due(policy: GavelPolicy, view: Snapshot, state: _State, inside: bool, last_reset_ms: int) -> bool:
+    """Shares are computed anew when jobs or nodes came or went, at least 1920 s apart; sooner when the present
+    shares leave nothing to run, and (unless `original`) for policies whose shares change with time."""
+    values = state.values
+    if inside:
+        return False
+    present = int((state.known == 1.0).sum())
+    stale = (
+        bool((state.known < 1.0).any())
+        or present != values.get("computed_jobs", 0)
+        or int(view.up.sum()) != values.get("nodes_up", 0)
     )
-    return draft.plan(memo=state.memo(), wake_at_ms=values["round_end_ms"] if len(jobs) else None, default=Why.SHARE)
+    if policy.mechanism != "original" and policy.allocation in _TIME_DEPENDENT:
+        return stale or view.now_ms - last_reset_ms >= RESET_MS
+    nothing_to_run = not bool((state.share[_changeable(view)] > 0).any())
+    return stale and (view.now_ms - last_reset_ms >= RESET_MS or last_reset_ms == 0 or nothing_to_run)
 
 
 def _slices(view: Snapshot, chosen: Ints, speeds: Floats, round_s: float) -> Floats:
@@ -380,47 +363,6 @@ def _slices(view: Snapshot, chosen: Ints, speeds: Floats, round_s: float) -> Flo
     steps = np.floor(speed * round_s)
     steps = np.where(steps >= 1, steps, speed * round_s)
     return np.fmin(steps, view.jobs.remaining) / np.where(speed > 0, speed, 1.0)
-
-
-def _backfill(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
-    """Our mechanism: full choice at round boundaries, free devices filled at any event."""
-    draft = view.draft()
-    values, jobs = state.values, view.jobs
-    round_ms = _round_ms(view)
-    elapsed_s = (view.now_ms - values.get("last_ms", view.now_ms)) / MS_PER_S
-    _age(view, state, elapsed_s, round_ms / MS_PER_S)
-    nodes_up = int(view.up.sum())
-    present = int((state.known > 0).sum())
-    changed = bool((state.known == 0.0).any()) or present != values.get("present") or nodes_up != values.get("nodes_up")
-    boundary = view.now_ms % round_ms == 0 or view.now_ms >= values.get("next_round_ms", 0)
-    if changed or (boundary and policy.allocation in ("gavel-ftf", "gavel-makespan", "gavel-cost-slo")):
-        _compute(policy, view, state, draft)
-    speeds = _speeds(view)
-    received = state.received_s / (MEMORY_ROUNDS * round_ms / MS_PER_S)
-    priority = np.where(speeds > 0, priorities(state.share, received), 0.0)
-    rows = _changeable(view)
-    if not boundary:
-        rows &= ~jobs.holding
-    order = entry_order(priority, state.share, speeds, _type_order(view, speeds))
-    queue = policy.allocation in _QUEUES
-    chosen = select(order, priority, speeds > 0, _asked_gpus(view), _free_after(view, rows), queue, rows)
-    chosen = _assign(view, draft, chosen, rows)
-    next_round_ms = (view.now_ms // round_ms + 1) * round_ms
-    waiting = (rows & (chosen < 0)).any() or (jobs.waiting & ~rows).any()
-    values.update(last_ms=view.now_ms, present=len(jobs), nodes_up=nodes_up, next_round_ms=next_round_ms)
-    wake = next_round_ms if waiting or _could_move(view, chosen, rows, speeds, state.share) else None
-    return draft.plan(memo=state.memo(), wake_at_ms=wake, default=Why.SHARE)
-
-
-def _age(view: Snapshot, state: _State, elapsed_s: float, round_s: float) -> None:
-    """Credit the time since the last decision to those who held devices, and let old time fade."""
-    if elapsed_s <= 0:
-        return
-    fade = float(np.exp(-elapsed_s / (MEMORY_ROUNDS * round_s)))
-    state.received_s *= fade
-    jobs = view.jobs
-    held = np.flatnonzero(jobs.holding & (jobs.held_type >= 0) & (state.known > 0))
-    state.received_s[held, jobs.held_type[held]] += (1.0 - fade) * MEMORY_ROUNDS * round_s
 
 
 def _could_move(view: Snapshot, chosen: Ints, rows: npt.NDArray[np.bool_], speeds: Floats, share: Floats) -> bool:

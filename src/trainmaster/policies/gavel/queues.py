@@ -39,21 +39,17 @@ def _result(
     )
 
 
-def in_order(
-    problem: AllocationProblem, order: IntArray, aware: bool, total: FloatArray | None = None
-) -> AllocationResult:
+def in_order(problem: AllocationProblem, order: IntArray, aware: bool) -> AllocationResult:
     """Give each job in turn whole GPUs of its fastest type that still has room for the gang; stop at the
     first job
-    that fits nowhere (no overtaking). Agnostic: the first type with room. `total`: GPUs of each type in the
-    cluster, when `counts` is only what is free now."""
-    total = problem.counts if total is None else total
+    that fits nowhere (no overtaking). Agnostic: the first type with room."""
     free = problem.counts.copy()
     share = np.zeros_like(problem.throughput)
-    usable = problem.allowed & (problem.throughput > 0.0) & (total > 0.0)[None, :]
+    usable = problem.usable
     for m in order:
         fits = usable[m] & (free >= problem.gpus[m])
         if not fits.any():
-            if usable[m].any() and bool((usable[m] & (total >= problem.gpus[m])).any()):
+            if usable[m].any() and bool((usable[m] & (problem.counts >= problem.gpus[m])).any()):
                 break
             continue  # could never run: it must not block those behind it
         j = int(np.argmax(np.where(fits, problem.throughput[m], -1.0))) if aware else int(np.argmax(fits))
