@@ -161,7 +161,6 @@ class Engine:
             seed=s.seed,
             entity_weights=s.entity_weights,
             restart_cost_ms=s.restart_cost_ms,
-            any_backoff=self._next_backoff_ms < NEVER_MS,
         )
 
     def reason(self, job_id: JobId) -> Reason | None:

@@ -132,3 +132,38 @@ def choose_preemptively(
     if n_start == 0:
         n_stop = 0
     return start[:n_start], stop[:n_stop]
+
+
+@njit(cache=True)
+def close_reasons(why, slots, phase, not_before, now_ms, changed, given, default, backoff):
+    """Every waiting job has a reason, no other job has one. `changed` rows wait unless they are `given` devices."""
+    for row in range(slots.size):
+        slot = slots[row]
+        if phase[slot] != PENDING:
+            why[row] = 0
+        elif not_before[slot] > now_ms:
+            why[row] = backoff
+        elif why[row] == 0:
+            why[row] = default
+    for k in range(changed.size):
+        row = changed[k]
+        if given[k]:
+            why[row] = 0
+        elif why[row] == 0:
+            why[row] = default
+
+
+@njit(cache=True)
+def first_silent(why, slots, phase, changed, waits):
+    """The first row that waits without a reason, -1 if none. `changed` rows wait or not as `waits` says."""
+    for k in range(changed.size):
+        if waits[k] and why[changed[k]] == 0:
+            return changed[k]
+    for row in range(slots.size):
+        if phase[slots[row]] == PENDING and why[row] == 0:
+            for k in range(changed.size):
+                if changed[k] == row:
+                    break
+            else:
+                return row
+    return -1

@@ -42,8 +42,6 @@ class Snapshot:
     seed: int = 0
     entity_weights: Mapping[str, float] = field(default_factory=dict)
     restart_cost_ms: int = 0
-    any_backoff: bool = True
-    """Whether any job waits for a time of its own (`not_before_ms`)."""
 
     @cached_property
     def free_gpus_by_type(self) -> npt.NDArray[np.float64]:
@@ -142,11 +140,12 @@ class Draft:
 
     def release(self, row: int) -> None:
         """Take away what a job has (in this draft); it waits unless it is placed again."""
+        jobs = self.view.jobs
         allocation = self.allocation(row)
         if allocation is not None:
-            spec = self.view.jobs.spec(row)
+            spec = jobs.spec(row)
             self.ledger.give(allocation, spec.worker, spec.server)
-        if self.view.jobs.holding[row]:
+        if jobs.holds(row):
             self.changes[row] = None
         else:
             self.changes.pop(row, None)
@@ -195,7 +194,7 @@ class Draft:
         """What the job has under this draft."""
         if row in self.changes:
             return self.changes[row]
-        return self.view.jobs.allocation(row) if self.view.jobs.holding[row] else None
+        return self.view.jobs.allocation(row) if self.view.jobs.holds(row) else None
 
     def reject(self, row: int, why: Why, **details: Any) -> None:
         self.rejections[row] = Rejection(why, details)
@@ -297,20 +296,21 @@ class Draft:
 
     def plan(self, *, memo: Memo | None = None, wake_at_ms: int | None = None, default: Why = Why.CAPACITY) -> Plan:
         """Close the draft: every job that waits without a stated reason gets the default one."""
-        waits = self.view.jobs.phase == P.PENDING
-        for row, allocation in self.changes.items():
-            waits[row] = allocation is None
-        for row in self.rejections:
-            waits[row] = False
-        why = self._why
-        why[waits & (why == 0)] = default
-        why[~waits] = 0
-        if self.view.any_backoff:
-            why[waits & (self.view.jobs.not_before_ms > self.view.now_ms)] = Why.BACKOFF
+        view, jobs = self.view, self.view.jobs
+        ints = jobs._source().ints
+        n = len(self.changes) + len(self.rejections)
+        changed = np.fromiter((*self.changes, *self.rejections), np.int64, n)
+        given = np.ones(n, np.bool_)
+        for k, allocation in enumerate(self.changes.values()):
+            given[k] = allocation is not None
+        kernels.close_reasons(
+            self._why, jobs.slots, ints["phase"], ints["not_before_ms"], view.now_ms, changed, given, int(default),
+            int(Why.BACKOFF),
+        )  # fmt: skip
         return Plan(
             based_on=self.view.version,
             changes=self.changes,
-            why=why,
+            why=self._why,
             blocker=self._blocker,
             rejections=self.rejections,
             admissions=tuple(self.admissions),

@@ -34,6 +34,10 @@ INT_COLUMNS = (
     "workers_ask", "servers_ask", "ask_gpu_milli",
 )  # fmt: skip
 FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget", "cost")
+_NEW_ROW = dict.fromkeys(INT_COLUMNS, 0) | {
+    "held_type": -1, "first_start_ms": -1, "lease_end_ms": NEVER_MS, "blocker": -1, "phase": P.PENDING,
+}  # fmt: skip
+"""What a row holds when a job arrives, before the job's own figures."""
 
 
 class JobColumns:
@@ -43,7 +47,8 @@ class JobColumns:
         self.cluster = cluster
         self.version = 0
         self.capacity = 0
-        self.ints: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in INT_COLUMNS}
+        self._int_block: Ints = np.zeros((len(INT_COLUMNS), 0), np.int64)
+        self.ints: dict[str, Ints] = {}
         self.floats: dict[str, Floats] = {name: np.zeros(0) for name in FLOAT_COLUMNS}
         n_types = len(cluster.types)
         self.throughput: Floats = np.zeros((0, n_types))
@@ -66,7 +71,9 @@ class JobColumns:
 
     def _grow(self, capacity: int) -> None:
         extra = capacity - self.capacity
-        for columns in (self.ints, self.floats, self.memo):
+        self._int_block = np.concatenate([self._int_block, np.zeros((len(INT_COLUMNS), extra), np.int64)], axis=1)
+        self.ints.update({name: self._int_block[k] for k, name in enumerate(INT_COLUMNS)})
+        for columns in (self.floats, self.memo):
             for name, column in columns.items():
                 columns[name] = cast(Any, np.concatenate([column, np.zeros((extra, *column.shape[1:]), column.dtype)]))
         n_types = len(self.cluster.types)
@@ -85,27 +92,22 @@ class JobColumns:
         if not self.free_slots:
             self._grow(self.capacity * 2)
         slot = self.free_slots.pop()
-        ints, floats = self.ints, self.floats
+        floats = self.floats
         worker, server = spec.worker, spec.server
-        for name, value in (
-            ("submit_ms", spec.submit_ms), ("arrival", self._arrivals), ("workers_min", spec.workers_min),
-            ("workers_max", spec.workers_max), ("servers_min", spec.servers_min), ("servers_max", spec.servers_max),
-            ("workers_ref", spec.workers_ref), ("servers_ref", spec.servers_ref), ("devices_each", worker.devices),
-            ("share_milli", worker.share_milli), ("worker_gpu_milli", worker.gpu_milli),
-            ("worker_cpu_milli", worker.cpu_milli), ("worker_mem_mib", worker.mem_mib),
-            ("server_cpu_milli", server.cpu_milli), ("server_mem_mib", server.mem_mib), ("priority", spec.priority),
-            ("entity", self.intern_entity(spec.entity)), ("deadline_ms", spec.deadline_ms),
-            ("deadline_kind", int(spec.deadline_kind)), ("preemptible", int(spec.preemptible)),
-            ("curve", self.intern_curve(spec.scaling)), ("phase", P.PENDING), ("generation", 0),
-            ("attempts", 0), ("failures", 0), ("preemptions", 0), ("held_type", -1), ("workers", 0), ("servers", 0),
-            ("nodes_held", 0), ("first_start_ms", -1), ("as_of_ms", now_ms), ("productive_ms", now_ms),
-            ("waiting_since_ms", now_ms), ("not_before_ms", 0), ("lease_end_ms", NEVER_MS), ("reason", 0),
-            ("blocker", -1), ("admitted", 0), ("after_stop", 0), ("stop_confirmed", 0),
-            ("workers_ask", min(max(spec.workers_ref, spec.workers_min), spec.workers_max)),
-            ("ask_gpu_milli", min(max(spec.workers_ref, spec.workers_min), spec.workers_max) * worker.gpu_milli),
-            ("servers_ask", min(max(spec.servers_ref, spec.servers_min), spec.servers_max)),
-        ):  # fmt: skip
-            ints[name][slot] = value
+        asked = min(max(spec.workers_ref, spec.workers_min), spec.workers_max)
+        values = _NEW_ROW.copy()
+        values.update(
+            submit_ms=spec.submit_ms, arrival=self._arrivals, workers_min=spec.workers_min, workers_max=spec.workers_max,
+            servers_min=spec.servers_min, servers_max=spec.servers_max, workers_ref=spec.workers_ref,
+            servers_ref=spec.servers_ref, devices_each=worker.devices, share_milli=worker.share_milli,
+            worker_gpu_milli=worker.gpu_milli, worker_cpu_milli=worker.cpu_milli, worker_mem_mib=worker.mem_mib,
+            server_cpu_milli=server.cpu_milli, server_mem_mib=server.mem_mib, priority=spec.priority,
+            entity=self.intern_entity(spec.entity), deadline_ms=spec.deadline_ms, deadline_kind=int(spec.deadline_kind),
+            preemptible=int(spec.preemptible), curve=self.intern_curve(spec.scaling), as_of_ms=now_ms,
+            productive_ms=now_ms, waiting_since_ms=now_ms, workers_ask=asked, ask_gpu_milli=asked * worker.gpu_milli,
+            servers_ask=min(max(spec.servers_ref, spec.servers_min), spec.servers_max),
+        )  # fmt: skip
+        self._int_block[:, slot] = list(values.values())
         floats["work_total"][slot] = np.nan if spec.work_total is None else spec.work_total
         floats["budget"][slot] = np.nan if spec.budget is None else spec.budget
         floats["weight"][slot] = spec.weight
@@ -305,6 +307,12 @@ class JobTable:
 
     def allocation(self, row: int) -> Allocation | None:
         return self._source().allocations[int(self.slots[row])]
+
+    def holds(self, row: int) -> bool:
+        """Whether the job has devices (as the column `holding`, for one row)."""
+        ints = self._source().ints
+        slot = int(self.slots[row])
+        return bool(ints["workers"][slot] > 0) and int(ints["phase"][slot]) != P.LOST
 
     def scaling(self, row: int) -> Scaling:
         return self._source().curves[int(self.curve[row])]
