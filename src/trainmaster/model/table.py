@@ -33,6 +33,8 @@ INT_COLUMNS = (
     "lease_end_ms", "reason", "blocker", "admitted", "after_stop", "stop_confirmed",
     "workers_ask", "servers_ask", "ask_gpu_milli",
 )  # fmt: skip
+MAX_LOSSES = 32
+"""Points of a job's loss history that are kept."""
 FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget")
 
 
@@ -52,6 +54,8 @@ class JobColumns:
         self.memo: dict[str, Floats] = {}
         self.specs: list[JobSpec | None] = []
         self.allocations: list[Allocation | None] = []
+        self.losses: dict[int, list[tuple[float, float]]] = {}
+        """(work done, loss) by slot, for the jobs that report a loss; thinned, never longer than `MAX_LOSSES`."""
         self.free_slots: list[int] = []
         self.rows: Ints = np.zeros(0, np.int64)
         self.slot_of: dict[JobId, int] = {}
@@ -142,7 +146,16 @@ class JobColumns:
         del self.slot_of[spec.id]
         self.specs[slot] = None
         self.allocations[slot] = None
+        self.losses.pop(slot, None)
         self.free_slots.append(slot)
+
+    def record_loss(self, slot: int, work_done: float, loss: float) -> None:
+        """Keep a measured loss. A full history loses every second point, so that it spans the whole run; points
+        beyond `work_done` belong to work that was lost with an incarnation and go."""
+        history = [point for point in self.losses.get(slot, []) if point[0] < work_done]
+        if len(history) >= MAX_LOSSES:
+            history = history[::2]
+        self.losses[slot] = [*history, (work_done, loss)]
 
     def intern_curve(self, scaling: Scaling) -> int:
         index = self._curve_index.get(scaling)
@@ -301,6 +314,10 @@ class JobTable:
 
     def allocation(self, row: int) -> Allocation | None:
         return self._source().allocations[int(self.slots[row])]
+
+    def losses(self, row: int) -> tuple[tuple[float, float], ...]:
+        """(work done, loss) as far as the job has reported it, in order of work."""
+        return tuple(self._source().losses.get(int(self.slots[row]), ()))
 
     def scaling(self, row: int) -> Scaling:
         return self._source().curves[int(self.curve[row])]
