@@ -76,7 +76,14 @@ def _fill(view: Snapshot, waiting: Ints, first: Ints) -> Sizes:
     kind = np.where(jobs.holding, jobs.held_type, -1)
     for row in np.flatnonzero(resizable).tolist():
         fewest = min(int(start_servers[row]), int(jobs.servers[row]))
-        take(pools, need, row, int(kind[row]), int(jobs.workers_min[row] - workers[row]), fewest - int(servers[row]))
+        take(
+            pools,
+            need,
+            row,
+            int(kind[row]),
+            int(jobs.workers_min[row] - workers[row]),
+            fewest - int(servers[row]),
+        )
         workers[row], servers[row] = jobs.workers_min[row], fewest
     may_start = np.zeros(n, np.bool_)
     may_start[waiting] = True
@@ -119,7 +126,9 @@ def fill_bundles(
     open_ = may_start | may_grow
     for k in range(first.size):
         row = first[k]
-        best = fastest_with_room(pools, need, row, workers_min[row], start_servers[row], allowed, throughput, closed)
+        best = fastest_with_room(
+            pools, need, row, workers_min[row], start_servers[row], allowed, throughput, closed
+        )
         if best < 0:
             for j in range(allowed.shape[1]):
                 closed[j] = closed[j] or allowed[row, j]
@@ -145,7 +154,11 @@ def fill_bundles(
                 continue
             g = group[row]
             b = head[g]
-            if b < 0 or job_share[row] < job_share[b] or (job_share[row] == job_share[b] and arrival[row] < arrival[b]):
+            if (
+                b < 0
+                or job_share[row] < job_share[b]
+                or (job_share[row] == job_share[b] and arrival[row] < arrival[b])
+            ):
                 head[g] = row
         chosen = -1
         chosen_share = 0.0
@@ -176,7 +189,11 @@ def fill_bundles(
             k = kind[row]
             more = 1
             more_servers = 1 if servers[row] < servers_max[row] else 0
-            if workers[row] >= workers_max[row] or closed[k] or not fits(pools, need, row, k, more, more_servers):
+            if (
+                workers[row] >= workers_max[row]
+                or closed[k]
+                or not fits(pools, need, row, k, more, more_servers)
+            ):
                 open_[row] = False
                 continue
         take(pools, need, row, k, more, more_servers)

@@ -26,11 +26,16 @@ class Optimus:
     left is predicted from the losses that the job has reported.
     """
 
-    error: float = field(default=0.0, metadata={"help": "relative error of the estimates, or of a profiled point"})
-    fitted: bool = field(default=False, metadata={"help": "fit speed and loss curves instead of believing the job"})
+    error: float = field(
+        default=0.0, metadata={"help": "relative error of the estimates, or of a profiled point"}
+    )
+    fitted: bool = field(
+        default=False, metadata={"help": "fit speed and loss curves instead of believing the job"}
+    )
     profile_points: int = field(default=8, metadata={"help": "sizes at which a new job is profiled (fitted)"})
     converged: float = field(
-        default=0.01, metadata={"help": "done when an epoch lowers the loss by less, relative to the first (fitted)"}
+        default=0.01,
+        metadata={"help": "done when an epoch lowers the loss by less, relative to the first (fitted)"},
     )
     own_rounds = False
 
@@ -70,9 +75,27 @@ def _marginal_gains(view: Snapshot, beliefs: Beliefs, waiting: np.ndarray, growa
     kind = np.where(jobs.holding, jobs.held_type, -1)
     for row in np.flatnonzero(growable & jobs.holding).tolist():
         fewest = min(int(start_servers[row]), int(jobs.servers[row]))
-        take(pools, need, row, int(kind[row]), int(jobs.workers_min[row] - workers[row]), fewest - int(servers[row]))
+        take(
+            pools,
+            need,
+            row,
+            int(kind[row]),
+            int(jobs.workers_min[row] - workers[row]),
+            fewest - int(servers[row]),
+        )
         workers[row], servers[row] = jobs.workers_min[row], fewest
-    start_small(pools, need, waiting, workers, servers, kind, jobs.workers_min, start_servers, jobs.allowed, jobs.throughput)
+    start_small(
+        pools,
+        need,
+        waiting,
+        workers,
+        servers,
+        kind,
+        jobs.workers_min,
+        start_servers,
+        jobs.allowed,
+        jobs.throughput,
+    )
     total = capacity(view)
     worker_cost = np.maximum.reduce([need.gpu / total[0], need.cpu / total[1], need.mem / total[2]])
     server_cost = np.maximum(need.server_cpu / total[1], need.server_mem / total[2])
@@ -87,7 +110,9 @@ def _marginal_gains(view: Snapshot, beliefs: Beliefs, waiting: np.ndarray, growa
 
 
 @njit(cache=True)
-def start_small(pools, need, waiting, workers, servers, kind, workers_min, start_servers, allowed, throughput):
+def start_small(
+    pools, need, waiting, workers, servers, kind, workers_min, start_servers, allowed, throughput
+):
     """One smallest gang for each waiting job, in this order, on its fastest type with room."""
     nothing_closed = np.zeros(allowed.shape[1], np.bool_)
     for position in range(waiting.size):

@@ -1,6 +1,6 @@
 """Readable builders for tests: jobs, clusters and snapshots in one line each.
 
-    view = a_view([a_job("a", gpus=2), a_job("b", elastic=(1, 4))], cluster="v100=8x4", running={"a": 2})
+view = a_view([a_job("a", gpus=2), a_job("b", elastic=(1, 4))], cluster="v100=8x4", running={"a": 2})
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
 from trainmaster.model.job import NO_DEMAND, Demand, JobId, JobSpec, P, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.memo import EMPTY_MEMO, Memo
-from trainmaster.model.placement import parse_strategy
+from trainmaster.model.placement import Strategy, parse_strategy
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.table import JobColumns, JobTable
@@ -75,7 +75,15 @@ def a_cluster(described: str | Cluster | Iterable[Node]) -> Cluster:
     return parse_cluster(described) if isinstance(described, str) else cluster_of(described)
 
 
-def a_node(node_id: str, gpus: int = 8, accelerator: str = "v100", *, cpu: float = 0, mem_mib: int = 0, rack: str = "") -> Node:
+def a_node(
+    node_id: str,
+    gpus: int = 8,
+    accelerator: str = "v100",
+    *,
+    cpu: float = 0,
+    mem_mib: int = 0,
+    rack: str = "",
+) -> Node:
     """A node; CPU and memory of 0 mean "not a constraint"."""
     node = Node(node_id, accelerator, gpus, rack=rack)
     if cpu:
@@ -118,7 +126,8 @@ def a_view(
     memo: Memo = EMPTY_MEMO,
     **snapshot: Any,
 ) -> Snapshot:
-    """A snapshot with these jobs in order of arrival; `running` says who holds what.
+    """A snapshot with these jobs in order of arrival; `running` says who holds what. What it puts on a node that is
+    `down` is lost with it.
 
     `row_order` lists the positions of `jobs` in the order of their rows (and slots), which must not matter to a policy.
     """
@@ -138,7 +147,11 @@ def a_view(
     strategy = parse_strategy(placement)
     given = dict.fromkeys(running, Held()) if not isinstance(running, Mapping) else running
     for name, how in given.items():
-        _hold(columns, ledger, up, strategy, now_ms, JobId(name), how if isinstance(how, Held) else Held(how))
+        _hold(columns, ledger, strategy, now_ms, JobId(name), how if isinstance(how, Held) else Held(how))
+        slot = columns.slot_of[JobId(name)]
+        allocation = columns.allocations[slot]
+        if allocation is not None and not all(up[part.node] for part in allocation.parts):
+            columns.ints["phase"][slot] = P.LOST
     for name, until_s in (backoff_until_s or {}).items():
         columns.ints["not_before_ms"][columns.slot_of[JobId(name)]] = round(until_s * MS_PER_S)
     for name in paused:
@@ -152,13 +165,24 @@ def a_view(
     )  # fmt: skip
 
 
-def _hold(columns: JobColumns, ledger: Ledger, up: Any, strategy: Any, now_ms: int, job_id: JobId, how: Held) -> None:
+def _hold(
+    columns: JobColumns, ledger: Ledger, strategy: Strategy, now_ms: int, job_id: JobId, how: Held
+) -> None:
     """Give a job its devices, as the engine would have."""
     slot = columns.slot_of[job_id]
     spec = columns.spec(slot)
     allocation = how.allocation
     if allocation is None:
-        view = Snapshot(columns.version, now_ms, columns.cluster, up, ledger, JobTable(columns, now_ms), placement=strategy)
+        up = np.ones(len(columns.cluster.nodes), np.bool_)
+        view = Snapshot(
+            columns.version,
+            now_ms,
+            columns.cluster,
+            up,
+            ledger,
+            JobTable(columns, now_ms),
+            placement=strategy,
+        )
         row = int(np.flatnonzero(view.jobs.slots == slot)[0])
         draft = view.draft()
         if not draft.place(row, workers=how.workers, servers=how.servers, accelerator=how.accelerator):
