@@ -29,7 +29,7 @@ WITHOUT_SERVERS = ("a", "b", "d")
 
 @dataclass(frozen=True)
 class SpeedFit:
-    """A fitted curve; `scaling.speed` is in steps per second. `error` is the root mean square relative error."""
+    """A fitted curve; `scaling.speed` is in steps per second, `error` the root mean square relative error."""
 
     scaling: Scaling
     error: float
@@ -60,7 +60,7 @@ def _fit(points: Sequence[Point], terms: Sequence[str]) -> SpeedFit:
 
 
 def profile_sizes(workers: tuple[int, int], servers: tuple[int, int], count: int) -> list[tuple[int, int]]:
-    """At most `count` sizes to try within these ranges: powers of two and the ends, off the diagonal p = w."""
+    """At most `count` sizes to try in these ranges: powers of two and the ends, off the diagonal p = w."""
     ws, ps = _doubling(*workers), _doubling(*servers)
     sizes = [(w, p) for w in ws for p in ps]
     if servers[1] > 0:

@@ -81,7 +81,7 @@ class Resized:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """Measured progress; `rate` in steps per second, `loss` of the model at `work_done`; None: not measured."""
+    """Measured progress; `rate` in steps per second, `loss` at `work_done`; None: not measured."""
 
     job_id: JobId
     generation: int

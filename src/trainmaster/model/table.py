@@ -55,7 +55,7 @@ class JobColumns:
         self.specs: list[JobSpec | None] = []
         self.allocations: list[Allocation | None] = []
         self.losses: dict[int, list[tuple[float, float]]] = {}
-        """(work done, loss) by slot, for the jobs that report a loss; thinned, never longer than `MAX_LOSSES`."""
+        """(work done, loss) by slot, for jobs that report a loss; thinned, at most `MAX_LOSSES` points."""
         self.free_slots: list[int] = []
         self.rows: Ints = np.zeros(0, np.int64)
         self.slot_of: dict[JobId, int] = {}
@@ -150,8 +150,8 @@ class JobColumns:
         self.free_slots.append(slot)
 
     def record_loss(self, slot: int, work_done: float, loss: float) -> None:
-        """Keep a measured loss. A full history loses every second point, so that it spans the whole run; points
-        beyond `work_done` belong to work that was lost with an incarnation and go."""
+        """Keep a measured loss. A full history loses every second point, so that it spans the whole run;
+        points beyond `work_done` belong to work that was lost with an incarnation, and go."""
         history = [point for point in self.losses.get(slot, []) if point[0] < work_done]
         if len(history) >= MAX_LOSSES:
             history = history[::2]

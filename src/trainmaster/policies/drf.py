@@ -1,4 +1,4 @@
-"""Dominant resource fairness (Ghodsi et al., NSDI'11) over GPUs, CPU and memory, for gangs and elastic jobs."""
+"""Dominant resource fairness (Ghodsi et al., NSDI'11) over GPUs, CPU and memory; gangs and elastic jobs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def _fill(view: Snapshot, waiting: Ints, first: Ints) -> Sizes:
     fill_bundles(
         pools, need, capacity(view), workers, servers, kind, may_start, resizable, jobs.workers_min,
         jobs.workers_max, start_servers, jobs.servers_max, jobs.allowed, jobs.throughput,
-        group.astype(np.int64), np.maximum(entity_weight, 1e-9), np.maximum(jobs.weight, 1e-9), jobs.arrival, first,
+        group.astype(np.int64), np.maximum(entity_weight, 1e-9), np.maximum(jobs.weight, 1e-9),
+        jobs.arrival, first,
     )  # fmt: skip
     return Sizes(workers, servers, kind)
 

@@ -15,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def feasible_when_empty(view: Snapshot, rows: Ints) -> Bools:
-    """For each row, whether its smallest gang fits on empty nodes that are up. Equal demands are tried once."""
+    """For each row, whether its smallest gang fits on empty nodes that are up; equal demands are tried once."""
     jobs, cluster = view.jobs, view.cluster
     servers = smallest_servers(view)
     empty = Ledger.full(cluster)
@@ -42,8 +42,17 @@ def _fits_type(view: Snapshot, empty: Ledger, demand: tuple[int, ...], kind: int
     n_parts = len(view.cluster.nodes) + 1
     buffers = [np.empty(n_parts, np.int64) for _ in range(4)]
     devices = np.empty(demand[0] * max(demand[1], 1) + 1, np.int64)
-    parts, _ = place_gang(
-        int(view.placement), view.up & (view.cluster.type_of == kind), *demand, view.cluster.rack_of,
-        scratch.device_milli, scratch.whole, scratch.cpu_milli, scratch.mem_mib, view.up, *buffers, devices,
-    )  # fmt: skip
+    usable = view.up & (view.cluster.type_of == kind)
+    free = (scratch.device_milli, scratch.whole, scratch.cpu_milli, scratch.mem_mib)
+    arguments = (
+        int(view.placement),
+        usable,
+        *demand,
+        view.cluster.rack_of,
+        *free,
+        view.up,
+        *buffers,
+        devices,
+    )
+    parts, _ = place_gang(*arguments)
     return parts >= 0

@@ -1,7 +1,7 @@
 """What Optimus believes about speed and remaining work: exact, with a given relative error, or really fitted.
 
-Errors and profiles depend on (seed, job id) alone, so that they are stable for the life of a job. They are kept in
-the memo once drawn, because drawing and fitting for every job at every decision would be slow.
+Errors and profiles depend on (seed, job id) alone, so that they are stable for the life of a job. They are
+kept in the memo once drawn, because drawing and fitting for every job at every decision would be slow.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def believe(
     memo = view.memo
     if fitted:
         memo = _fit_new(view, rows, error, profile_points)
-        curves, known = memo.columns["fitted_curve"], memo.columns["fitted_curve"].any(axis=1)
+        curves = memo.columns["fitted_curve"]
+        known = np.asarray(curves.any(axis=1))
         coefficients = np.where(known[:, None], curves, coefficients)
         table = np.where(known, -1, table)
         # Profiled on the fastest type; elsewhere in proportion.

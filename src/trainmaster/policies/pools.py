@@ -49,7 +49,7 @@ def free_pools(view: Snapshot) -> Pools:
     ledger, up, kinds, n = view.ledger, view.up, view.cluster.type_of, len(view.cluster.types)
 
     def by_type(amount: npt.NDArray[np.int64]) -> Floats:
-        return np.bincount(kinds, weights=np.where(up, amount, 0).astype(np.float64), minlength=n)
+        return np.asarray(np.bincount(kinds, weights=np.where(up, amount, 0), minlength=n), np.float64)
 
     cpu, mem = by_type(ledger.cpu_milli), by_type(ledger.mem_mib)
     return Pools(
@@ -123,7 +123,7 @@ def take(pools, need, row, kind, workers, servers):
 
 @njit(cache=True)
 def fastest_with_room(pools, need, row, workers, servers, allowed, throughput, closed):
-    """The fastest acceptable type where it fits by number; -1 when there is none. `closed` types are passed over."""
+    """The fastest acceptable type, not `closed`, where it fits by number; -1 when there is none."""
     best = -1
     for kind in range(allowed.shape[1]):
         if (

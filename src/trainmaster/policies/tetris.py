@@ -1,4 +1,4 @@
-"""Tetris (Grandl et al., SIGCOMM'14): pack demands that align with what is free, and favour little work left."""
+"""Tetris (Grandl et al., SIGCOMM'14): pack what aligns with the free resources, favour little work left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainmaster.policies.sizing import Floats, Ints
 @register("tetris")
 @dataclass(frozen=True)
 class Tetris:
-    """Starts the waiting job whose demand aligns best with free resources, less a term for its remaining work."""
+    """Starts the job whose demand aligns best with free resources, less a term for its remaining work."""
 
     mix: float = field(
         default=1.0, metadata={"help": "weight of short remaining work against alignment; 0: packing alone"}
@@ -54,8 +54,8 @@ def _order(view: Snapshot, waiting: Ints, mix: float) -> Ints:
     share = gang / total
     work = _work(share[waiting], jobs.remaining_s[waiting])
     chosen, n_fitting = align(
-        free_pools(view), need, waiting, share, total, jobs.workers_ask, jobs.servers_ask, jobs.allowed, jobs.throughput,
-        work, mix,
+        free_pools(view), need, waiting, share, total, jobs.workers_ask, jobs.servers_ask, jobs.allowed,
+        jobs.throughput, work, mix,
     )  # fmt: skip
     rest = np.setdiff1d(np.arange(len(waiting)), chosen[:n_fitting])
     rest = rest[np.argsort(work[rest], kind="stable")]
@@ -63,7 +63,7 @@ def _order(view: Snapshot, waiting: Ints, mix: float) -> Ints:
 
 
 def _work(share: Floats, remaining_s: Floats) -> Floats:
-    """Remaining work: sum over resources of the share, times the time left. Unknown counts as the longest known."""
+    """Remaining work: sum of the shares, times the time left. Unknown counts as the longest known."""
     known = np.isfinite(remaining_s)
     longest = float(remaining_s[known].max()) if known.any() else 1.0
     return share.sum(axis=1) * np.where(known, remaining_s, longest)
@@ -74,7 +74,8 @@ def align(pools, need, waiting, share, total, workers, servers, allowed, through
     """Positions in `waiting`, best score first, each judged by what those before it leave free.
 
     score = alignment / mean alignment - mix * work / mean work, which is the paper's a - epsilon p with
-    epsilon = mix * (mean a) / (mean p), section 3.3.2. A job's alignment is that with its fastest type with room.
+    epsilon = mix * (mean a) / (mean p), section 3.3.2. A job is judged on its fastest type with
+    room.
     """
     n, n_types = waiting.size, allowed.shape[1]
     mean_work = max(work.mean(), 1e-300)

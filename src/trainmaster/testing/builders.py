@@ -41,7 +41,7 @@ def a_job(
     submit_s: float = 0,
     **rest: Any,
 ) -> JobSpec:
-    """A job of `gpus` GPUs in workers of `gpus_each` (a fraction of one GPU: a single worker), or an elastic one.
+    """A job of `gpus` GPUs in workers of `gpus_each` (below one: a single worker), or an elastic one.
 
     `seconds` is its run time at the reference size on a type that does one step per second.
     """
@@ -126,10 +126,11 @@ def a_view(
     memo: Memo = EMPTY_MEMO,
     **snapshot: Any,
 ) -> Snapshot:
-    """A snapshot with these jobs in order of arrival; `running` says who holds what. What it puts on a node that is
-    `down` is lost with it.
+    """A snapshot with these jobs in order of arrival; `running` says who holds what. What it
+    puts on a node that is `down` is lost with it.
 
-    `row_order` lists the positions of `jobs` in the order of their rows (and slots), which must not matter to a policy.
+    `row_order` lists the positions of `jobs` in the order of their rows (and slots), which must not
+    matter to a policy.
     """
     built = a_cluster(cluster)
     columns = JobColumns(built)
@@ -160,8 +161,8 @@ def a_view(
         for work, loss in history:
             columns.record_loss(columns.slot_of[JobId(name)], work, loss)
     return Snapshot(
-        version=columns.version, now_ms=now_ms, cluster=built, up=up, ledger=ledger, jobs=JobTable(columns, now_ms),
-        memo=memo, placement=strategy, **snapshot,
+        version=columns.version, now_ms=now_ms, cluster=built, up=up, ledger=ledger,
+        jobs=JobTable(columns, now_ms), memo=memo, placement=strategy, **snapshot,
     )  # fmt: skip
 
 
@@ -194,7 +195,8 @@ def _hold(
     ints, floats = columns.ints, columns.floats
     for name, value in (
         ("phase", int(how.phase)), ("held_type", allocation.accelerator), ("workers", allocation.workers),
-        ("servers", allocation.servers), ("nodes_held", len(allocation.parts)), ("generation", 1), ("attempts", 1),
+        ("servers", allocation.servers), ("nodes_held", len(allocation.parts)),
+        ("generation", 1), ("attempts", 1),
         ("as_of_ms", now_ms), ("productive_ms", round(how.since_s * MS_PER_S)),
         ("first_start_ms", round(how.since_s * MS_PER_S)),
     ):  # fmt: skip

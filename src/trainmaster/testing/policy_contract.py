@@ -65,8 +65,9 @@ def check_policy(
     strict: bool = False,
     other_process: bool = True,
 ) -> None:
-    """Run every check; raises `ContractError` with all failures. `fair` and `strict` are for policies that are not
-    registered; registered ones say so themselves. `other_process=False` leaves out the check that starts one."""
+    """Run every check; raises `ContractError` with all failures. `fair` and `strict` are for policies
+    that are not registered; registered ones say so themselves. `other_process=False` leaves out the check
+    that starts one."""
     subject = subject_of(policy, fair, strict)
     scenes = [random_scene(seed) for seed in seeds]
     faults: list[str] = []

@@ -11,7 +11,7 @@ from trainmaster.model.snapshot import Snapshot
 
 
 def recount(view: Snapshot, plan: Plan) -> list[str]:
-    """Every broken rule as text: capacity, whole gangs, types, nodes, and a reason for every job that waits."""
+    """Every broken rule as text: capacity, whole gangs, types, nodes, a reason for every job that waits."""
     faults: list[str] = []
     gpu: dict[tuple[int, int], int] = defaultdict(int)
     cpu: dict[int, int] = defaultdict(int)
@@ -20,7 +20,7 @@ def recount(view: Snapshot, plan: Plan) -> list[str]:
     for row in range(len(view.jobs)):
         spec = view.jobs.spec(row)
         before = view.jobs.allocation(row)
-        after = plan.changes[row] if row in plan.changes else before
+        after = plan.changes.get(row, before)
         if after is None:
             waits = view.jobs.phase[row] == Phase.PENDING or before is not None
             if waits and row not in plan.rejections and plan.why[row] == 0:

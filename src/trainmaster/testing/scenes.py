@@ -40,15 +40,17 @@ class Scene:
 
     def view(self, row_order: Sequence[int] | None = None, memo: Memo = EMPTY_MEMO) -> Snapshot:
         return a_view(
-            self.jobs, self.cluster, running=self.running, down=self.down, placement=self.placement, now_s=self.now_s,
-            backoff_until_s=self.backoff_until_s, paused=self.paused, row_order=row_order, memo=memo,
+            self.jobs, self.cluster, running=self.running, down=self.down, placement=self.placement,
+            now_s=self.now_s, backoff_until_s=self.backoff_until_s, paused=self.paused, row_order=row_order,
+            memo=memo,
             restart_cost_ms=self.restart_cost_ms, entity_weights=self.entity_weights, seed=self.seed,
             round_ms=self.round_ms,
         )  # fmt: skip
 
     def describe(self) -> str:
         kinds = f"{len(self.jobs)} jobs ({len(self.running)} holding, {len(self.backoff_until_s)} pausing)"
-        return f"scene {self.seed}: {kinds} on {self.cluster.describe()}, {len(self.down)} nodes down, {self.placement}"
+        where = f"{self.cluster.describe()}, {len(self.down)} nodes down, {self.placement}"
+        return f"scene {self.seed}: {kinds} on {where}"
 
 
 def random_scene(seed: int, n_jobs: int | None = None) -> Scene:

@@ -47,7 +47,7 @@ def small_workload(seed: int, n_jobs: int = 40) -> list[JobSpec]:
 
 
 def check_accounts_for_all(policy: Policy) -> None:
-    """Every job finishes (or is refused for good); no plan is refused; with and without costs and failures."""
+    """Every job finishes or is refused for good, no plan is refused; with and without costs and failures."""
     cluster = parse_cluster("v100=8x4")
     worlds = (
         ("free world", TruthOptions(), Settings(seed=1)),
@@ -96,7 +96,7 @@ def saturating_stream(length_s: int = STREAM_S) -> list[JobSpec]:
 
 
 def check_no_starvation(policy: Policy) -> None:
-    """Under a stream that never lets up, the large gangs start long before it ends, and so do all early jobs."""
+    """Under a stream that never lets up, large gangs and all early jobs start long before it ends."""
     cluster = parse_cluster("v100=4")
     jobs = saturating_stream()
     result = simulate(jobs, cluster, policy, Settings())
@@ -106,7 +106,7 @@ def check_no_starvation(policy: Policy) -> None:
         if early and end.phase == Phase.FINISHED and end.first_start_ms - end.spec.submit_ms > bound_ms:
             waited_s = (end.first_start_ms - end.spec.submit_ms) // MS_PER_S
             raise AssertionError(
-                f"{end.spec.id} ({end.spec.gpus:g} GPUs of 4) waited {waited_s} s of a stream of {STREAM_S} s; "
+                f"{end.spec.id} ({end.spec.gpus:g} GPUs of 4) waited {waited_s} s of {STREAM_S} s; "
                 "the policy is registered as fair"
             )
 
