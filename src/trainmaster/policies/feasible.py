@@ -15,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def feasible_when_empty(view: Snapshot, rows: Ints) -> Bools:
-    """For each row, whether its smallest gang fits on empty nodes that are up; equal demands are tried once."""
+    """For each row, whether its smallest gang fits on empty nodes that are up; equal demands once."""
     jobs, cluster = view.jobs, view.cluster
     servers = smallest_servers(view)
     empty = Ledger.full(cluster)
