@@ -35,6 +35,10 @@ class DominantResourceFairness:
         if self.patience_s < 0:
             raise InputError(f"option 'patience_s' of policy 'drf' is {self.patience_s}", "0 or more")
 
+    @property
+    def fair(self) -> bool:
+        return self.patience_s > 0
+
     def decide(self, view: Snapshot) -> Plan:
         waiting = view.waiting_rows()
         first = self._impatient(view, waiting)
