@@ -24,6 +24,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+MAX_LOSSES = 32
+"""Points of a job's loss history that are kept."""
+
 INT_COLUMNS = (
     "submit_ms", "arrival", "workers_min", "workers_max", "servers_min", "servers_max", "workers_ref",
     "servers_ref", "devices_each", "share_milli", "worker_gpu_milli", "worker_cpu_milli", "worker_mem_mib",
@@ -33,8 +36,6 @@ INT_COLUMNS = (
     "lease_end_ms", "reason", "blocker", "admitted", "after_stop", "stop_confirmed",
     "workers_ask", "servers_ask", "ask_gpu_milli",
 )  # fmt: skip
-MAX_LOSSES = 32
-"""Points of a job's loss history that are kept."""
 FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget")
 
 
