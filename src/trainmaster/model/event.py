@@ -81,13 +81,14 @@ class Resized:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """Measured progress; `rate` in steps per second, None when not measured."""
+    """Measured progress; `rate` in steps per second, `loss` at `work_done`; None: not measured."""
 
     job_id: JobId
     generation: int
     work_done: float
     at_ms: int
     rate: float | None = None
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

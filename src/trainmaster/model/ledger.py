@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,6 +75,10 @@ class Ledger:
             for device in devices:
                 if row[device] < share:
                     return False
+            if share < GPU_MILLI and len(devices) > 1:  # two members may sit on one device
+                for device in set(devices):
+                    if row[device] < share * devices.count(device):
+                        return False
             if workers * worker.cpu_milli + servers * server.cpu_milli > self.cpu_milli[node]:
                 return False
             if workers * worker.mem_mib + servers * server.mem_mib > self.mem_mib[node]:
@@ -86,6 +91,12 @@ def union(old: Allocation, new: Allocation) -> Allocation:
     by_node: dict[int, tuple[int, int, tuple[int, ...]]] = {}
     for node, workers, servers, devices in (*old.parts, *new.parts):
         w, s, d = by_node.get(node, (0, 0, ()))
-        by_node[node] = (max(w, workers), max(s, servers), tuple(sorted({*d, *devices})))
+        by_node[node] = (max(w, workers), max(s, servers), _all_of_both(d, devices))
     parts = tuple(Part(node, w, s, d) for node, (w, s, d) in sorted(by_node.items()))
     return Allocation(new.accelerator, parts, new.share_milli)
+
+
+def _all_of_both(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Devices of either; a device shared by several members counts as often as the one that has it more."""
+    both = Counter(one) | Counter(other)
+    return tuple(sorted(both.elements()))

@@ -159,14 +159,10 @@ class Draft:
         if workers == old.workers and servers == old.servers:
             return True
         spec, jobs, view, ledger = self.view.jobs.spec(row), self.view.jobs, self.view, self.ledger
-        if view.placement == Strategy.COUNT:  # devices are anonymous there: count them anew
-            ledger.give(old, spec.worker, spec.server)
-            if self.place(row, workers=workers, servers=servers, accelerator=old.accelerator):
-                return True
-            ledger.take(old, spec.worker, spec.server)
-            self._why[row] = Why.NONE
-            return False
-        kept = _shrunk(old, min(workers, old.workers), min(servers, old.servers), int(jobs.devices_each[row]))
+        devices_each = int(jobs.devices_each[row])
+        counted = view.placement == Strategy.COUNT and old.share_milli == GPU_MILLI and devices_each > 0
+        shrink = _shrunk_counted if counted else _shrunk
+        kept = shrink(old, min(workers, old.workers), min(servers, old.servers), devices_each)
         ledger.give(old, spec.worker, spec.server)
         ledger.take(kept, spec.worker, spec.server)
         more_workers, more_servers = workers - kept.workers, servers - kept.servers
@@ -189,6 +185,22 @@ class Draft:
         if allocation == view.jobs.allocation(row):
             del self.changes[row]
         return True
+
+    def restore(self, row: int) -> bool:
+        """Undo what this draft changed about a job that holds something, if that is still free."""
+        original = self.view.jobs.allocation(row)
+        if row not in self.changes or original is None or not self.view.jobs.holding[row]:
+            return False
+        spec, now = self.view.jobs.spec(row), self.changes[row]
+        if now is not None:
+            self.ledger.give(now, spec.worker, spec.server)
+        if self.ledger.fits(original, spec.worker, spec.server):
+            self.ledger.take(original, spec.worker, spec.server)
+            del self.changes[row]
+            return True
+        if now is not None:
+            self.ledger.take(now, spec.worker, spec.server)
+        return False
 
     def allocation(self, row: int) -> Allocation | None:
         """What the job has under this draft."""
@@ -227,23 +239,33 @@ class Draft:
 
     # -- many jobs at once ---------------------------------------------------------------------------
 
-    def place_rows(self, rows: Ints, *, stop_at_first_failure: bool = False, workers: Ints | None = None) -> int:
+    def place_rows(
+        self,
+        rows: Ints,
+        *,
+        stop_at_first_failure: bool = False,
+        workers: Ints | None = None,
+        servers: Ints | None = None,
+    ) -> int:
         """Place waiting jobs in this order, each on its fastest type with room, at the asked size (or at
-        `workers`, indexed by row). Returns the row of the first that did not fit, or -1."""
+        `workers` and `servers`, indexed by row). Returns the row of the first that did not fit, or -1."""
         view, jobs, ledger = self.view, self.view.jobs, self.ledger
         columns = jobs._source()
         ints = columns.ints
-        sizes = ints["workers_ask"]
+        sizes, server_sizes = ints["workers_ask"], ints["servers_ask"]
         if workers is not None:
             sizes = sizes.copy()
             sizes[jobs.slots] = workers
+        if servers is not None:
+            server_sizes = server_sizes.copy()
+            server_sizes[jobs.slots] = servers
         first_failure = -1
         while len(rows):
             slots = jobs.slots[rows]
             out = _Parts(ledger.device_milli.size + 4 * len(view.cluster.nodes) + 64, ledger.device_milli.size + 64)
             placed, kinds, n_parts = np.empty((3, len(slots)), np.int64)
             n_placed, failure, done = place_in_order(
-                slots, stop_at_first_failure, int(view.placement), sizes, ints["servers_ask"], ints["devices_each"],
+                slots, stop_at_first_failure, int(view.placement), sizes, server_sizes, ints["devices_each"],
                 ints["share_milli"], ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
                 ints["server_mem_mib"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
                 view.cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib,
@@ -367,6 +389,20 @@ def _shrunk(old: Allocation, workers: int, servers: int, devices_each: int) -> A
         else:
             kept[part.node] = Part(part.node, left_w, left_s, part.devices[: left_w * devices_each])
     return Allocation(old.accelerator, tuple(kept[node] for node in sorted(kept)), old.share_milli)
+
+
+def _shrunk_counted(old: Allocation, workers: int, servers: int, devices_each: int) -> Allocation:
+    """The same where GPUs are only counted: the first part names all workers, devices lie anywhere."""
+    devices_left, servers_left = workers * devices_each, servers
+    parts = []
+    for k, part in enumerate(old.parts):
+        devices = part.devices[:devices_left]
+        hosted = min(part.servers, servers_left)
+        devices_left -= len(devices)
+        servers_left -= hosted
+        if k == 0 or devices or hosted:
+            parts.append(Part(part.node, workers if k == 0 else 0, hosted, devices))
+    return Allocation(old.accelerator, tuple(parts), old.share_milli)
 
 
 def _merged(kept: Allocation, more: Allocation) -> Allocation:

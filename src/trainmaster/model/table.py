@@ -24,6 +24,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+MAX_LOSSES = 32
+"""Points of a job's loss history that are kept."""
+
 INT_COLUMNS = (
     "submit_ms", "arrival", "workers_min", "workers_max", "servers_min", "servers_max", "workers_ref",
     "servers_ref", "devices_each", "share_milli", "worker_gpu_milli", "worker_cpu_milli", "worker_mem_mib",
@@ -57,6 +60,8 @@ class JobColumns:
         self.memo: dict[str, Floats] = {}
         self.specs: list[JobSpec | None] = []
         self.allocations: list[Allocation | None] = []
+        self.losses: dict[int, list[tuple[float, float]]] = {}
+        """(work done, loss) by slot, for jobs that report a loss; thinned, at most `MAX_LOSSES` points."""
         self.free_slots: list[int] = []
         self.rows: Ints = np.zeros(0, np.int64)
         self.slot_of: dict[JobId, int] = {}
@@ -145,7 +150,16 @@ class JobColumns:
         del self.slot_of[spec.id]
         self.specs[slot] = None
         self.allocations[slot] = None
+        self.losses.pop(slot, None)
         self.free_slots.append(slot)
+
+    def record_loss(self, slot: int, work_done: float, loss: float) -> None:
+        """Keep a measured loss. A full history loses every second point, so that it spans the whole run;
+        points beyond `work_done` belong to work that was lost with an incarnation, and go."""
+        history = [point for point in self.losses.get(slot, []) if point[0] < work_done]
+        if len(history) >= MAX_LOSSES:
+            history = history[::2]
+        self.losses[slot] = [*history, (work_done, loss)]
 
     def intern_curve(self, scaling: Scaling) -> int:
         index = self._curve_index.get(scaling)
@@ -313,6 +327,10 @@ class JobTable:
         ints = self._source().ints
         slot = int(self.slots[row])
         return bool(ints["workers"][slot] > 0) and int(ints["phase"][slot]) != P.LOST
+
+    def losses(self, row: int) -> tuple[tuple[float, float], ...]:
+        """(work done, loss) as far as the job has reported it, in order of work."""
+        return tuple(self._source().losses.get(int(self.slots[row]), ()))
 
     def scaling(self, row: int) -> Scaling:
         return self._source().curves[int(self.curve[row])]

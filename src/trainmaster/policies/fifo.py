@@ -20,6 +20,15 @@ class Fifo:
     backfill: bool = field(default=False, metadata={"help": "start later jobs that fit while the first one waits"})
     own_rounds = False
 
+    @property
+    def fair(self) -> bool:
+        """With backfill, a stream of small jobs can keep a large one waiting for ever."""
+        return not self.backfill
+
+    @property
+    def strict(self) -> bool:
+        return not self.backfill
+
     def decide(self, view: Snapshot) -> Plan:
         draft = view.draft()
         waiting = view.waiting_rows()

@@ -1,0 +1,136 @@
+"""Capacity as policies count it before placement: GPUs by type, CPU and memory by type and in all.
+
+A pool answers quickly whether a gang or one more worker could fit by number; where it goes is decided
+afterwards by placement, which may still refuse (fragments). All amounts are float64, so that resources
+which the cluster does not mention (`UNLIMITED`) add up without overflow.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.units import GPU_MILLI
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+GPU, CPU, MEM = 0, 1, 2
+
+
+class Pools(NamedTuple):
+    """What is free. `whole` counts untouched GPUs and `milli` all that is left of GPUs, both in thousandths;
+    `cpu` and `mem` by type; `anywhere` is CPU and memory of all types together, which servers draw from."""
+
+    whole: Floats
+    milli: Floats
+    cpu: Floats
+    mem: Floats
+    anywhere: Floats
+
+
+class Demands(NamedTuple):
+    """Per row: thousandths of a GPU per worker, its share of each device, CPU and memory of both roles."""
+
+    gpu: Floats
+    share: Ints
+    cpu: Floats
+    mem: Floats
+    server_cpu: Floats
+    server_mem: Floats
+
+
+def free_pools(view: Snapshot) -> Pools:
+    """What the snapshot says is free on nodes that are up."""
+    ledger, up, kinds, n = view.ledger, view.up, view.cluster.type_of, len(view.cluster.types)
+
+    def by_type(amount: npt.NDArray[np.int64]) -> Floats:
+        return np.asarray(np.bincount(kinds, weights=np.where(up, amount, 0), minlength=n), np.float64)
+
+    cpu, mem = by_type(ledger.cpu_milli), by_type(ledger.mem_mib)
+    return Pools(
+        whole=by_type(ledger.whole) * GPU_MILLI,
+        milli=by_type(ledger.device_milli.sum(axis=1)),
+        cpu=cpu,
+        mem=mem,
+        anywhere=np.array([cpu.sum(), mem.sum()]),
+    )
+
+
+def demands(view: Snapshot) -> Demands:
+    jobs = view.jobs
+    return Demands(
+        gpu=(jobs.devices_each * jobs.share_milli).astype(np.float64),
+        share=jobs.share_milli,
+        cpu=jobs.worker_cpu_milli.astype(np.float64),
+        mem=jobs.worker_mem_mib.astype(np.float64),
+        server_cpu=jobs.server_cpu_milli.astype(np.float64),
+        server_mem=jobs.server_mem_mib.astype(np.float64),
+    )
+
+
+def capacity(view: Snapshot) -> Floats:
+    """GPU (thousandths), CPU and memory of the nodes that are up; 1 where there is nothing, to divide by."""
+    up = view.up
+    totals = np.array(
+        [
+            float(view.cluster.gpus[up].sum()) * GPU_MILLI,
+            view.cluster.cpu_milli[up].astype(np.float64).sum(),
+            view.cluster.mem_mib[up].astype(np.float64).sum(),
+        ]
+    )
+    return np.where(totals > 0, totals, 1.0)
+
+
+@njit(cache=True)
+def fits(pools, need, row, kind, workers, servers):
+    """Whether so many workers on nodes of a type, and servers anywhere, fit by number."""
+    gpu = workers * need.gpu[row]
+    if gpu > 0:
+        if need.share[row] == GPU_MILLI:
+            if gpu > pools.whole[kind]:
+                return False
+        elif gpu > pools.milli[kind]:
+            return False
+    cpu, mem = workers * need.cpu[row], workers * need.mem[row]
+    if cpu > pools.cpu[kind] or mem > pools.mem[kind]:
+        return False
+    return (
+        cpu + servers * need.server_cpu[row] <= pools.anywhere[0]
+        and mem + servers * need.server_mem[row] <= pools.anywhere[1]
+    )
+
+
+@njit(cache=True)
+def take(pools, need, row, kind, workers, servers):
+    """Take it out of the pools (negative numbers give back)."""
+    gpu = workers * need.gpu[row]
+    pools.milli[kind] -= gpu
+    if need.share[row] == GPU_MILLI:
+        pools.whole[kind] -= gpu
+    else:
+        # A fraction may break a whole GPU or not; count on the worse only when nothing else is left.
+        pools.whole[kind] = min(pools.whole[kind], np.floor(pools.milli[kind] / GPU_MILLI) * GPU_MILLI)
+    pools.cpu[kind] -= workers * need.cpu[row]
+    pools.mem[kind] -= workers * need.mem[row]
+    pools.anywhere[0] -= workers * need.cpu[row] + servers * need.server_cpu[row]
+    pools.anywhere[1] -= workers * need.mem[row] + servers * need.server_mem[row]
+
+
+@njit(cache=True)
+def fastest_with_room(pools, need, row, workers, servers, allowed, throughput, closed):
+    """The fastest acceptable type, not `closed`, where it fits by number; -1 when there is none."""
+    best = -1
+    for kind in range(allowed.shape[1]):
+        if (
+            allowed[row, kind]
+            and not closed[kind]
+            and (best < 0 or throughput[row, kind] > throughput[row, best])
+            and fits(pools, need, row, kind, workers, servers)
+        ):
+            best = kind
+    return best
