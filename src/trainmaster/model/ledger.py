@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,9 +72,14 @@ class Ledger:
         share = allocation.share_milli
         for node, workers, servers, devices in allocation.parts:
             row = self.device_milli[node]
-            for device in devices:
-                if row[device] < share:
+            if share < GPU_MILLI and len(set(devices)) < len(devices):
+                # Several members of one gang may share a device: what they need of it adds up.
+                if any(row[device] < devices.count(device) * share for device in set(devices)):
                     return False
+            else:
+                for device in devices:
+                    if row[device] < share:
+                        return False
             if workers * worker.cpu_milli + servers * server.cpu_milli > self.cpu_milli[node]:
                 return False
             if workers * worker.mem_mib + servers * server.mem_mib > self.mem_mib[node]:
@@ -86,6 +92,8 @@ def union(old: Allocation, new: Allocation) -> Allocation:
     by_node: dict[int, tuple[int, int, tuple[int, ...]]] = {}
     for node, workers, servers, devices in (*old.parts, *new.parts):
         w, s, d = by_node.get(node, (0, 0, ()))
-        by_node[node] = (max(w, workers), max(s, servers), tuple(sorted({*d, *devices})))
+        # As multisets: members with fractions of a GPU may share a device.
+        both = Counter(d) | Counter(devices)
+        by_node[node] = (max(w, workers), max(s, servers), tuple(sorted(both.elements())))
     parts = tuple(Part(node, w, s, d) for node, (w, s, d) in sorted(by_node.items()))
     return Allocation(new.accelerator, parts, new.share_milli)

@@ -33,7 +33,7 @@ INT_COLUMNS = (
     "lease_end_ms", "reason", "blocker", "admitted", "after_stop", "stop_confirmed",
     "workers_ask", "servers_ask", "ask_gpu_milli",
 )  # fmt: skip
-FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget")
+FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget", "cost")
 
 
 class JobColumns:
@@ -60,6 +60,7 @@ class JobColumns:
         self._curve_index: dict[Scaling, int] = {}
         self._entity_index: dict[str, int] = {}
         self._arrivals = 0
+        self._prices: list[float] = cluster.prices.tolist()
         self._used = 0
         self._grow(64)
 
@@ -108,7 +109,7 @@ class JobColumns:
         floats["work_total"][slot] = np.nan if spec.work_total is None else spec.work_total
         floats["budget"][slot] = np.nan if spec.budget is None else spec.budget
         floats["weight"][slot] = spec.weight
-        for name in ("work_done", "work_saved", "rate", "service_gpu_s", "run_s"):
+        for name in ("work_done", "work_saved", "rate", "service_gpu_s", "run_s", "cost"):
             floats[name][slot] = 0.0
         self.throughput[slot] = throughput
         self.throughput_spread[slot] = throughput_spread
@@ -192,7 +193,10 @@ class JobColumns:
         held_s = (now_ms - as_of) / MS_PER_S
         allocation = self.allocations[slot]
         if allocation is not None:
-            floats["service_gpu_s"][slot] += held_s * allocation.gpu_milli / 1000.0
+            service = held_s * allocation.gpu_milli / 1000.0
+            floats["service_gpu_s"][slot] += service
+            if allocation.accelerator >= 0:
+                floats["cost"][slot] += service / 3600.0 * self._prices[allocation.accelerator]
         floats["run_s"][slot] += held_s
 
 
