@@ -57,7 +57,7 @@ class SimulatedBackend:
         self.generations: dict[JobId, int] = {}
         self.launched_on: dict[JobId, frozenset[int]] = {}
         self.seen_up_to = 0
-        self.launch_fails: Callable[[], bool] = lambda: False
+        self.launch_fails: Callable[[JobId], bool] = lambda _: False
         self.stop_delay_ms: Callable[[], int] = lambda: self.options.stop_ms
         self.collapse_ms = 2_000
         """After this time the members of a gang that has lost one give up too."""
@@ -136,7 +136,7 @@ class SimulatedBackend:
         nodes = {part.node for part in command.allocation.parts}
         self.launched_on[job_id] = frozenset(nodes)
         unreachable = min(self._silent(nodes), default=None)
-        if unreachable is not None or self.launch_fails():
+        if unreachable is not None or self.launch_fails(job_id):
             record = Record(generation, set(nodes), self.saved.get(job_id, 0.0), None, unreachable, True)
             self.records[job_id] = record
             self._answer_again(job_id, generation)
