@@ -10,13 +10,16 @@ from collections import Counter
 
 from trainmaster.engine.core import Ended, Engine
 from trainmaster.model.command import Command, Launch
-from trainmaster.model.job import JobId, JobSpec, Phase
+from trainmaster.model.job import JobId, JobSpec, P, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.incarnation import Incarnation
 
 TOLERANCE = 1e-6
+_PASSING = frozenset({P.LAUNCHING, P.RESIZING, P.STOPPING, P.LOST})
+PASSING_MS_MAX = 100_000
+"""Longer than a lease, a late report and a repeated command together."""
 
 
 class Violation(Exception):
@@ -38,6 +41,7 @@ class Checker:
         self.cancelled: set[JobId] = set()
         self._checkpoint: dict[JobId, float] = {}
         self._generation: dict[JobId, int] = {}
+        self._passing: dict[JobId, tuple[int, int, int]] = {}
 
     # -- after every step ----------------------------------------------------------------------------
 
@@ -117,6 +121,21 @@ class Checker:
                 raise Violation(f"the checkpoint of {job_id} fell from {known[job_id]} to {work}", job_id)
             known[job_id] = work
 
+    def check_patience(self, engine: Engine, now_ms: int) -> None:
+        """Once the faults are over every command is answered soon: nothing stays between two states."""
+        ints = engine.columns.ints
+        since: dict[JobId, tuple[int, int, int]] = {}
+        for job_id, slot in engine.columns.slot_of.items():
+            phase, generation = int(ints["phase"][slot]), int(ints["generation"][slot])
+            if phase not in _PASSING:
+                continue
+            before = self._passing.get(job_id)
+            same = before is not None and before[:2] == (phase, generation)
+            since[job_id] = before if same and before else (phase, generation, now_ms)
+            if now_ms - since[job_id][2] > PASSING_MS_MAX:
+                raise Violation(f"{job_id} stays {Phase(phase).name} although all is well", job_id)
+        self._passing = since
+
     # -- commands and ends ---------------------------------------------------------------------------
 
     def check_command(self, command: Command) -> None:
@@ -166,5 +185,3 @@ class Checker:
         books = (engine.held, engine.outstanding, engine.last_seq, engine.doubts, engine.ended_on, engine.reserved)
         if any(books):
             raise Violation("the engine still keeps books about jobs that are over")
-        if engine.plans_refused:
-            raise Violation(f"a plan was refused: {engine.notes[-1] if engine.notes else ''}")

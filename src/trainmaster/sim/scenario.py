@@ -115,7 +115,7 @@ def _draw_job(rng: np.random.Generator, cluster: Cluster, index: int) -> JobSpec
         worker=worker,
         server=server,
         gpu_types=gpu_types,
-        work_total=float(rng.integers(10, 150)),
+        work_total=float(rng.integers(20, 300)),
         steps_per_s=speeds,
         scaling=amdahl(0.1) if rng.random() < 0.5 else Scaling(),
         weight=float(rng.choice([1.0, 2.0])),

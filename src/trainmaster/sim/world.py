@@ -142,6 +142,8 @@ class World:
         else:
             self._step(self.engine, [*reports, *self._users_due()])
         self.checker.check(self.engine)
+        if self.faults_over and self.engine is not None:
+            self.checker.check_patience(self.engine, now_ms)
         self._observe_if_due()
         everyone = len(self.checker.ended) == len(self.scenario.specs)
         if everyone and self.faults_over and not self.users and self.quiet_until_ms == NEVER_MS:
@@ -177,7 +179,10 @@ class World:
                 self.checker.cancelled.add(event.job_id)
             elif isinstance(event, ev.JobRangeChanged):
                 self.checker.ranges[event.job_id].append((event.workers_min, event.workers_max))
+        refused = engine.plans_refused
         commands = engine.step(now_ms, *events)
+        if engine.plans_refused > refused:
+            raise Violation(engine.notes[-1])
         if crash == CrashPoint.BEFORE_COMMIT:
             self._crash(crash, events)
             return
