@@ -18,9 +18,7 @@ class Trigger(StrEnum):
     RESIZED = "resized"
     STOP = "stop"
     LOSE = "lose"
-    """Its node is cut off."""
-    FIND = "find"
-    """The node is back and the job still runs."""
+    """A node of its gang is gone: the incarnation is over as soon as all its members certainly are."""
     REQUEUE = "requeue"
     """It ended without having finished, and waits again."""
     MOVE = "move"
@@ -31,8 +29,6 @@ class Trigger(StrEnum):
     CANCEL = "cancel"
     PAUSE = "pause"
     RESUME = "resume"
-
-
 
 
 class T:
@@ -46,7 +42,6 @@ class T:
     RESIZED = Trigger.RESIZED
     STOP = Trigger.STOP
     LOSE = Trigger.LOSE
-    FIND = Trigger.FIND
     REQUEUE = Trigger.REQUEUE
     MOVE = Trigger.MOVE
     FINISH = Trigger.FINISH
@@ -78,14 +73,7 @@ TABLE: dict[int, dict[Trigger, int]] = {
     P.RUNNING: {**_LIVE, T.RESIZE: P.RESIZING},
     P.RESIZING: {**_LIVE, T.RESIZED: P.RUNNING},
     P.STOPPING: {**_ENDS, T.MOVE: P.RESERVED, T.PAUSE: P.PAUSED, T.CANCEL: P.CANCELLED, T.LOSE: P.LOST},
-    P.LOST: {
-        **_ENDS,
-        T.FIND: P.RUNNING,
-        T.STOP: P.STOPPING,
-        T.MOVE: P.RESERVED,
-        T.PAUSE: P.PAUSED,
-        T.CANCEL: P.CANCELLED,
-    },
+    P.LOST: {**_ENDS, T.PAUSE: P.PAUSED, T.CANCEL: P.CANCELLED},
     P.PAUSED: {T.RESUME: P.PENDING, T.CANCEL: P.CANCELLED},
     P.FINISHED: {},
     P.FAILED: {},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from trainmaster.model.command import Command
 from trainmaster.model.job import JobSpec
 
 Floats = npt.NDArray[np.float64]
+JsonObject = dict[str, Any]
 
 
 class Estimator(Protocol):
@@ -35,13 +37,32 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Commit:
+    """Everything one step changed, as JSON data.
+
+    `jobs` maps ids to their new record (None: no longer active); a record holds the command that waits for
+    an answer, so that state and pending command cannot part. `ended` maps ids to their last word, and is
+    kept for good. `meta` is the engine's own state.
+    """
+
+    jobs: Mapping[str, JsonObject | None]
+    ended: Mapping[str, JsonObject]
+    meta: JsonObject
+
+
+@dataclass(frozen=True)
+class Image:
+    """Everything that was ever committed and still holds. `meta` is None in a new store."""
+
+    jobs: Mapping[str, JsonObject] = field(default_factory=dict)
+    ended: Mapping[str, JsonObject] = field(default_factory=dict)
+    meta: JsonObject | None = None
+
+
 class Store(Protocol):
-    """Where the engine survives. One commit holds everything a step changed, or nothing of it."""
+    """Where the engine survives. A commit takes effect as a whole or, when it raises, not at all."""
 
-    def commit(self, records: dict[str, dict[str, Any] | None], meta: dict[str, Any]) -> None:
-        """`records` maps job ids to their new state (None: forget); `meta` is the engine's own state."""
-        ...
+    def commit(self, commit: Commit) -> None: ...
 
-    def load(self) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
-        """Everything committed; the meta is None in a new store."""
-        ...
+    def load(self) -> Image: ...

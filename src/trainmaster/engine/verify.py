@@ -7,9 +7,10 @@ import numpy as np
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import P, Phase
 from trainmaster.model.ledger import Ledger
-from trainmaster.model.plan import Plan
 from trainmaster.model.placement import Strategy
+from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.units import GPU_MILLI
 
 
 class PlanError(Exception):
@@ -51,8 +52,8 @@ def verify(view: Snapshot, plan: Plan) -> Ledger:
                 raise PlanError(f"job {spec.id} is given devices, CPU or memory that others have")
             ledger.take(allocation, spec.worker, spec.server)
     for row in plan.rejections:
-        if jobs.phase[row] != P.PENDING:
-            raise PlanError(f"job {jobs.id(row)} can be rejected only while it is pending")
+        if jobs.phase[row] != P.PENDING or row in plan.changes:
+            raise PlanError(f"job {jobs.id(row)} can be rejected only while it is pending and stays so")
     _check_reasons(view, plan)
     return ledger
 
@@ -73,16 +74,20 @@ def _check_gang(view: Snapshot, row: int, allocation: Allocation) -> None:
     devices_each = spec.worker.devices
     counting = view.placement == Strategy.COUNT
     n_devices = 0
+    last_node = -1
     for part in allocation.parts:
+        if not last_node < part.node < len(view.cluster.nodes):
+            raise PlanError(f"job {spec.id}: its parts are not one per node, in order of the nodes")
+        last_node = part.node
         if not view.up[part.node]:
             raise PlanError(f"job {spec.id} is given node {view.cluster.nodes[part.node].id}, which is down")
         if part.devices and view.cluster.type_of[part.node] != kind:
             raise PlanError(f"job {spec.id} is given devices of two types")
         if not counting and len(part.devices) != part.workers * devices_each:
             raise PlanError(f"job {spec.id}: {part.workers} workers need {part.workers * devices_each} devices on a node")
-        if len(set(part.devices)) != len(part.devices) and spec.worker.share_milli == allocation.share_milli == 1000:
+        if len(set(part.devices)) != len(part.devices) and spec.worker.share_milli == GPU_MILLI:
             raise PlanError(f"job {spec.id} is given a device twice")
-        if part.devices and max(part.devices) >= view.cluster.nodes[part.node].gpus:
+        if part.devices and not 0 <= min(part.devices) <= max(part.devices) < view.cluster.nodes[part.node].gpus:
             raise PlanError(f"job {spec.id} is given a device that the node does not have")
         n_devices += len(part.devices)
     if n_devices != workers * devices_each:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.units import NEVER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,12 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
+    """No member of the gang runs. `node`: the node that could not be reached; None: the job's own fault."""
+
     job_id: JobId
     generation: int
     why: str
+    node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +108,15 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The incarnation ended because it was told to. `work_saved` survives in its checkpoint."""
+    """The incarnation ended without success or fault of its own. `work_saved` survives in its checkpoint.
+
+    `silent` are nodes of the gang that could not be asked: members may live there until their lease ends.
+    """
 
     job_id: JobId
     generation: int
     work_saved: float
+    silent: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +130,15 @@ class NodeJoined:
 class NodeLost:
     """A node is gone. `confirmed`: what ran there has certainly ended (power is off, agent says so).
 
-    Otherwise its workers may go on until their lease, last renewed at `last_renewed_ms`, runs out.
+    Otherwise its workers may go on until their lease, last renewed at `last_renewed_ms`, runs out. It is a
+    promise: no lease of an incarnation started by commands up to `seen_up_to` is renewed there any more,
+    even if the node returns. It says nothing of incarnations that later commands started.
     """
 
     node: int
     last_renewed_ms: int
     confirmed: bool
+    seen_up_to: int = NEVER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +158,8 @@ class Observed:
 class Inventory:
     """Everything a backend can reach and vouch for, after every command up to `seen_up_to`.
 
-    `nodes` lists the nodes it could ask; silence about a job on another node means nothing.
+    `nodes` lists the nodes it could ask; silence about a job on another node means nothing. An entry that
+    has ended was ended on the nodes that could be asked.
     """
 
     entries: tuple[Observed, ...]

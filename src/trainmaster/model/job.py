@@ -36,7 +36,7 @@ class Phase(IntEnum):
     RESIZING = 4
     STOPPING = 5
     LOST = 6
-    """Its node is cut off: it may still run, until its lease has certainly run out."""
+    """A node of its gang is gone: members may still run, until their lease has certainly run out."""
     PAUSED = 7
     FINISHED = 8
     FAILED = 9

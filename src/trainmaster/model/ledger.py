@@ -72,12 +72,13 @@ class Ledger:
         share = allocation.share_milli
         for node, workers, servers, devices in allocation.parts:
             row = self.device_milli[node]
-            for device in devices:
-                if row[device] < share:
+            if share < GPU_MILLI and len(set(devices)) < len(devices):
+                # Several members of one gang may share a device: what they need of it adds up.
+                if any(row[device] < devices.count(device) * share for device in set(devices)):
                     return False
-            if share < GPU_MILLI and len(devices) > 1:  # two members may sit on one device
-                for device in set(devices):
-                    if row[device] < share * devices.count(device):
+            else:
+                for device in devices:
+                    if row[device] < share:
                         return False
             if workers * worker.cpu_milli + servers * server.cpu_milli > self.cpu_milli[node]:
                 return False
@@ -91,12 +92,8 @@ def union(old: Allocation, new: Allocation) -> Allocation:
     by_node: dict[int, tuple[int, int, tuple[int, ...]]] = {}
     for node, workers, servers, devices in (*old.parts, *new.parts):
         w, s, d = by_node.get(node, (0, 0, ()))
-        by_node[node] = (max(w, workers), max(s, servers), _all_of_both(d, devices))
+        # As multisets: members with fractions of a GPU may share a device.
+        both = Counter(d) | Counter(devices)
+        by_node[node] = (max(w, workers), max(s, servers), tuple(sorted(both.elements())))
     parts = tuple(Part(node, w, s, d) for node, (w, s, d) in sorted(by_node.items()))
     return Allocation(new.accelerator, parts, new.share_milli)
-
-
-def _all_of_both(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """Devices of either; a device shared by several members counts as often as the one that has it more."""
-    both = Counter(one) | Counter(other)
-    return tuple(sorted(both.elements()))

@@ -2,23 +2,23 @@
 through a channel (which a fault test makes unreliable).
 
 It is the *world*: what it holds is true, whatever the engine believes. Commands are fenced here as an
-agent on a real node fences them: per job by sequence number, and by generation.
+agent on a real node fences them: by generation, and within one by sequence number. What it *reports* is
+only what a real one could know: it vouches for nodes that it can reach, and names those that it cannot.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainmaster.model import event as ev
-from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
-from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.job import JobId
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
+from trainmaster.sim.incarnation import Incarnation, Record
 from trainmaster.sim.truth import Truth
 
 Channel = Callable[[ev.Event], list[int]]
@@ -27,36 +27,6 @@ Channel = Callable[[ev.Event], list[int]]
 
 def reliable(_: ev.Event) -> list[int]:
     return [0]
-
-
-@dataclass(slots=True)
-class Incarnation:
-    """One run of a job's gang. `alive` are the nodes on which its members still exist."""
-
-    spec: JobSpec
-    generation: int
-    allocation: Allocation
-    allocation_seq: int
-    work: float
-    work_at_start: float
-    as_of_ms: int
-    rate: float
-    alive: set[int] = field(default_factory=set)
-    started: bool = False
-    stopping: bool = False
-    epoch: int = 0
-    """Counts rate changes; a scheduled finish of an older epoch is void."""
-
-
-@dataclass(slots=True)
-class Record:
-    """What is left of an incarnation that has ended."""
-
-    generation: int
-    nodes: frozenset[int]
-    work_saved: float
-    exit_code: int | None
-    stopped: bool
 
 
 class SimulatedBackend:
@@ -72,17 +42,25 @@ class SimulatedBackend:
         self.now_ms = 0
         self.powered = [True] * len(cluster.nodes)
         self.linked = [True] * len(cluster.nodes)
+        self.outage: list[int] = [0] * len(cluster.nodes)
+        """Counts the outages of a node, so that what was scheduled for an earlier one is void."""
+        self.declared: list[ev.NodeLost | None] = [None] * len(cluster.nodes)
+        """The loss of a node as it was declared; until it is back, and then no lease is renewed."""
+        self.clock_drift: list[float] = [0.0] * len(cluster.nodes)
         self.running: dict[JobId, Incarnation] = {}
         self.zombies: list[Incarnation] = []
-        """Incarnations on cut-off nodes that another generation has superseded (should never be alive)."""
+        """Incarnations that another generation has superseded while they lived (should never be)."""
         self.records: dict[JobId, Record] = {}
         self.saved: dict[JobId, float] = {}
-        """The checkpoint storage: outlives every node."""
-        self.seen_seq: dict[JobId, int] = {}
+        """The checkpoint storage: outlives every node. The last writer wins."""
+        self.seen_seq: dict[tuple[JobId, int], int] = {}
         self.generations: dict[JobId, int] = {}
+        self.launched_on: dict[JobId, frozenset[int]] = {}
         self.seen_up_to = 0
-        self.launch_fails: Callable[[], bool] = lambda: False
+        self.launch_fails: Callable[[JobId], bool] = lambda _: False
         self.stop_delay_ms: Callable[[], int] = lambda: self.options.stop_ms
+        self.collapse_ms = 2_000
+        """After this time the members of a gang that has lost one give up too."""
         self.lost_gpu_s = 0.0
         self._heap: list[tuple[int, int, str, Any]] = []
         self._counter = 0
@@ -98,10 +76,10 @@ class SimulatedBackend:
 
     def advance(self, now_ms: int) -> list[ev.Event]:
         """Let the world go on to this time; returns the reports that arrive until then."""
-        self.now_ms = now_ms
         while self._heap and self._heap[0][0] <= now_ms:
-            _, _, kind, item = heapq.heappop(self._heap)
+            self.now_ms, _, kind, item = heapq.heappop(self._heap)
             _INTERNAL[kind](self, item)
+        self.now_ms = now_ms
         arrived, self._inbox = self._inbox, []
         return arrived
 
@@ -126,9 +104,10 @@ class SimulatedBackend:
 
     def perform(self, command: Command) -> None:
         self.seen_up_to = max(self.seen_up_to, command.seq)
-        if command.seq < self.seen_seq.get(command.job_id, 0):
-            return  # overtaken by a later command for the same job
-        self.seen_seq[command.job_id] = command.seq
+        incarnation = (command.job_id, command.generation)
+        if command.seq < self.seen_seq.get(incarnation, 0):
+            return  # overtaken by a later command for the same incarnation
+        self.seen_seq[incarnation] = command.seq
         if isinstance(command, Launch):
             self._launch(command)
         elif isinstance(command, Stop):
@@ -139,20 +118,28 @@ class SimulatedBackend:
     def _reachable(self, node: int) -> bool:
         return self.powered[node] and self.linked[node]
 
+    def _silent(self, nodes: Iterable[int]) -> frozenset[int]:
+        """Those that cannot be asked."""
+        return frozenset(node for node in nodes if not self._reachable(node))
+
     def _launch(self, command: Launch) -> None:
-        job_id = command.job_id
+        job_id, generation = command.job_id, command.generation
         present = self.running.get(job_id)
-        if present is not None and present.generation == command.generation:
-            if present.started:  # a repeated command: answer again
-                self._report(ev.Started(job_id, present.generation, present.work_at_start, self.now_ms))
+        if present is not None and present.generation == generation:
+            if present.started and not self._silent(present.alive):  # a repeated command: answer again
+                self._report(ev.Started(job_id, generation, present.work_at_start, self.now_ms))
             return
-        if command.generation <= self.generations.get(job_id, 0):
-            self._answer_again(job_id, command.generation)
+        if generation <= self.generations.get(job_id, 0):
+            self._answer_again(job_id, generation)
             return
-        self.generations[job_id] = command.generation
+        self.generations[job_id] = generation
         nodes = {part.node for part in command.allocation.parts}
-        if not all(self._reachable(node) for node in nodes) or self.launch_fails():
-            self._report(ev.StartFailed(job_id, command.generation, "a member of the gang did not start"))
+        self.launched_on[job_id] = frozenset(nodes)
+        unreachable = min(self._silent(nodes), default=None)
+        if unreachable is not None or self.launch_fails(job_id):
+            record = Record(generation, set(nodes), self.saved.get(job_id, 0.0), None, unreachable, True)
+            self.records[job_id] = record
+            self._answer_again(job_id, generation)
             return
         if present is not None:
             self.zombies.append(present)
@@ -178,7 +165,7 @@ class SimulatedBackend:
 
     def _started(self, item: tuple[Incarnation, int]) -> None:
         incarnation, productive = item
-        if self.running.get(incarnation.spec.id) is incarnation and not incarnation.stopping:
+        if self.running.get(incarnation.spec.id) is incarnation and not incarnation.stopping and incarnation.whole:
             incarnation.started = True
             self._report(
                 ev.Started(incarnation.spec.id, incarnation.generation, incarnation.work_at_start, productive),
@@ -187,28 +174,33 @@ class SimulatedBackend:
 
     def _answer_again(self, job_id: JobId, generation: int) -> None:
         """A command for an incarnation that has ended: its report may have been lost, so repeat it."""
+        if generation != self.generations.get(job_id, 0) or job_id in self.running:
+            return
         record = self.records.get(job_id)
-        if record is not None and record.generation == generation:
-            if record.exit_code is not None:
-                self._report(ev.Exited(job_id, generation, record.exit_code, record.work_saved))
-            else:
-                self._report(ev.Stopped(job_id, generation, record.work_saved))
-        elif record is None and job_id not in self.running:
-            self._report(ev.StartFailed(job_id, generation, "it never ran"))
+        if record is None:  # no agent knows of it any more
+            silent = self._silent(self.launched_on.get(job_id, ()))
+            self._report(ev.Stopped(job_id, generation, self.saved.get(job_id, 0.0), silent))
+        elif record.failed_to_start:
+            why = "a member of the gang did not start"
+            self._report(ev.StartFailed(job_id, generation, why, record.blamed_node))
+        elif record.exit_code is not None and any(self._reachable(node) for node in record.nodes):
+            self._report(ev.Exited(job_id, generation, record.exit_code, record.work_saved))
+        else:
+            self._report(ev.Stopped(job_id, generation, record.work_saved, self._silent(self.launched_on[job_id])))
 
     def _stop(self, command: Stop) -> None:
-        incarnation = self.running.get(command.job_id)
-        if incarnation is None or incarnation.generation != command.generation:
-            if command.generation == self.generations.get(command.job_id, 0):
-                self._answer_again(command.job_id, command.generation)
-            elif command.generation > self.generations.get(command.job_id, 0):
+        job_id, generation = command.job_id, command.generation
+        incarnation = self.running.get(job_id)
+        if incarnation is None or incarnation.generation != generation:
+            if generation > self.generations.get(job_id, 0):
                 # The launch never arrived: fence it, so that it does nothing should it arrive later.
-                self.generations[command.job_id] = command.generation
-                self._report(ev.Stopped(command.job_id, command.generation, self.saved.get(command.job_id, 0.0)))
+                self.generations[job_id] = generation
+                self.launched_on[job_id] = frozenset()
+            self._answer_again(job_id, generation)
             return
         if incarnation.stopping:
             return
-        incarnation.stopping = True
+        incarnation.stopping = incarnation.told_to_stop = True
         delay = self.stop_delay_ms()
         if delay:
             self._schedule(self.now_ms + delay, "stopped", incarnation)
@@ -216,36 +208,38 @@ class SimulatedBackend:
             self._stopped(incarnation)
 
     def _stopped(self, incarnation: Incarnation) -> None:
-        """A told stop takes effect on the reachable members, with a checkpoint of the present work."""
+        """A told stop takes effect on the reachable members, with a checkpoint if the gang is whole."""
         job_id = incarnation.spec.id
         if self.running.get(job_id) is not incarnation:
             return
         self._settle(incarnation)
-        if all(self._reachable(part.node) for part in incarnation.allocation.parts):
+        if incarnation.started and self._productive(incarnation) and not self._silent(incarnation.alive):
             self._save(job_id, incarnation.work)
-        cut = {node for node in incarnation.alive if not self._reachable(node)}
-        saved = self.saved.get(job_id, 0.0)
-        if cut:
-            incarnation.alive = cut
-            incarnation.stopping = False
-            self._report(ev.Stopped(job_id, incarnation.generation, saved))
-            return
-        self._end(incarnation, Record(incarnation.generation, self._nodes(incarnation), saved, None, True))
-        self._report(ev.Stopped(job_id, incarnation.generation, saved))
+        incarnation.stopping = False
+        incarnation.epoch += 1
+        incarnation.alive = set(self._silent(incarnation.alive))
+        if not incarnation.alive:
+            self._end(incarnation, self.saved.get(job_id, 0.0), None)
+        silent = self._silent(incarnation.nodes)
+        self._report(ev.Stopped(job_id, incarnation.generation, self.saved.get(job_id, 0.0), silent))
 
     def _resize(self, command: Resize) -> None:
         incarnation = self.running.get(command.job_id)
-        if incarnation is None or incarnation.generation != command.generation or incarnation.stopping:
+        if incarnation is None or incarnation.generation != command.generation:
+            self._answer_again(command.job_id, command.generation)
+            return
+        if incarnation.told_to_stop:
             return
         if command.seq > incarnation.allocation_seq:
             nodes = {part.node for part in command.allocation.parts}
-            if not all(self._reachable(node) for node in nodes | incarnation.alive):
-                return
-            self._settle(incarnation)
             touched = nodes | incarnation.alive
+            if self._silent(touched) or not incarnation.whole:
+                return  # not now; it is asked again
+            self._settle(incarnation)
             incarnation.allocation = command.allocation
             incarnation.allocation_seq = command.seq
             incarnation.alive = nodes
+            self.launched_on[command.job_id] = frozenset(nodes)
             incarnation.as_of_ms = max(incarnation.as_of_ms, self.now_ms + self.options.resize_cost_ms)
             self.lost_gpu_s += command.allocation.gpu_milli / GPU_MILLI * self.options.resize_cost_ms / MS_PER_S
             incarnation.rate = self._rate(incarnation)
@@ -258,10 +252,14 @@ class SimulatedBackend:
 
     # -- physics -------------------------------------------------------------------------------------
 
+    def _productive(self, incarnation: Incarnation) -> bool:
+        """Whether the gang makes progress: all members live, and they can talk to each other."""
+        return incarnation.whole and (len(incarnation.alive) == 1 or all(self.linked[n] for n in incarnation.alive))
+
     def _settle(self, incarnation: Incarnation) -> None:
-        """Bring its work up to now. A gang that is not whole makes no progress."""
+        """Bring its work up to now. Called before anything changes that its progress depends on."""
         if self.now_ms > incarnation.as_of_ms:
-            if len(incarnation.alive) == len(incarnation.allocation.parts):
+            if self._productive(incarnation):
                 incarnation.work += incarnation.rate * (self.now_ms - incarnation.as_of_ms) / MS_PER_S
                 total = incarnation.spec.work_total
                 if total is not None:
@@ -308,31 +306,50 @@ class SimulatedBackend:
         job_id = incarnation.spec.id
         if incarnation.epoch != epoch or self.running.get(job_id) is not incarnation:
             return
-        if len(incarnation.alive) != len(incarnation.allocation.parts):
-            return
+        if not self._productive(incarnation):
+            return  # planned anew when the gang is whole again
         total = incarnation.spec.work_total
         assert total is not None
         incarnation.work = total
         node = min(incarnation.alive)
-        if any(not self.linked[n] for n in incarnation.alive) and len(incarnation.alive) > 1:
-            return  # a gang cut in two does not finish
         self._save(job_id, total)
-        self._end(incarnation, Record(incarnation.generation, self._nodes(incarnation), total, 0, False))
+        self._end(incarnation, total, 0)
         self._report(ev.Exited(job_id, incarnation.generation, 0, total), node)
 
+    def crash(self, job_id: JobId, code: int = 1) -> bool:
+        """The job ends by a fault of its own, if all its members run within reach."""
+        incarnation = self.running.get(job_id)
+        if incarnation is None or not incarnation.started or not incarnation.whole:
+            return False
+        if self._silent(incarnation.alive):
+            return False
+        self._settle(incarnation)
+        self._save_at_failure(incarnation)
+        self._end(incarnation, self.saved.get(job_id, 0.0), code)
+        self._report(ev.Exited(job_id, incarnation.generation, code, self.saved.get(job_id, 0.0), "crashed"))
+        return True
+
     def _save(self, job_id: JobId, work: float) -> None:
-        self.saved[job_id] = max(self.saved.get(job_id, 0.0), work)
+        self.saved[job_id] = work
 
-    def _nodes(self, incarnation: Incarnation) -> frozenset[int]:
-        return frozenset(part.node for part in incarnation.allocation.parts)
+    def _save_at_failure(self, incarnation: Incarnation) -> None:
+        rate = incarnation.rate
+        kept = float(self.truth.saved(incarnation.work_at_start, incarnation.work, rate))
+        self._save(incarnation.spec.id, kept)
+        if rate > 0:
+            gpus = incarnation.allocation.gpu_milli / GPU_MILLI
+            self.lost_gpu_s += (incarnation.work - kept) / rate * gpus
 
-    def _end(self, incarnation: Incarnation, record: Record) -> None:
+    def _end(self, incarnation: Incarnation, work_saved: float, exit_code: int | None) -> None:
         incarnation.alive = set()
         incarnation.epoch += 1
-        del self.running[incarnation.spec.id]
-        self.records[incarnation.spec.id] = record
+        job_id = incarnation.spec.id
+        del self.running[job_id]
+        nodes = {node for node in incarnation.nodes if self.powered[node]}
+        if nodes:
+            self.records[job_id] = Record(incarnation.generation, nodes, work_saved, exit_code)
         if self.options.interference:
-            self._rates_changed(set(record.nodes), None)
+            self._rates_changed(set(incarnation.nodes), None)
 
     # -- nodes ---------------------------------------------------------------------------------------
 
@@ -341,33 +358,61 @@ class SimulatedBackend:
         if not self.powered[node]:
             return
         self.powered[node] = False
+        self.outage[node] += 1
         self._members_end(node)
         for job_id in [j for j, record in self.records.items() if node in record.nodes]:
-            del self.records[job_id]
-        self._schedule(self.now_ms + self.detect_ms, "notice", (node, self.now_ms, True))
+            self.records[job_id].nodes.discard(node)
+            if not self.records[job_id].nodes:
+                del self.records[job_id]
+        self._schedule(self.now_ms + self.detect_ms, "notice", (node, self.outage[node], self.now_ms, True))
 
     def power_on(self, node: int) -> None:
-        if not self.powered[node]:
-            self.powered[node] = True
+        """The node starts again; that it had been off is known at the latest now."""
+        if self.powered[node]:
+            return
+        self.powered[node] = True
+        if self.linked[node]:
+            if self.declared[node] is None:
+                self._report(ev.NodeLost(node, self.now_ms, True, self.seen_up_to))
+            self.declared[node] = None
             self._schedule(self.now_ms + self.detect_ms, "return", node)
 
-    def cut(self, node: int, renewed_ago_ms: int) -> None:
+    def cut(self, node: int, renewed_ago_ms: int = 0) -> None:
         """The network cable is pulled: workers go on until their lease, last renewed a while ago, ends."""
         if not self.linked[node]:
             return
+        self._settle_on(node)
         self.linked[node] = False
+        self.outage[node] += 1
         sent_ms = self.now_ms - renewed_ago_ms
-        self._schedule(self.lease.worker_ends_ms(sent_ms), "lease-end", (node, sent_ms))
-        self._schedule(self.now_ms + self.detect_ms, "notice", (node, sent_ms, False))
+        lease_ms = (self.lease.worker_ends_ms(sent_ms) - sent_ms) * (1.0 + self.clock_drift[node])
+        self._schedule(sent_ms + int(lease_ms), "lease-end", (node, self.outage[node]))
+        self._schedule(self.now_ms + self.detect_ms, "notice", (node, self.outage[node], sent_ms, False))
 
     def heal(self, node: int) -> None:
-        if not self.linked[node]:
-            self.linked[node] = True
-            self._schedule(self.now_ms + self.detect_ms, "return", node)
+        """The cable is back. A node that had been declared lost begins anew: nothing there is renewed."""
+        if self.linked[node]:
+            return
+        self._settle_on(node)
+        self.linked[node] = True
+        self.outage[node] += 1
+        if self.declared[node] is not None:
+            self._members_end(node)
+        if self.powered[node]:
+            self.declared[node] = None
+        for incarnation in self.running.values():
+            if node in incarnation.alive:
+                self._plan_finish(incarnation)
+        self._schedule(self.now_ms + self.detect_ms, "return", node)
+
+    def _settle_on(self, node: int) -> None:
+        for incarnation in self.running.values():
+            if node in incarnation.alive:
+                self._settle(incarnation)
 
     def _lease_end(self, item: tuple[int, int]) -> None:
-        node, _ = item
-        if not self.linked[node]:
+        node, outage = item
+        if self.outage[node] == outage:
             self._members_end(node)
 
     def _members_end(self, node: int) -> None:
@@ -376,26 +421,39 @@ class SimulatedBackend:
             if node not in incarnation.alive:
                 continue
             self._settle(incarnation)
-            rate = incarnation.rate
-            self._save(
-                incarnation.spec.id,
-                float(self.truth.saved(incarnation.work_at_start, incarnation.work, rate)),
-            )
+            if incarnation.whole:
+                self._save_at_failure(incarnation)
             incarnation.alive.discard(node)
             incarnation.epoch += 1
-            if not incarnation.alive and self.running.get(incarnation.spec.id) is incarnation:
-                lost_s = (incarnation.work - self.saved[incarnation.spec.id]) / rate if rate > 0 else 0.0
-                self.lost_gpu_s += lost_s * incarnation.allocation.gpu_milli / GPU_MILLI
-                saved = self.saved[incarnation.spec.id]
-                self._end(incarnation, Record(incarnation.generation, self._nodes(incarnation), saved, None, True))
-        self.zombies = [z for z in self.zombies if z.alive]
+            if self.running.get(incarnation.spec.id) is not incarnation:
+                continue
+            if incarnation.alive:
+                self._schedule(self.now_ms + self.collapse_ms, "collapse", incarnation)
+            else:
+                self._end(incarnation, self.saved.get(incarnation.spec.id, 0.0), None)
+        self.zombies = [zombie for zombie in self.zombies if zombie.alive]
 
-    def _notice(self, item: tuple[int, int, bool]) -> None:
-        """The service side notices that a node is gone. Repeated, as a report about it may be lost."""
-        node, last_renewed_ms, confirmed = item
-        if (self.powered[node] if confirmed else self.linked[node]):
+    def _collapse(self, incarnation: Incarnation) -> None:
+        """The rest of a gang that lost members ends by itself, and those that can say so."""
+        job_id = incarnation.spec.id
+        if self.running.get(job_id) is not incarnation:
             return
-        self._report(ev.NodeLost(node, last_renewed_ms, confirmed))
+        heard = any(self._reachable(node) for node in incarnation.alive)
+        saved = self.saved.get(job_id, 0.0)
+        self._end(incarnation, saved, None)
+        if heard:
+            self._report(ev.Stopped(job_id, incarnation.generation, saved, self._silent(incarnation.nodes)))
+
+    def _notice(self, item: tuple[int, int, int, bool]) -> None:
+        """The service side notices that a node is gone, and declares it lost."""
+        node, outage, last_renewed_ms, confirmed = item
+        if self.outage[node] != outage or self._reachable(node):
+            return
+        self._declare(node, last_renewed_ms, confirmed)
+
+    def _declare(self, node: int, last_renewed_ms: int, confirmed: bool) -> None:
+        lost = self.declared[node] = ev.NodeLost(node, last_renewed_ms, confirmed, self.seen_up_to)
+        self._report(lost)
 
     def _return(self, node: int) -> None:
         if self._reachable(node):
@@ -404,33 +462,22 @@ class SimulatedBackend:
     # -- inventory -----------------------------------------------------------------------------------
 
     def observe(self) -> None:
-        """Report what every reachable node holds, its records of the past included, and node states."""
+        """Report what every reachable node holds, its records of the past included, and lost nodes."""
         reachable = frozenset(n for n in range(len(self.cluster.nodes)) if self._reachable(n))
         entries = []
         for job_id, incarnation in sorted(self.running.items()):
             if incarnation.alive & reachable:
-                whole = len(incarnation.alive) == len(incarnation.allocation.parts)
-                if not whole and incarnation.alive <= reachable:
-                    # Members are missing and the rest is of no use: the agents end it.
-                    self._end(
-                        incarnation,
-                        Record(incarnation.generation, self._nodes(incarnation), self.saved.get(job_id, 0.0), None, True),
-                    )
-                    continue
                 entries.append(self._observed(job_id, incarnation))
         for job_id, record in sorted(self.records.items()):
-            if record.nodes & reachable:
-                entries.append(
-                    ev.Observed(
-                        job_id, record.generation, record.work_saved, 0, record.exit_code, record.exit_code is None
-                    )
-                )
+            if record.nodes & reachable and job_id not in self.running and not record.failed_to_start:
+                stopped = record.exit_code is None
+                entry = ev.Observed(job_id, record.generation, record.work_saved, 0, record.exit_code, stopped)
+                entries.append(entry)
         self._report(ev.Inventory(tuple(entries), self.seen_up_to, reachable))
-        for node in range(len(self.cluster.nodes)):
-            if node in reachable:
-                self._report(ev.NodeJoined(node))
-            elif not self.powered[node]:
-                self._report(ev.NodeLost(node, self.now_ms, True))
+        for node, declared in enumerate(self.declared):
+            if declared is not None and not self._reachable(node):
+                # Still lost: true of every command seen until now, for none could be carried out there.
+                self._declare(node, declared.last_renewed_ms, declared.confirmed)
 
     def _observed(self, job_id: JobId, incarnation: Incarnation) -> ev.Observed:
         self._settle(incarnation)
@@ -455,6 +502,7 @@ _INTERNAL: dict[str, Callable[[SimulatedBackend, Any], None]] = {
     "started": SimulatedBackend._started,
     "stopped": SimulatedBackend._stopped,
     "finish": SimulatedBackend._finish,
+    "collapse": SimulatedBackend._collapse,
     "lease-end": SimulatedBackend._lease_end,
     "notice": SimulatedBackend._notice,
     "return": SimulatedBackend._return,

@@ -1,0 +1,236 @@
+"""The engine as records: what a store keeps of it, and how an equal engine is built from that.
+
+One record per active job, one for the engine itself (`meta`), one per job that has ended. Ledgers are not
+kept: they follow from what is allocated and held, so they cannot disagree with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainmaster.engine.core import Engine
+from trainmaster.engine.ports import Commit, Estimator, Image, JsonObject
+from trainmaster.engine.records import Ended, Settings
+from trainmaster.engine.transitions import set_allocation
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.codec import (
+    allocation_from_json,
+    allocation_to_json,
+    command_from_json,
+    command_to_json,
+    spec_from_json,
+    spec_to_json,
+)
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobId, Phase
+from trainmaster.model.plan import Rejection
+from trainmaster.model.policy import Policy
+from trainmaster.model.reasons import Why
+
+FORMAT = 1
+_INTS = (
+    "arrival", "phase", "generation", "attempts", "failures", "preemptions", "first_start_ms", "as_of_ms",
+    "productive_ms", "waiting_since_ms", "not_before_ms", "reason", "admitted", "after_stop",
+)  # fmt: skip
+"""Columns with a life of their own; the others follow from the job's description or its allocation."""
+_FLOATS = ("work_done", "work_saved", "rate", "service_gpu_s", "run_s", "cost")
+
+
+class Recorder:
+    """Tells what changed since it was last asked, by comparing with what it told then."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._told = {job_id: _fingerprint(engine, slot) for job_id, slot in engine.columns.slot_of.items()}
+
+    @classmethod
+    def of_new(cls, engine: Engine) -> Recorder:
+        """For an engine of which nothing has been kept yet."""
+        recorder = cls(engine)
+        recorder._told = {}
+        return recorder
+
+    def changes(self, ended: Sequence[Ended]) -> Commit:
+        """What a commit must hold; `ended` is what the engine has just said to be over."""
+        engine, told = self.engine, self._told
+        jobs: dict[str, JsonObject | None] = {}
+        for job_id, slot in sorted(engine.columns.slot_of.items()):
+            fingerprint = _fingerprint(engine, slot)
+            if told.get(job_id) != fingerprint:
+                told[job_id] = fingerprint
+                jobs[job_id] = job_record(engine, slot)
+        for end in ended:
+            told.pop(end.spec.id, None)
+            jobs[end.spec.id] = None
+        return Commit(jobs, {end.spec.id: ended_record(end) for end in ended}, meta_record(engine))
+
+
+def _fingerprint(engine: Engine, slot: int) -> tuple[Any, ...]:
+    """All that a job's record depends on, cheaper than the record."""
+    columns = engine.columns
+    doubts = engine.doubts.get(slot)
+    return (
+        columns.specs[slot], columns.allocations[slot], engine.held.get(slot), engine.outstanding.get(slot),
+        engine.last_seq.get(slot), engine.details.get(slot), None if doubts is None else dict(doubts),
+        frozenset(engine.ended_on.get(slot, ())), _blocker(engine, slot),
+        *[columns.ints[name].item(slot) for name in _INTS],
+        *[columns.floats[name][slot].tobytes() for name in _FLOATS],
+        *[column[slot].tobytes() for column in columns.memo.values()],
+        columns.throughput[slot].tobytes(), columns.throughput_spread[slot].tobytes(),
+    )  # fmt: skip
+
+
+def _blocker(engine: Engine, slot: int) -> JobId | None:
+    blocker = int(engine.columns.ints["blocker"][slot])
+    spec = engine.columns.specs[blocker] if blocker >= 0 else None
+    return None if spec is None else spec.id
+
+
+def job_record(engine: Engine, slot: int) -> JsonObject:
+    columns = engine.columns
+    allocation, held = columns.allocations[slot], engine.held.get(slot)
+    command = engine.outstanding.get(slot)
+    return {
+        "spec": spec_to_json(columns.spec(slot)),
+        "ints": {name: columns.ints[name].item(slot) for name in _INTS},
+        "floats": {name: columns.floats[name].item(slot) for name in _FLOATS},
+        "throughput": columns.throughput[slot].tolist(),
+        "throughput_spread": columns.throughput_spread[slot].tolist(),
+        "memo": {name: columns.memo[name][slot].tolist() for name in sorted(engine.memo_columns)},
+        "allocation": None if allocation is None else allocation_to_json(allocation),
+        "held": None if held is None else allocation_to_json(held),
+        "command": None if command is None else command_to_json(command[0]),
+        "sent_ms": None if command is None else command[1],
+        "last_seq": engine.last_seq.get(slot),
+        "doubts": sorted(engine.doubts.get(slot, {}).items()),
+        "ended_on": sorted(engine.ended_on.get(slot, ())),
+        "details": None if slot not in engine.details else dict(engine.details[slot]),
+        "blocker": _blocker(engine, slot),
+    }
+
+
+def meta_record(engine: Engine) -> JsonObject:
+    columns = engine.columns
+    return {
+        "format": FORMAT,
+        "nodes": [node.id for node in engine.cluster.nodes],
+        "now_ms": engine.now_ms,
+        "version": columns.version,
+        "arrivals": columns._arrivals,
+        "entities": list(columns.entities),
+        "seq": engine.seq,
+        "up": [bool(up) for up in engine.up],
+        "reserved": [columns.spec(slot).id for slot in engine.reserved],
+        "changed": engine.changed,
+        "wake_at_ms": engine.wake_at_ms,
+        "next_resend_ms": engine.next_resend_ms,
+        "next_backoff_ms": engine.next_backoff_ms,
+        "memo": dict(engine.memo_values),
+        "memo_shapes": {name: list(columns.memo[name].shape[1:]) for name in sorted(engine.memo_columns)},
+        "decisions": engine.decisions,
+        "plans_refused": engine.plans_refused,
+    }
+
+
+def ended_record(end: Ended) -> JsonObject:
+    rejection = end.rejection
+    return {
+        "spec": spec_to_json(end.spec),
+        "phase": int(end.phase),
+        "ended_ms": end.ended_ms,
+        "first_start_ms": end.first_start_ms,
+        "service_gpu_s": end.service_gpu_s,
+        "run_s": end.run_s,
+        "work_done": end.work_done,
+        "preemptions": end.preemptions,
+        "attempts": end.attempts,
+        "cost": end.cost,
+        "rejection": None if rejection is None else {"why": int(rejection.why), "details": dict(rejection.details)},
+    }
+
+
+def ended_from_record(record: Mapping[str, Any]) -> Ended:
+    values = dict(record)
+    rejection = values.pop("rejection")
+    if rejection is not None:
+        rejection = Rejection(Why(rejection["why"]), rejection["details"])
+    values["spec"], values["phase"] = spec_from_json(values["spec"]), Phase(values["phase"])
+    return Ended(**values, rejection=rejection)
+
+
+def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> Engine:
+    """An engine that goes on exactly where the committed one was.
+
+    The driver then sends `pending_commands()`, before anything else, and asks for an inventory.
+    """
+    engine = Engine(cluster, policy, estimator, settings)
+    meta = image.meta
+    if meta is None:
+        return engine
+    _check(meta, cluster)
+    columns = engine.columns
+    for entity in meta["entities"]:
+        columns.intern_entity(entity)
+    engine.now_ms = meta["now_ms"]
+    engine.up[:] = meta["up"]
+    engine.memo_values = meta["memo"]
+    engine.memo_columns = set(meta["memo_shapes"])
+    for name, shape in meta["memo_shapes"].items():
+        columns.memo[name] = np.zeros((columns.capacity, *shape))
+    for record in sorted(image.jobs.values(), key=lambda record: record["ints"]["arrival"]):
+        _enter(engine, record)
+    for job_id, record in image.jobs.items():
+        if record["blocker"] in columns.slot_of:
+            columns.ints["blocker"][columns.slot_of[JobId(job_id)]] = columns.slot_of[record["blocker"]]
+    columns.version = meta["version"]
+    columns._arrivals = meta["arrivals"]
+    engine.known.update(JobId(job_id) for job_id in image.ended)
+    engine.reserved = [columns.slot_of[job_id] for job_id in meta["reserved"]]
+    for name in ("seq", "changed", "wake_at_ms", "next_resend_ms", "next_backoff_ms", "decisions", "plans_refused"):
+        setattr(engine, name, meta[name])
+    return engine
+
+
+def _check(meta: Mapping[str, Any], cluster: Cluster) -> None:
+    if meta.get("format") != FORMAT:
+        raise InputError(f"the store has format {meta.get('format')}", expected=f"format {FORMAT}")
+    if meta["nodes"] != [node.id for node in cluster.nodes]:
+        raise InputError(
+            "the store was written for another cluster",
+            expected="the same nodes in the same order",
+            remedy="Start with the cluster it was written for, or with a new store.",
+        )
+
+
+def _enter(engine: Engine, record: Mapping[str, Any]) -> None:
+    """Put one job back, with what it was given and what it holds."""
+    columns = engine.columns
+    spec = spec_from_json(record["spec"])
+    here, spread = np.array(record["throughput"]), np.array(record["throughput_spread"])
+    slot = columns.add(spec, engine.now_ms, here, spread)
+    engine.known.add(spec.id)
+    if record["allocation"] is not None:
+        allocation = allocation_from_json(record["allocation"])
+        set_allocation(engine, slot, allocation)
+        engine.planned.take(allocation, spec.worker, spec.server)
+    if record["held"] is not None:
+        engine.held[slot] = allocation_from_json(record["held"])
+        engine.physical.take(engine.held[slot], spec.worker, spec.server)
+        engine.last_seq[slot] = record["last_seq"]
+    if record["command"] is not None:
+        engine.outstanding[slot] = (command_from_json(record["command"]), record["sent_ms"])
+    if record["doubts"]:
+        engine.doubts[slot] = {node: end_ms for node, end_ms in record["doubts"]}
+    if record["ended_on"]:
+        engine.ended_on[slot] = set(record["ended_on"])
+    if record["details"] is not None:
+        engine.details[slot] = record["details"]
+    for name in _INTS:
+        columns.ints[name][slot] = record["ints"][name]
+    for name in _FLOATS:
+        columns.floats[name][slot] = record["floats"][name]
+    for name, value in record["memo"].items():
+        columns.memo[name][slot] = value

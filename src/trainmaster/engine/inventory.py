@@ -1,0 +1,72 @@
+"""Reconciliation: what a backend sees is held against what the engine believes, and lost reports are made good.
+
+An inventory may be old when it arrives. It is believed about an incarnation only as far as the backend had
+seen that incarnation's last command; and an end, once seen, stays true.
+"""
+
+from __future__ import annotations
+
+from trainmaster.engine import nodes, reports, transitions
+from trainmaster.engine.dispatch import next_seq
+from trainmaster.engine.lifecycle import LIVE
+from trainmaster.engine.state import State
+from trainmaster.model import event as ev
+from trainmaster.model.command import Stop
+from trainmaster.model.job import JobId, P
+
+
+def taken(state: State, event: ev.Inventory) -> None:
+    """Believe the backend where it can know: what it lists is there, what it should list is not."""
+    for node in sorted(event.nodes):
+        if not state.up[node]:
+            state.up[node] = True
+            state.changed = True
+    listed: set[JobId] = set()
+    for entry in event.entries:
+        slot = transitions.current(state, entry.job_id, entry.generation)
+        if slot is None:
+            _stray(state, entry)
+            continue
+        listed.add(entry.job_id)
+        _reconcile(state, slot, entry, event)
+    for slot in state.by_arrival(state.held):
+        if state.columns.spec(slot).id not in listed and state.last_seq[slot] <= event.seen_up_to:
+            _absent(state, slot, event)
+
+
+def _absent(state: State, slot: int, event: ev.Inventory) -> None:
+    """No node that could be asked knows of it: there it has ended (or never began)."""
+    asked = [part.node for part in state.held[slot].parts if part.node in event.nodes]
+    if asked:
+        nodes.ended_there(state, slot, asked)
+
+
+def _stray(state: State, entry: ev.Observed) -> None:
+    """An incarnation that is over for us but still runs: end it."""
+    slot = state.columns.slot_of.get(entry.job_id)
+    if slot is None and entry.job_id not in state.known:
+        return  # not ours
+    newer = slot is not None and entry.generation > state.columns.ints["generation"][slot]
+    if entry.exit_code is None and not entry.stopped and not newer:
+        state.commands.append(Stop(entry.job_id, entry.generation, next_seq(state), "superseded"))
+
+
+def _reconcile(state: State, slot: int, entry: ev.Observed, event: ev.Inventory) -> None:
+    job_id, generation = entry.job_id, entry.generation
+    if entry.exit_code is not None:
+        reports.exited(state, ev.Exited(job_id, generation, entry.exit_code, entry.work))
+        return
+    if entry.stopped:
+        state.columns.floats["work_saved"][slot] = entry.work
+        _absent(state, slot, event)
+        return
+    phase = int(state.columns.ints["phase"][slot])
+    assert phase in LIVE
+    if phase == P.LAUNCHING and not entry.starting:
+        reports.started(state, ev.Started(job_id, generation, entry.work, state.now_ms))
+    elif phase == P.RESIZING:
+        command = state.outstanding.get(slot)
+        if command is not None and entry.allocation_seq >= command[0].seq:
+            reports.resized(state, ev.Resized(job_id, generation, command[0].seq, entry.work, state.now_ms))
+    elif phase == P.RUNNING:
+        reports.progressed(state, ev.Progressed(job_id, generation, entry.work, state.now_ms))

@@ -1,0 +1,46 @@
+"""What an engine is set up with, and what it says last about a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.model.job import JobSpec, Phase
+from trainmaster.model.lease import LeaseRule
+from trainmaster.model.placement import Strategy
+from trainmaster.model.plan import Rejection
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices of the operator that hold for the whole life of an engine."""
+
+    placement: Strategy = Strategy.PACK
+    round_ms: int | None = None
+    seed: int = 0
+    lease: LeaseRule = field(default_factory=LeaseRule)
+    resend_ms: int = 5_000
+    """A command without an answer is sent again after this time."""
+    backoff_ms: int = 10_000
+    """Pause after the first failure of a job; doubles with each further one."""
+    restart_cost_ms: int = 0
+    """What policies are told a restart costs."""
+    entity_weights: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last word on a job."""
+
+    spec: JobSpec
+    phase: Phase
+    ended_ms: int
+    first_start_ms: int
+    service_gpu_s: float
+    run_s: float
+    work_done: float
+    preemptions: int
+    attempts: int
+    cost: float = 0.0
+    """Dollars; NaN when a type it ran on has no price."""
+    rejection: Rejection | None = None

@@ -1,0 +1,103 @@
+"""What backends report about incarnations. Every report passes the fence first."""
+
+from __future__ import annotations
+
+from trainmaster.engine import nodes, transitions
+from trainmaster.engine.lifecycle import T
+from trainmaster.engine.state import State
+from trainmaster.model import event as ev
+from trainmaster.model.job import P
+
+
+def started(state: State, event: ev.Started) -> None:
+    slot = transitions.current(state, event.job_id, event.generation)
+    if slot is None or int(state.columns.ints["phase"][slot]) != P.LAUNCHING:
+        return
+    state.outstanding.pop(slot, None)
+    ints, floats = state.columns.ints, state.columns.floats
+    floats["work_done"][slot] = floats["work_saved"][slot] = event.work_done
+    ints["productive_ms"][slot] = event.productive_ms
+    ints["as_of_ms"][slot] = state.now_ms
+    if ints["first_start_ms"][slot] < 0:
+        ints["first_start_ms"][slot] = state.now_ms
+    transitions.move(state, slot, T.STARTED)
+    _set_rate(state, slot)
+
+
+def _set_rate(state: State, slot: int) -> None:
+    allocation = state.columns.allocations[slot]
+    if allocation is not None:
+        state.columns.floats["rate"][slot] = state.columns.rate_of(
+            slot, allocation.accelerator, allocation.workers, allocation.servers, allocation.spread
+        )
+
+
+def start_failed(state: State, event: ev.StartFailed) -> None:
+    slot = transitions.current(state, event.job_id, event.generation)
+    if slot is None:
+        return
+    saved = float(state.columns.floats["work_saved"][slot])
+    if event.node is None:
+        transitions.failed(state, slot, saved)
+    else:  # not its fault: it does not count as a failure, but the same place is not tried at once
+        transitions.retry_later(state, slot, saved, state.settings.backoff_ms)
+
+
+def resized(state: State, event: ev.Resized) -> None:
+    slot = transitions.current(state, event.job_id, event.generation)
+    if slot is None or int(state.columns.ints["phase"][slot]) != P.RESIZING:
+        return
+    command = state.outstanding.get(slot)
+    if command is None or command[0].seq != event.seq:
+        return
+    del state.outstanding[slot]
+    columns = state.columns
+    spec = columns.spec(slot)
+    allocation = columns.allocations[slot]
+    assert allocation is not None
+    state.physical.give(state.held[slot], spec.worker, spec.server)
+    state.physical.take(allocation, spec.worker, spec.server)
+    state.held[slot] = allocation
+    transitions.move(state, slot, T.RESIZED)
+    columns.floats["work_done"][slot] = event.work_done
+    columns.ints["productive_ms"][slot] = event.productive_ms
+    _set_rate(state, slot)
+    state.changed = True
+
+
+def progressed(state: State, event: ev.Progressed) -> None:
+    slot = transitions.current(state, event.job_id, event.generation)
+    if slot is None:
+        return
+    columns = state.columns
+    columns.settle(slot, state.now_ms)
+    columns.floats["work_done"][slot] = event.work_done
+    if event.rate is not None and event.rate >= 0:
+        columns.floats["rate"][slot] = event.rate
+
+
+def exited(state: State, event: ev.Exited) -> None:
+    slot = transitions.current(state, event.job_id, event.generation)
+    if slot is None:
+        return
+    if event.code != 0:
+        transitions.failed(state, slot, event.work_saved)
+        return
+    columns = state.columns
+    columns.settle(slot, state.now_ms)
+    total = columns.floats["work_total"][slot]
+    columns.floats["work_done"][slot] = total if total == total else event.work_saved
+    transitions.release_held(state, slot)
+    transitions.move(state, slot, T.FINISH)
+
+
+def stopped(state: State, event: ev.Stopped) -> None:
+    """It ended wherever it could be asked; where not, the node's loss and its lease decide."""
+    slot = transitions.current(state, event.job_id, event.generation)
+    if slot is None:
+        return
+    state.columns.floats["work_saved"][slot] = event.work_saved
+    if not event.silent:
+        transitions.gone(state, slot, event.work_saved)
+        return
+    nodes.ended_there(state, slot, [p.node for p in state.held[slot].parts if p.node not in event.silent])

@@ -1,0 +1,101 @@
+"""What users want: submit, cancel, pause, resume, another range of sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainmaster.engine import transitions
+from trainmaster.engine.dispatch import stop
+from trainmaster.engine.lifecycle import LIVE, T, Trigger
+from trainmaster.engine.state import State
+from trainmaster.model import event as ev
+from trainmaster.model.job import JobId, P
+
+
+def submitted(state: State, event: ev.JobSubmitted) -> None:
+    """Enter a job. An id that was ever accepted is not accepted again: a repeated request does nothing."""
+    spec = event.spec
+    if spec.id in state.known:
+        return
+    state.known.add(spec.id)
+    here, spread = state.estimator.profile(spec, state.cluster.types)
+    state.columns.add(spec, state.now_ms, here, spread)
+    state.changed = True
+
+
+def cancelled(state: State, event: ev.JobCancelled) -> None:
+    _end_by_user(state, event.job_id, P.CANCELLED, T.CANCEL)
+
+
+def paused(state: State, event: ev.JobPaused) -> None:
+    _end_by_user(state, event.job_id, P.PAUSED, T.PAUSE)
+
+
+def _end_by_user(state: State, job_id: JobId, after: int, trigger: Trigger) -> None:
+    slot = state.columns.slot_of.get(job_id)
+    if slot is None:
+        return
+    phase = int(state.columns.ints["phase"][slot])
+    if phase == after or (phase in LIVE and transitions.wanted(state, slot) == P.CANCELLED):
+        return  # already so, or already being cancelled, which nothing takes back
+    state.changed = True
+    transitions.drop_allocation(state, slot)
+    if phase in LIVE:
+        stop(state, slot, after, "cancelled" if after == P.CANCELLED else "paused")
+        return
+    if phase == P.RESERVED:
+        state.reserved.remove(slot)
+    transitions.move(state, slot, trigger)
+
+
+def resumed(state: State, event: ev.JobResumed) -> None:
+    slot = state.columns.slot_of.get(event.job_id)
+    if slot is None:
+        return
+    ints = state.columns.ints
+    phase = int(ints["phase"][slot])
+    if phase == P.PAUSED:
+        transitions.move(state, slot, T.RESUME)
+        state.changed = True
+    elif phase in LIVE and transitions.wanted(state, slot) == P.PAUSED:
+        ints["after_stop"][slot] = P.PENDING
+
+
+def range_changed(state: State, event: ev.JobRangeChanged) -> None:
+    """Take the new range. A gang that is outside it now gives its devices back and waits for new ones."""
+    slot = state.columns.slot_of.get(event.job_id)
+    if slot is None:
+        return
+    low, high = event.workers_min, event.workers_max
+    if not 1 <= low <= high:
+        state.notes.append(f"range {low}..{high} for job {event.job_id} refused: expected 1 <= min <= max")
+        return
+    columns, ints = state.columns, state.columns.ints
+    spec = columns.specs[slot] = replace(columns.spec(slot), workers_min=low, workers_max=high)
+    ask = min(max(spec.workers_ref, low), high)
+    ints["workers_min"][slot], ints["workers_max"][slot] = low, high
+    ints["workers_ask"][slot], ints["ask_gpu_milli"][slot] = ask, ask * spec.worker.gpu_milli
+    state.changed = True
+    allocation = columns.allocations[slot]
+    if allocation is None or low <= allocation.workers <= high:
+        return
+    transitions.drop_allocation(state, slot)
+    phase = int(ints["phase"][slot])
+    if phase == P.RESERVED:
+        state.reserved.remove(slot)
+        transitions.move(state, slot, T.UNRESERVE)
+    elif phase in LIVE and transitions.wanted(state, slot) in (P.PENDING, P.RESERVED):
+        if phase != P.STOPPING:
+            ints["preemptions"][slot] += 1
+        stop(state, slot, P.PENDING, "its user changed its size")
+
+
+def policy_changed(state: State, _: ev.PolicyChanged) -> None:
+    state.memo_values = {}
+    state.memo_columns = set()
+    state.columns.memo.clear()
+    state.changed = True
+
+
+def woken(_state: State, _: ev.Woken) -> None:
+    """Nothing to do: the step itself looks at what is due."""

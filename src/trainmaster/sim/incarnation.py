@@ -1,0 +1,48 @@
+"""What the simulated backend keeps of a run of a gang: while it lives, and after its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainmaster.model.allocation import Allocation
+from trainmaster.model.job import JobSpec
+
+
+@dataclass(slots=True)
+class Incarnation:
+    """One run of a job's gang. `alive` are the nodes on which its members still exist."""
+
+    spec: JobSpec
+    generation: int
+    allocation: Allocation
+    allocation_seq: int
+    work: float
+    work_at_start: float
+    as_of_ms: int
+    rate: float
+    alive: set[int] = field(default_factory=set)
+    started: bool = False
+    stopping: bool = False
+    told_to_stop: bool = False
+    epoch: int = 0
+    """Counts changes of speed; a scheduled finish of an older epoch is void."""
+
+    @property
+    def whole(self) -> bool:
+        return len(self.alive) == len(self.allocation.parts)
+
+    @property
+    def nodes(self) -> frozenset[int]:
+        return frozenset(part.node for part in self.allocation.parts)
+
+
+@dataclass(slots=True)
+class Record:
+    """What agents know of an incarnation that has ended. `nodes` are those whose agents still know."""
+
+    generation: int
+    nodes: set[int]
+    work_saved: float
+    exit_code: int | None
+    blamed_node: int | None = None
+    failed_to_start: bool = False
