@@ -74,6 +74,8 @@ def progressed(state: State, event: ev.Progressed) -> None:
     columns.floats["work_done"][slot] = event.work_done
     if event.rate is not None and event.rate >= 0:
         columns.floats["rate"][slot] = event.rate
+    if event.loss is not None:
+        columns.record_loss(slot, event.work_done, event.loss)
 
 
 def exited(state: State, event: ev.Exited) -> None:

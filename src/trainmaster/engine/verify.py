@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
+from trainmaster.model import kernels
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.job import P, Phase
+from trainmaster.model.job import JobSpec, P, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.table import JobColumns
 from trainmaster.model.units import GPU_MILLI
 
 
@@ -31,13 +34,15 @@ def verify(view: Snapshot, plan: Plan) -> Ledger:
     if plan.based_on != view.version:
         raise PlanError(f"plan is based on version {plan.based_on}, the state is at {view.version}")
     ledger = view.ledger.copy() if plan.changes else view.ledger
-    jobs = view.jobs
+    columns, slots = view.jobs.columns, view.jobs.slots
+    phases = columns.ints["phase"]
     for row, allocation in plan.changes.items():
-        spec = jobs.spec(row)
-        phase = int(jobs.phase[row])
+        slot = int(slots[row])
+        spec = columns.spec(slot)
+        phase = int(phases[slot])
         if phase not in _CHANGEABLE and not (allocation is None and phase in _STOPPABLE):
             raise PlanError(f"job {spec.id} cannot be changed while it is {Phase(phase).name.lower()}")
-        old = jobs.allocation(row)
+        old = columns.allocations[slot]
         if old is not None:
             if phase == P.RUNNING and not spec.preemptible and (allocation is None or not spec.elastic):
                 raise PlanError(f"job {spec.id} may not be preempted")
@@ -46,30 +51,29 @@ def verify(view: Snapshot, plan: Plan) -> Ledger:
             raise PlanError(f"job {spec.id} holds nothing that could be taken")
     for row, allocation in plan.changes.items():
         if allocation is not None:
-            _check_gang(view, row, allocation)
-            spec = jobs.spec(row)
+            slot = int(slots[row])
+            spec = columns.spec(slot)
+            _check_gang(view, columns, slot, spec, allocation)
             if not ledger.fits(allocation, spec.worker, spec.server):
                 raise PlanError(f"job {spec.id} is given devices, CPU or memory that others have")
             ledger.take(allocation, spec.worker, spec.server)
     for row in plan.rejections:
-        if jobs.phase[row] != P.PENDING or row in plan.changes:
-            raise PlanError(f"job {jobs.id(row)} can be rejected only while it is pending and stays so")
-    _check_reasons(view, plan)
+        if phases[slots[row]] != P.PENDING or row in plan.changes:
+            raise PlanError(f"job {view.jobs.id(row)} can be rejected only while it is pending and stays so")
+    _check_reasons(view, plan, phases)
     return ledger
 
 
-def _check_gang(view: Snapshot, row: int, allocation: Allocation) -> None:
-    jobs = view.jobs
-    spec = jobs.spec(row)
+def _check_gang(view: Snapshot, columns: JobColumns, slot: int, spec: JobSpec, allocation: Allocation) -> None:
+    ints = columns.ints
     workers, servers = allocation.workers, allocation.servers
-    if not jobs.workers_min[row] <= workers <= jobs.workers_max[row]:
-        raise PlanError(
-            f"job {spec.id} is given {workers} workers, it takes {jobs.workers_min[row]} to {jobs.workers_max[row]}"
-        )
-    if not jobs.servers_min[row] <= servers <= jobs.servers_max[row]:
+    least, most = int(ints["workers_min"][slot]), int(ints["workers_max"][slot])
+    if not least <= workers <= most:
+        raise PlanError(f"job {spec.id} is given {workers} workers, it takes {least} to {most}")
+    if not spec.servers_min <= servers <= spec.servers_max:
         raise PlanError(f"job {spec.id} is given {servers} servers, it takes {spec.servers_min} to {spec.servers_max}")
     kind = allocation.accelerator
-    if not 0 <= kind < len(view.cluster.types) or not jobs.allowed[row][kind]:
+    if not 0 <= kind < len(view.cluster.types) or not columns.allowed[slot, kind]:
         raise PlanError(f"job {spec.id} is given a type of accelerator that it does not accept")
     devices_each = spec.worker.devices
     counting = view.placement == Strategy.COUNT
@@ -96,13 +100,12 @@ def _check_gang(view: Snapshot, row: int, allocation: Allocation) -> None:
         raise PlanError(f"job {spec.id} is given {allocation.share_milli} thousandths of each device")
 
 
-def _check_reasons(view: Snapshot, plan: Plan) -> None:
-    waits = view.jobs.phase == P.PENDING
-    for row, allocation in plan.changes.items():
-        waits[row] = allocation is None
-    for row in plan.rejections:
-        waits[row] = False
-    silent = waits & (plan.why == 0)
-    if silent.any():
-        silent = np.flatnonzero(silent)
-        raise PlanError(f"job {view.jobs.id(int(silent[0]))} is left waiting without a reason")
+def _check_reasons(view: Snapshot, plan: Plan, phases: npt.NDArray[np.int64]) -> None:
+    n = len(plan.changes) + len(plan.rejections)
+    changed = np.fromiter((*plan.changes, *plan.rejections), np.int64, n)
+    waits = np.zeros(n, np.bool_)
+    for k, allocation in enumerate(plan.changes.values()):
+        waits[k] = allocation is None
+    silent = kernels.first_silent(plan.why, view.jobs.slots, phases, changed, waits)
+    if silent >= 0:
+        raise PlanError(f"job {view.jobs.id(silent)} is left waiting without a reason")

@@ -28,17 +28,21 @@ class Allocation(NamedTuple):
 
     @property
     def workers(self) -> int:
-        return sum(part.workers for part in self.parts)
+        parts = self.parts
+        return parts[0].workers if len(parts) == 1 else sum([part.workers for part in parts])
 
     @property
     def servers(self) -> int:
-        return sum(part.servers for part in self.parts)
+        parts = self.parts
+        return parts[0].servers if len(parts) == 1 else sum([part.servers for part in parts])
 
     @property
     def spread(self) -> bool:
         """Whether workers sit on more than one node."""
-        return sum(1 for part in self.parts if part.workers) > 1
+        return len(self.parts) > 1 and sum([part.workers > 0 for part in self.parts]) > 1
 
     @property
     def gpu_milli(self) -> int:
-        return sum(len(part.devices) for part in self.parts) * self.share_milli
+        parts = self.parts
+        devices = len(parts[0].devices) if len(parts) == 1 else sum([len(part.devices) for part in parts])
+        return devices * self.share_milli

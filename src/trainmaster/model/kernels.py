@@ -137,6 +137,7 @@ def choose_preemptively(
 @njit(cache=True)
 def close_reasons(why, slots, phase, not_before, now_ms, changed, given, default, backoff):
     """Every waiting job has a reason, no other job has one. `changed` rows wait unless they are `given` devices."""
+    stated = why[changed]
     for row in range(slots.size):
         slot = slots[row]
         if phase[slot] != PENDING:
@@ -149,8 +150,8 @@ def close_reasons(why, slots, phase, not_before, now_ms, changed, given, default
         row = changed[k]
         if given[k]:
             why[row] = 0
-        elif why[row] == 0:
-            why[row] = default
+        else:
+            why[row] = stated[k] if stated[k] != 0 else default
 
 
 @njit(cache=True)

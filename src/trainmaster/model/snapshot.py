@@ -63,7 +63,7 @@ class Snapshot:
         return self._ready(with_running=True)
 
     def _ready(self, with_running: bool) -> Ints:
-        ints = self.jobs._source().ints
+        ints = self.jobs.columns.ints
         return kernels.ready_rows(
             self.jobs.slots, ints["phase"], ints["not_before_ms"], ints["arrival"], ints["preemptible"], self.now_ms,
             with_running,
@@ -250,7 +250,7 @@ class Draft:
         """Place waiting jobs in this order, each on its fastest type with room, at the asked size (or at
         `workers` and `servers`, indexed by row). Returns the row of the first that did not fit, or -1."""
         view, jobs, ledger = self.view, self.view.jobs, self.ledger
-        columns = jobs._source()
+        columns = jobs.columns
         ints = columns.ints
         sizes, server_sizes = ints["workers_ask"], ints["servers_ask"]
         if workers is not None:
@@ -291,7 +291,7 @@ class Draft:
         Jobs chosen that run already stay where they are. Jobs not in the list keep what they have.
         """
         view, jobs = self.view, self.view.jobs
-        columns = jobs._source()
+        columns = jobs.columns
         ints = columns.ints
         started, stopped = kernels.choose_preemptively(
             rows, jobs.slots, ints["phase"], ints["held_type"], ints["workers"], ints["worker_gpu_milli"],
@@ -319,7 +319,7 @@ class Draft:
     def plan(self, *, memo: Memo | None = None, wake_at_ms: int | None = None, default: Why = Why.CAPACITY) -> Plan:
         """Close the draft: every job that waits without a stated reason gets the default one."""
         view, jobs = self.view, self.view.jobs
-        ints = jobs._source().ints
+        ints = jobs.columns.ints
         n = len(self.changes) + len(self.rejections)
         changed = np.fromiter((*self.changes, *self.rejections), np.int64, n)
         given = np.ones(n, np.bool_)

@@ -357,6 +357,11 @@ class JobTable:
         for name in (*INT_COLUMNS, *FLOAT_COLUMNS, "throughput", "throughput_spread", "allowed"):
             getattr(self, name)
 
+    @property
+    def columns(self) -> JobColumns:
+        """The engine's own columns, indexed by slot, for compiled passes. To be read, never written."""
+        return self._source()
+
     def _source(self) -> JobColumns:
         if self._columns.version != self._version:
             raise RuntimeError("this snapshot is stale: the engine has moved on (freeze it to keep it)")

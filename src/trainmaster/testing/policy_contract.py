@@ -169,7 +169,7 @@ def check_view_untouched(subject: Subject, scenes: Sequence[Scene]) -> None:
 
 
 def _fingerprint(view: Snapshot) -> dict[str, bytes]:
-    columns = view.jobs._source()
+    columns = view.jobs.columns
     out = {f"column {name}": column.tobytes() for name, column in {**columns.ints, **columns.floats}.items()}
     for name in ("throughput", "throughput_spread", "allowed"):
         out[name] = getattr(columns, name).tobytes()
