@@ -16,7 +16,7 @@ ALLOWED = {
     "engine": {"model", "engine"},
     "stores": {"model", "engine", "stores"},
     "backends": {"model", "engine", "backends", "wire", "runtime"},
-    "sim": {"model", "estimate", "engine", "stores", "sim"},
+    "sim": {"model", "estimate", "policies", "engine", "stores", "traces", "sim"},
     "traces": {"model", "estimate", "traces"},
     "wire": {"model", "wire"},
     "runtime": {"wire", "runtime", "model"},
