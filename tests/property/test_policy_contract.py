@@ -24,7 +24,8 @@ from trainmaster.testing.streams import check_no_starvation
 
 NAMES = [entry.name for entry in registry.entries()]
 VARIANTS = [
-    "fifo:backfill=true", "tetris:mix=0", "drf:patience_s=0", "optimus:error=0.2", "optimus:fitted=true,error=0.1",
+    "fifo:backfill=true", "tetris:mix=0", "drf:patience_s=0", "optimus:error=0.2",
+    "optimus:fitted=true,error=0.1",
 ]  # fmt: skip
 
 
@@ -34,7 +35,9 @@ def test_the_policy_keeps_the_contract(name: str) -> None:
 
 
 def test_plans_do_not_depend_on_the_hash_seed() -> None:
-    check_hash_seed([subject_of(name) for name in [*NAMES, *VARIANTS]], [random_scene(seed) for seed in range(8)])
+    check_hash_seed(
+        [subject_of(name) for name in [*NAMES, *VARIANTS]], [random_scene(seed) for seed in range(8)]
+    )
 
 
 @given(st.integers(1_000, 10**9), st.sampled_from(NAMES))
