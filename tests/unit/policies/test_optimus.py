@@ -40,7 +40,7 @@ def test_greedy_is_optimal_for_concave_speed_ups(shapes: list[tuple[float, int, 
 
     def total_s(sizes: tuple[int, ...]) -> float:
         return sum(
-            (job.work_total or 0.0) / (job.scaling.speed(w) / job.scaling.speed(1))
+            (job.work_total or 0.0) / float(job.scaling.speed(w) / job.scaling.speed(1))
             for job, w in zip(jobs, sizes, strict=True)
         )
 
