@@ -108,8 +108,8 @@ def test_nothing_passes_a_head_that_does_not_fit() -> None:
 def test_only_settled_elastic_jobs_are_resizable() -> None:
     jobs = [a_job(name, elastic=(1, 2)) for name in "abcd"] + [a_job("rigid")]
     running = {
-    jobs = [a_job("none"), a_job("some", elastic=(2, 4), servers=(0, 8))]
-    jobs.append(a_job("many", elastic=(1, 4), servers=(3, 8)))
+        "a": Held(1), "b": Held(1, phase=Phase.LAUNCHING), "c": Held(1, phase=Phase.RESIZING),
+        "rigid": Held(1),
     }  # fmt: skip
     view = a_view(jobs, running=running)
     assert [view.jobs.id(row) for row in np.flatnonzero(resizable_rows(view)).tolist()] == ["a"]
