@@ -24,7 +24,8 @@ from trainmaster.testing.streams import check_no_starvation
 
 NAMES = [entry.name for entry in registry.entries()]
 VARIANTS = [
-    "fifo:backfill=true", "tetris:mix=0", "drf:patience_s=0", "optimus:error=0.2", "optimus:fitted=true,error=0.1",
+    "fifo:backfill=true", "tetris:mix=0", "drf:patience_s=0", "optimus:error=0.2",
+    "optimus:fitted=true,error=0.1",
 ]  # fmt: skip
 
 
@@ -33,8 +34,11 @@ def test_the_policy_keeps_the_contract(name: str) -> None:
     check_policy(name, other_process=False)
 
 
+@pytest.mark.slow
 def test_plans_do_not_depend_on_the_hash_seed() -> None:
-    check_hash_seed([subject_of(name) for name in [*NAMES, *VARIANTS]], [random_scene(seed) for seed in range(8)])
+    check_hash_seed(
+        [subject_of(name) for name in [*NAMES, *VARIANTS]], [random_scene(seed) for seed in range(8)]
+    )
 
 
 @given(st.integers(1_000, 10**9), st.sampled_from(NAMES))
@@ -146,7 +150,7 @@ class Yesterday(Broken):
 
 class Hashes(Broken):
     def spoil(self, view: Snapshot, plan: Plan) -> Plan:
-        return replace(plan, memo=Memo({"hash": hash("trainmaster") % 1000}))
+        return replace(plan, memo=Memo({"hash": hash("trainmaster")}))
 
 
 class Lazy(Broken):
@@ -191,9 +195,9 @@ def test_the_contract_bites(policy: Policy, says: str) -> None:
     assert says in str(caught.value), str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_plan_that_hangs_on_the_hash_seed_is_found() -> None:
-    # The class must be importable by the other process, so one of its own modules is used.
-    with pytest.raises(AssertionError, match="other"):
+    with pytest.raises(AssertionError, match="decides otherwise with another PYTHONHASHSEED"):
         check_hash_seed([subject_of(Hashes())], [random_scene(1)])
 
 

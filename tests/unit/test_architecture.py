@@ -20,14 +20,43 @@ ALLOWED = {
     "traces": {"model", "estimate", "traces"},
     "wire": {"model", "wire"},
     "runtime": {"wire", "runtime", "model"},
-    "service": {"model", "estimate", "policies", "engine", "stores", "backends", "sim", "wire", "service", "report"},
+    "service": {
+        "model",
+        "estimate",
+        "policies",
+        "engine",
+        "stores",
+        "backends",
+        "sim",
+        "wire",
+        "service",
+        "report",
+    },
     "learn": {"model", "estimate", "policies", "engine", "sim", "traces", "learn"},
 }
 """What each package may import; `cli`, `report` and `testing` may import anything."""
 
 PURE = ("model", "policies", "engine")
-FORBIDDEN_MODULES = {"time", "random", "uuid", "asyncio", "secrets", "socket", "subprocess", "threading", "requests"}
-FORBIDDEN_CALLS = {"os.environ", "os.getenv", "os.urandom", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
+FORBIDDEN_MODULES = {
+    "time",
+    "random",
+    "uuid",
+    "asyncio",
+    "secrets",
+    "socket",
+    "subprocess",
+    "threading",
+    "requests",
+}
+FORBIDDEN_CALLS = {
+    "os.environ",
+    "os.getenv",
+    "os.urandom",
+    "datetime.now",
+    "datetime.utcnow",
+    "datetime.today",
+    "date.today",
+}
 MAY_READ_CPU_CLOCK = {"policies/gavel/instance.py", "policies/oasis/instance.py"}
 """`solve_cpu_s` of a solved instance: a default argument `cpu_clock`, never read by `decide`."""
 
@@ -49,7 +78,9 @@ def _imports(tree: ast.AST) -> list[tuple[str, int, bool]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.append((node.module, node.lineno, id(node) in guarded))
             if node.module == "trainmaster":
-                found += [(f"trainmaster.{alias.name}", node.lineno, id(node) in guarded) for alias in node.names]
+                found += [
+                    (f"trainmaster.{alias.name}", node.lineno, id(node) in guarded) for alias in node.names
+                ]
     return found
 
 
@@ -102,12 +133,23 @@ def test_decisions_never_read_the_cpu_clock() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 pairs = [*zip(reversed(node.args.args), reversed(node.args.defaults), strict=False)]
-                pairs += [(a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is not None]
-                defaults |= {id(child) for arg, default in pairs if arg.arg == "cpu_clock" for child in ast.walk(default)}
+                pairs += [
+                    (a, d)
+                    for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                    if d is not None
+                ]
+                defaults |= {
+                    id(child)
+                    for arg, default in pairs
+                    if arg.arg == "cpu_clock"
+                    for child in ast.walk(default)
+                }
         uses = [
             node
             for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "time"
         ]
         assert all(id(use) in defaults for use in uses), f"{name} uses time outside a cpu_clock default"
 
@@ -119,7 +161,16 @@ def test_no_machine_paths_in_the_tree() -> None:
     wrong = []
     for folder in ("src", "tests", "docs", "bench", "examples", "deploy"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix not in {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".txt", ".cfg"} or path == Path(__file__):
+            if path.suffix not in {
+                ".py",
+                ".md",
+                ".toml",
+                ".yaml",
+                ".yml",
+                ".json",
+                ".txt",
+                ".cfg",
+            } or path == Path(__file__):
                 continue
             for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
                 if _MACHINE_PATHS.search(line):

@@ -53,7 +53,9 @@ def subject_of(policy: str | Policy, fair: bool = False, strict: bool = False) -
     if isinstance(policy, str):
         found, _ = registry.parse(policy)
         built = registry.create(policy)
-        return Subject(built, policy, getattr(built, "fair", found.fair), strict or getattr(built, "strict", False))
+        return Subject(
+            built, policy, getattr(built, "fair", found.fair), strict or getattr(built, "strict", False)
+        )
     return Subject(policy, repr(policy), getattr(policy, "fair", fair), getattr(policy, "strict", strict))
 
 

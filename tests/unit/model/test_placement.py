@@ -15,7 +15,9 @@ from trainmaster.model.snapshot import Draft
 from trainmaster.testing.builders import Held, a_cluster, a_job, a_node, a_view, row_of
 
 
-def _placed(job: JobSpec, nodes: list, strategy: str, fill: dict[str, int] | None = None) -> dict[int, int] | None:
+def _placed(
+    job: JobSpec, nodes: list, strategy: str, fill: dict[str, int] | None = None
+) -> dict[int, int] | None:
     """Devices by node that a job gets, with `fill` GPUs of some nodes in use."""
     others = [a_job(f"other-{name}", gpus=n, types=(name,)) for name, n in (fill or {}).items()]
     view = a_view([*others, job], nodes, placement=strategy, running=[other.id for other in others])
@@ -118,11 +120,15 @@ def test_a_failure_leaves_a_reason(job: JobSpec, why: Why) -> None:
 
 # -- against brute force -----------------------------------------------------------------------------------
 
-MACHINES = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(0, 4)), min_size=1, max_size=3)
+MACHINES = st.lists(
+    st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(0, 4)), min_size=1, max_size=3
+)
 GANGS = st.tuples(st.integers(1, 4), st.sampled_from([1, 1, 2]), st.integers(0, 3), st.integers(0, 2))
 
 
-def _exists(free: list[tuple[int, int]], workers: int, each: int, cpu: int, servers: int, counting: bool) -> bool:
+def _exists(
+    free: list[tuple[int, int]], workers: int, each: int, cpu: int, servers: int, counting: bool
+) -> bool:
     """Whether any assignment of workers (and then servers) to nodes fits, by trying them all."""
     if counting:
         return sum(gpus for gpus, _ in free) >= workers * each
@@ -194,11 +200,18 @@ def test_placing_many_is_placing_one_after_the_other(strategy: str, sizes: list[
 
 
 @given(
-    start=st.integers(1, 6), steps=st.lists(st.integers(1, 8), min_size=1, max_size=6), strategy=st.sampled_from(STRATEGY_NAMES)
+    start=st.integers(1, 6),
+    steps=st.lists(st.integers(1, 8), min_size=1, max_size=6),
+    strategy=st.sampled_from(STRATEGY_NAMES),
 )
 @settings(max_examples=80, deadline=None)
 def test_resizing_keeps_devices_and_books(start: int, steps: list[int], strategy: str) -> None:
-    view = a_view([a_job("a", elastic=(1, 8)), a_job("b", gpus=2)], "v100=8x4", placement=strategy, running={"b": 2, "a": start})
+    view = a_view(
+        [a_job("a", elastic=(1, 8)), a_job("b", gpus=2)],
+        "v100=8x4",
+        placement=strategy,
+        running={"b": 2, "a": start},
+    )
     row = row_of(view, "a")
     draft = view.draft()
     for workers in steps:

@@ -21,7 +21,11 @@ def test_capacity_names_holders_and_the_smallest_change() -> None:
 
 
 def test_holders_on_types_that_do_not_help_are_left_out() -> None:
-    jobs = [a_job("elsewhere", gpus=1, types=("k80",)), a_job("rival", gpus=1, types=("v100",)), a_job("x", types=("v100",))]
+    jobs = [
+        a_job("elsewhere", gpus=1, types=("k80",)),
+        a_job("rival", gpus=1, types=("v100",)),
+        a_job("x", types=("v100",)),
+    ]
     view = a_view(jobs, "k80=1,v100=1", running=["elsewhere", "rival"])
     reason = explain(view, row_of(view, "x"), Why.CAPACITY)
     assert reason.holders == (("rival", 1.0),)

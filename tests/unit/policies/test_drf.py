@@ -20,7 +20,7 @@ def _decide(view: Snapshot, name: str = "drf") -> Plan:
 
 
 def test_the_example_of_the_paper() -> None:
-    """NSDI'11 section 4.1: 9 CPUs and 18 GB; A's tasks take <1 CPU, 4 GB>, B's <3 CPU, 1 GB>: 3 and 2 tasks."""
+    """NSDI'11 section 4.1: 9 CPUs and 18 GB; A's tasks take <1 CPU, 4 GB>, B's <3 CPU, 1 GB>: 3 and 2."""
     nodes = [a_node("n0", 16, cpu=9, mem_mib=18 * 1024)]
     user_a = a_job("a", elastic=(1, 16), gpus_each=0, cpu=1, mem_mib=4 * 1024)
     user_b = a_job("b", elastic=(1, 16), gpus_each=0, cpu=3, mem_mib=1 * 1024)
@@ -41,13 +41,22 @@ def test_teams_come_before_jobs() -> None:
     jobs = [a_job(f"red-{k}", elastic=(1, 12), entity="red") for k in range(3)]
     jobs.append(a_job("blue", elastic=(1, 12), entity="blue"))
     view = a_view(jobs, "v100=12")
-    assert sizes_after(view, _decide(view)) == {"blue": (6, 0), "red-0": (2, 0), "red-1": (2, 0), "red-2": (2, 0)}
+    assert sizes_after(view, _decide(view)) == {
+        "blue": (6, 0),
+        "red-0": (2, 0),
+        "red-1": (2, 0),
+        "red-2": (2, 0),
+    }
     weighted = a_view(jobs, "v100=12", entity_weights={"red": 3.0})
     assert sizes_after(weighted, _decide(weighted))["blue"] == (3, 0)
 
 
 def test_a_team_that_has_less_is_served_first() -> None:
-    jobs = [a_job("r0", gpus=4, entity="red"), a_job("r1", gpus=2, entity="red"), a_job("b0", gpus=2, entity="blue")]
+    jobs = [
+        a_job("r0", gpus=4, entity="red"),
+        a_job("r1", gpus=2, entity="red"),
+        a_job("b0", gpus=2, entity="blue"),
+    ]
     view = a_view(jobs, "v100=6", running=["r0"])
     assert started(view, _decide(view)) == {"b0"}
 
@@ -81,7 +90,12 @@ def test_growth_waits_when_it_would_not_repay_a_restart() -> None:
 
 def test_a_second_look_changes_nothing() -> None:
     """No ping-pong: carry the plan out and decide again."""
-    jobs = [a_job("a", elastic=(1, 8)), a_job("b", elastic=(1, 3)), a_job("c", gpus=2), a_job("d", elastic=(2, 6))]
+    jobs = [
+        a_job("a", elastic=(1, 8)),
+        a_job("b", elastic=(1, 3)),
+        a_job("c", gpus=2),
+        a_job("d", elastic=(2, 6)),
+    ]
     view = a_view(jobs, "v100=12x4")
     sizes = sizes_after(view, _decide(view))
     after = a_view(jobs, "v100=12x4", running={name: Held(w, s) for name, (w, s) in sizes.items()})
@@ -111,13 +125,20 @@ def test_it_wakes_when_patience_ends() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 6), st.integers(0, 2), st.integers(1, 3)), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(0, 6), st.integers(0, 2), st.integers(1, 3)),
+        min_size=1,
+        max_size=6,
+    ),
     st.integers(4, 24),
 )
 @settings(max_examples=80, deadline=None)
 def test_filling_is_max_min_fair(shapes: list[tuple[int, int, int, int]], gpus: int) -> None:
     """No job could be given one more GPU by taking it from a job that would still have more per weight."""
-    jobs = [a_job(f"j{k}", elastic=(1, 1 + more), weight=float(weight)) for k, (_, more, _, weight) in enumerate(shapes)]
+    jobs = [
+        a_job(f"j{k}", elastic=(1, 1 + more), weight=float(weight))
+        for k, (_, more, _, weight) in enumerate(shapes)
+    ]
     view = a_view(jobs, f"v100={gpus}x{gpus}")
     given_ = {name: w for name, (w, _) in sizes_after(view, _decide(view)).items()}
     share = {job.id: given_.get(job.id, 0) / job.weight for job in jobs}

@@ -31,17 +31,23 @@ def _decide(view: Snapshot, name: str = "optimus") -> Plan:
 )
 @settings(max_examples=60, deadline=None)
 def test_greedy_is_optimal_for_concave_speed_ups(shapes: list[tuple[float, int, float]], gpus: int) -> None:
-    """With one resource and convex run times, marginal gains minimise the sum of run times: brute force agrees."""
+    """With one resource and convex run times, marginal gains minimise their sum: brute force agrees."""
     jobs = [
-        a_job(f"j{k}", elastic=(1, most), seconds=s, scaling=amdahl(serial)) for k, (serial, most, s) in enumerate(shapes)
+        a_job(f"j{k}", elastic=(1, most), seconds=s, scaling=amdahl(serial))
+        for k, (serial, most, s) in enumerate(shapes)
     ]
     view = a_view(jobs, f"v100={gpus}x{gpus}")
 
     def total_s(sizes: tuple[int, ...]) -> float:
-        return sum(job.work_total / (job.scaling.speed(w) / job.scaling.speed(1)) for job, w in zip(jobs, sizes, strict=True))  # type: ignore[operator]
+        return sum(
+            (job.work_total or 0.0) / float(job.scaling.speed(w) / job.scaling.speed(1))
+            for job, w in zip(jobs, sizes, strict=True)
+        )
 
     best = min(
-        total_s(sizes) for sizes in product(*(range(1, job.workers_max + 1) for job in jobs)) if sum(sizes) <= gpus
+        total_s(sizes)
+        for sizes in product(*(range(1, job.workers_max + 1) for job in jobs))
+        if sum(sizes) <= gpus
     )
     given_ = sizes_after(view, _decide(view))
     assert total_s(tuple(given_[job.id][0] for job in jobs)) == pytest.approx(best)
@@ -54,7 +60,10 @@ def test_it_stops_where_more_workers_only_slow_down() -> None:
 
 
 def test_the_job_that_gains_most_gets_most() -> None:
-    jobs = [a_job("scales", elastic=(1, 8), scaling=amdahl(0.02)), a_job("does-not", elastic=(1, 8), scaling=amdahl(0.8))]
+    jobs = [
+        a_job("scales", elastic=(1, 8), scaling=amdahl(0.02)),
+        a_job("does-not", elastic=(1, 8), scaling=amdahl(0.8)),
+    ]
     sizes = sizes_after(view := a_view(jobs, "v100=8"), _decide(view))
     assert sizes["scales"][0] > sizes["does-not"][0] >= 1
 
@@ -89,7 +98,10 @@ def test_rigid_jobs_start_in_order_and_are_not_stopped() -> None:
 
 def test_a_second_look_changes_nothing() -> None:
     nodes = [a_node(f"n{k}", 4, cpu=32) for k in range(3)]
-    jobs = [a_job(f"j{k}", elastic=(1, 6), servers=(1, 6), server_cpu=1, scaling=PS, seconds=100.0 + k) for k in range(4)]
+    jobs = [
+        a_job(f"j{k}", elastic=(1, 6), servers=(1, 6), server_cpu=1, scaling=PS, seconds=100.0 + k)
+        for k in range(4)
+    ]
     view = a_view(jobs, nodes)
     sizes = sizes_after(view, _decide(view))
     after = a_view(jobs, nodes, running={name: Held(w, s) for name, (w, s) in sizes.items()})
@@ -111,7 +123,10 @@ def test_error_is_stable_per_job_and_kept_in_the_memo() -> None:
     again = a_view(jobs, "v100=64", seed=9, row_order=list(reversed(range(20))))
     other = _decide(again, "optimus:error=0.2").memo.columns["estimate_factors"]
     assert (other[::-1] == factors).all()
-    assert (_decide(a_view(jobs, "v100=64", seed=10), "optimus:error=0.2").memo.columns["estimate_factors"] != factors).any()
+    assert (
+        _decide(a_view(jobs, "v100=64", seed=10), "optimus:error=0.2").memo.columns["estimate_factors"]
+        != factors
+    ).any()
     assert not _decide(view).memo.columns, "without error there is nothing to remember"
 
 
@@ -124,7 +139,10 @@ def test_a_memo_written_before_is_not_drawn_again() -> None:
 
 def test_fitted_speeds_lead_to_nearly_the_same_sizes() -> None:
     nodes = [a_node(f"n{k}", 8, cpu=64) for k in range(2)]
-    jobs = [a_job(f"j{k}", elastic=(1, 8), servers=(1, 8), server_cpu=1, scaling=PS, seconds=500.0) for k in range(3)]
+    jobs = [
+        a_job(f"j{k}", elastic=(1, 8), servers=(1, 8), server_cpu=1, scaling=PS, seconds=500.0)
+        for k in range(3)
+    ]
     view = a_view(jobs, nodes)
     exact, fitted = sizes_after(view, _decide(view)), sizes_after(view, _decide(view, "optimus:fitted=true"))
     for name, (w, s) in exact.items():

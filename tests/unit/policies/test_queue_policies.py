@@ -32,7 +32,11 @@ def test_fifo_with_backfill_lets_later_jobs_pass() -> None:
 
 
 def test_sjf_starts_the_shortest_and_stops_nothing() -> None:
-    jobs = [a_job("long", gpus=2, seconds=100), a_job("short", gpus=2, seconds=10), a_job("mid", gpus=2, seconds=50)]
+    jobs = [
+        a_job("long", gpus=2, seconds=100),
+        a_job("short", gpus=2, seconds=10),
+        a_job("mid", gpus=2, seconds=50),
+    ]
     view = a_view(jobs, "v100=4", running=["long"])
     plan = _decide("sjf", view)
     assert started(view, plan) == {"short"}
@@ -51,10 +55,17 @@ def test_srtf_preempts_for_shorter_remaining_time() -> None:
 
 
 def test_srtf_judges_by_the_fastest_acceptable_type() -> None:
-    jobs = [a_job("slow", seconds=100, speeds={"k80": 1.0, "v100": 1.0}), a_job("fast", seconds=300, speeds={"k80": 1.0, "v100": 9.0})]
+    jobs = [
+        a_job("slow", seconds=100, speeds={"k80": 1.0, "v100": 1.0}),
+        a_job("fast", seconds=300, speeds={"k80": 1.0, "v100": 9.0}),
+    ]
     view = a_view(jobs, "v100=1,k80=1")
     plan = _decide("srtf", view)
-    kinds = {view.jobs.id(row): view.cluster.types[given.accelerator] for row, given in plan.changes.items() if given}
+    kinds = {
+        view.jobs.id(row): view.cluster.types[given.accelerator]
+        for row, given in plan.changes.items()
+        if given
+    }
     assert kinds == {"fast": "v100", "slow": "k80"}
 
 
@@ -82,7 +93,11 @@ def test_tiresias_wakes_when_the_next_job_sinks() -> None:
 
 
 def test_preemption_is_taken_back_when_the_gang_does_not_fit_after_all() -> None:
-    jobs = [a_job("a", gpus=1, seconds=90), a_job("b", gpus=1, seconds=90), a_job("wide", gpus=2, gpus_each=2, seconds=9)]
+    jobs = [
+        a_job("a", gpus=1, seconds=90),
+        a_job("b", gpus=1, seconds=90),
+        a_job("wide", gpus=2, gpus_each=2, seconds=9),
+    ]
     view = a_view(jobs, "v100=3x1", placement="spread", running=["a", "b"])
     plan = _decide("srtf", view)
     assert not plan.changes

@@ -76,18 +76,29 @@ def test_growth_must_repay_a_restart(cost_s: int, grown: int) -> None:
 
 
 def test_what_has_not_started_is_resized_freely() -> None:
-    view = a_view([a_job("a", elastic=(1, 8))], running={"a": Held(4, phase=Phase.RESERVED)}, restart_cost_ms=10**9)
+    view = a_view(
+        [a_job("a", elastic=(1, 8))], running={"a": Held(4, phase=Phase.RESERVED)}, restart_cost_ms=10**9
+    )
     assert sizes_after(view, _apply(view, {"a": (8, 0)})) == {"a": (8, 0)}
 
 
 def test_nothing_passes_a_head_that_does_not_fit() -> None:
-    jobs = [a_job("e", elastic=(1, 4)), a_job("head", gpus=6), a_job("small", gpus=1), a_job("other", types=("k80",))]
+    jobs = [
+        a_job("e", elastic=(1, 4)),
+        a_job("head", gpus=6),
+        a_job("small", gpus=1),
+        a_job("other", types=("k80",)),
+    ]
     view = a_view(jobs, "k80=2,v100=8", running={"e": Held(4, accelerator=1)})
     jobs_after = _apply(view, {"e": (1, 0), "head": (6, 0), "small": (1, 0), "other": (1, 0)}, first=["head"])
     assert sizes_after(view, jobs_after) == {"e": (1, 0), "head": (6, 0), "small": (1, 0), "other": (1, 0)}
-    tight = a_view([*jobs, a_job("r", gpus=3)], "k80=2,v100=8", running={"r": Held(3, accelerator=1), "e": Held(4, accelerator=1)})
+    tight = a_view(
+        [*jobs, a_job("r", gpus=3)],
+        "k80=2,v100=8",
+        running={"r": Held(3, accelerator=1), "e": Held(4, accelerator=1)},
+    )
     plan = _apply(tight, {"e": (1, 0), "head": (6, 0), "small": (1, 0), "other": (1, 0)}, first=["head"])
-    # The head lacks one GPU: what it accepts stays free for it, so the small job waits behind it on any type.
+    # The head lacks one GPU: what it accepts stays free for it, so the small job waits behind it.
     assert "head" not in sizes_after(tight, plan)
     assert "small" not in sizes_after(tight, plan)
     assert plan.why[row_of(tight, "small")] == Why.BEHIND
@@ -97,14 +108,19 @@ def test_nothing_passes_a_head_that_does_not_fit() -> None:
 def test_only_settled_elastic_jobs_are_resizable() -> None:
     jobs = [a_job(name, elastic=(1, 2)) for name in "abcd"] + [a_job("rigid")]
     running = {
-        "a": Held(1), "b": Held(1, phase=Phase.LAUNCHING), "c": Held(1, phase=Phase.RESIZING), "rigid": Held(1),
+        "a": Held(1), "b": Held(1, phase=Phase.LAUNCHING), "c": Held(1, phase=Phase.RESIZING),
+        "rigid": Held(1),
     }  # fmt: skip
     view = a_view(jobs, running=running)
     assert [view.jobs.id(row) for row in np.flatnonzero(resizable_rows(view)).tolist()] == ["a"]
 
 
 def test_servers_go_with_workers() -> None:
-    jobs = [a_job("none"), a_job("some", elastic=(2, 4), servers=(0, 8)), a_job("many", elastic=(1, 4), servers=(3, 8))]
+    jobs = [
+        a_job("none"),
+        a_job("some", elastic=(2, 4), servers=(0, 8)),
+        a_job("many", elastic=(1, 4), servers=(3, 8)),
+    ]
     assert smallest_servers(a_view(jobs)).tolist() == [0, 2, 3]
 
 

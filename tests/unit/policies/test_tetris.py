@@ -39,12 +39,18 @@ def test_nothing_that_runs_is_stopped() -> None:
 
 
 def test_unknown_work_counts_as_the_longest_known() -> None:
-    jobs = [a_job("unknown", gpus=2, seconds=None), a_job("short", gpus=2, seconds=5), a_job("long", gpus=2, seconds=500)]
+    jobs = [
+        a_job("unknown", gpus=2, seconds=None),
+        a_job("short", gpus=2, seconds=5),
+        a_job("long", gpus=2, seconds=500),
+    ]
     view = a_view(jobs, "v100=2")
     assert started(view, _decide(view)) == {"short"}
 
 
-def _score_order(free: list[float], demand: list[list[float]], seconds: list[float], total: list[float], mix: float) -> list[int]:
+def _score_order(
+    free: list[float], demand: list[list[float]], seconds: list[float], total: list[float], mix: float
+) -> list[int]:
     """Tetris by the formula, with plain lists."""
     left = list(free)
     share = [[d / t for d, t in zip(row, total, strict=True)] for row in demand]
@@ -64,14 +70,19 @@ def _score_order(free: list[float], demand: list[list[float]], seconds: list[flo
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(1, 9), st.floats(1, 1e4)), min_size=1, max_size=8),
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(1, 9), st.floats(1, 1e4)),
+        min_size=1,
+        max_size=8,
+    ),
     st.sampled_from([0.0, 0.5, 1.0, 3.0]),
 )
 @settings(max_examples=80, deadline=None)
 def test_the_order_follows_the_formula(shapes: list[tuple[int, int, int, float]], mix: float) -> None:
     nodes = [a_node("n0", 8, cpu=24, mem_mib=32_000)]
     jobs = [
-        a_job(f"j{k}", gpus=g, gpus_each=g, cpu=c, mem_mib=m * 1000, seconds=s) for k, (g, c, m, s) in enumerate(shapes)
+        a_job(f"j{k}", gpus=g, gpus_each=g, cpu=c, mem_mib=m * 1000, seconds=s)
+        for k, (g, c, m, s) in enumerate(shapes)
     ]
     view = a_view(jobs, nodes)
     total = [8000.0, 24_000.0, 32_000.0]
