@@ -24,8 +24,8 @@ _STOPPABLE = frozenset({P.LAUNCHING, P.RESIZING})
 def verify(view: Snapshot, plan: Plan) -> Ledger:
     """Check a plan against the snapshot it was made from; returns the ledger after it.
 
-    Rules: it is not stale; gangs are whole and within the job's range; types are acceptable; nodes are
-    up; no device, CPU or memory is given twice; only jobs that may be changed are; every job left
+    Rules: it is not stale; gangs are whole and within the job's range; types are acceptable; nodes
+    that it does not have yet are up; no device, CPU or memory is given twice; only jobs that may be changed are; every job left
     waiting has a reason.
     """
     if plan.based_on != view.version:
@@ -75,11 +75,13 @@ def _check_gang(view: Snapshot, row: int, allocation: Allocation) -> None:
     counting = view.placement == Strategy.COUNT
     n_devices = 0
     last_node = -1
+    old = jobs.allocation(row)
+    present = () if old is None else tuple(part.node for part in old.parts)
     for part in allocation.parts:
         if not last_node < part.node < len(view.cluster.nodes):
             raise PlanError(f"job {spec.id}: its parts are not one per node, in order of the nodes")
         last_node = part.node
-        if not view.up[part.node]:
+        if not view.up[part.node] and part.node not in present:  # what it has there it may keep
             raise PlanError(f"job {spec.id} is given node {view.cluster.nodes[part.node].id}, which is down")
         if part.devices and view.cluster.type_of[part.node] != kind:
             raise PlanError(f"job {spec.id} is given devices of two types")

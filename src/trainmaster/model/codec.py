@@ -230,7 +230,7 @@ def command_to_json(command: Command) -> Json:
 
 def command_from_json(data: Any, where: str = "command") -> Command:
     kind = _object(data, where).get("kind")
-    if kind not in _FIELDS:
+    if not isinstance(kind, str) or kind not in _FIELDS:
         raise _refuse(f"{where}.kind", kind, "launch, resize or stop")
     keys = ("kind", "job_id", "generation", "seq", *_FIELDS[kind])
     read = _read(data, {key: _COMMAND[key] for key in keys}, keys, where)
