@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.engine.core import Engine, Settings
-from trainmaster.engine.image import Recorder, ended_from_record, ended_record, job_record, meta_record, restore
+from trainmaster.engine.image import (
+    Recorder,
+    ended_from_record,
+    ended_record,
+    job_record,
+    meta_record,
+    restore,
+)
 from trainmaster.engine.ports import Image
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -28,10 +35,12 @@ class Twinned(World):
     compared = 0
 
     def _step(self, engine: Engine, events: list[ev.Event]) -> None:
-        twin = None
+        twin, expected, ended = None, [], []
         if self.outcome.steps % CHECK_EVERY == 0:
             scenario = self.scenario
-            twin = restore(self.store.load(), scenario.cluster, scenario.policy, self.estimator, scenario.settings)
+            twin = restore(
+                self.store.load(), scenario.cluster, scenario.policy, self.estimator, scenario.settings
+            )
             assert twin.pending_commands() == engine.pending_commands()
             expected = twin.step(self.now_ms, *events)
             ended = [ended_record(end) for end in twin.drain_ended()]
@@ -40,7 +49,10 @@ class Twinned(World):
             self.compared += 1
             assert expected == engine.commands
             assert records(twin) == records(engine)
-            assert all(ended_from_record(record).spec.id in self.store.load().ended for record in ended) or not self.engine
+            assert (
+                all(ended_from_record(record).spec.id in self.store.load().ended for record in ended)
+                or not self.engine
+            )
 
 
 def records(engine: Engine) -> str:
@@ -50,7 +62,7 @@ def records(engine: Engine) -> str:
     return json.dumps([jobs, meta_record(engine)], sort_keys=True, indent=0)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6))
 def test_a_restored_engine_is_the_same_engine(seed: int) -> None:
     world = Twinned(seed)

@@ -22,7 +22,11 @@ from trainmaster.sim.world import Outcome, World, run_seed
 
 def check(seeds: range) -> list[Outcome]:
     outcomes = [run_seed(seed) for seed in seeds]
-    bad = [f"seed {o.seed} ({o.policy}): {o.violation}\n" + "\n".join(o.story[-30:]) for o in outcomes if o.violation]
+    bad = [
+        f"seed {o.seed} ({o.policy}): {o.violation}\n" + "\n".join(o.story[-30:])
+        for o in outcomes
+        if o.violation
+    ]
     assert not bad, "\n\n".join(bad[:3])
     return outcomes
 
@@ -105,7 +109,9 @@ def test_believing_stale_inventories(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_believing_that_silent_nodes_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     build = ev.Stopped.__init__
     monkeypatch.setattr(
-        ev.Stopped, "__init__", lambda self, job_id, generation, saved, silent=(): build(self, job_id, generation, saved)
+        ev.Stopped,
+        "__init__",
+        lambda self, job_id, generation, saved, silent=(): build(self, job_id, generation, saved),
     )
     assert violations(range(40))
 
