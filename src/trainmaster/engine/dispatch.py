@@ -63,7 +63,12 @@ def carry_out(state: State, slot: int, allocation: Allocation | None) -> None:
 
 def in_place(spec: JobSpec, old: Allocation | None, new: Allocation) -> bool:
     """Whether a running job can be brought to its new allocation without stopping it."""
-    if old is None or not spec.elastic or old.accelerator != new.accelerator or old.share_milli != new.share_milli:
+    if (
+        old is None
+        or not spec.elastic
+        or old.accelerator != new.accelerator
+        or old.share_milli != new.share_milli
+    ):
         return False
     before = {(part.node, device) for part in old.parts for device in part.devices}
     return any((part.node, device) in before for part in new.parts for device in part.devices)

@@ -148,7 +148,9 @@ def ended_record(end: Ended) -> JsonObject:
         "preemptions": end.preemptions,
         "attempts": end.attempts,
         "cost": end.cost,
-        "rejection": None if rejection is None else {"why": int(rejection.why), "details": dict(rejection.details)},
+        "rejection": None
+        if rejection is None
+        else {"why": int(rejection.why), "details": dict(rejection.details)},
     }
 
 
@@ -161,7 +163,9 @@ def ended_from_record(record: Mapping[str, Any]) -> Ended:
     return Ended(**values, rejection=rejection)
 
 
-def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> Engine:
+def restore(
+    image: Image, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings
+) -> Engine:
     """An engine that goes on exactly where the committed one was.
 
     The driver then sends `pending_commands()`, before anything else, and asks for an inventory.
@@ -189,7 +193,15 @@ def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator
     columns._arrivals = meta["arrivals"]
     engine.known.update(JobId(job_id) for job_id in image.ended)
     engine.reserved = [columns.slot_of[job_id] for job_id in meta["reserved"]]
-    for name in ("seq", "changed", "wake_at_ms", "next_resend_ms", "next_backoff_ms", "decisions", "plans_refused"):
+    for name in (
+        "seq",
+        "changed",
+        "wake_at_ms",
+        "next_resend_ms",
+        "next_backoff_ms",
+        "decisions",
+        "plans_refused",
+    ):
         setattr(engine, name, meta[name])
     return engine
 
@@ -223,7 +235,7 @@ def _enter(engine: Engine, record: Mapping[str, Any]) -> None:
     if record["command"] is not None:
         engine.outstanding[slot] = (command_from_json(record["command"]), record["sent_ms"])
     if record["doubts"]:
-        engine.doubts[slot] = {node: end_ms for node, end_ms in record["doubts"]}
+        engine.doubts[slot] = dict(record["doubts"])
     if record["ended_on"]:
         engine.ended_on[slot] = set(record["ended_on"])
     if record["details"] is not None:

@@ -1,4 +1,4 @@
-"""Reconciliation: what a backend sees is held against what the engine believes, and lost reports are made good.
+"""Reconciliation: what a backend sees against what the engine believes; lost reports are made good.
 
 An inventory may be old when it arrives. It is believed about an incarnation only as far as the backend had
 seen that incarnation's last command; and an end, once seen, stays true.

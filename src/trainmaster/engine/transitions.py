@@ -108,7 +108,11 @@ def gone(state: State, slot: int, work_saved: float) -> None:
     release_held(state, slot)
     ints["after_stop"][slot] = P.PENDING
     allocation = columns.allocations[slot]
-    if after == P.RESERVED and allocation is not None and all(state.up[part.node] for part in allocation.parts):
+    if (
+        after == P.RESERVED
+        and allocation is not None
+        and all(state.up[part.node] for part in allocation.parts)
+    ):
         move(state, slot, T.MOVE)
         state.reserved.append(slot)
         return
@@ -134,7 +138,10 @@ def failed(state: State, slot: int, work_saved: float) -> None:
     ints = state.columns.ints
     ints["failures"][slot] += 1
     failures = int(ints["failures"][slot])
-    if failures >= state.columns.spec(slot).max_attempts and wanted(state, slot) not in (P.CANCELLED, P.PAUSED):
+    if failures >= state.columns.spec(slot).max_attempts and wanted(state, slot) not in (
+        P.CANCELLED,
+        P.PAUSED,
+    ):
         state.columns.settle(slot, state.now_ms)
         release_held(state, slot)
         move(state, slot, T.GIVE_UP)

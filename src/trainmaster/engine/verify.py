@@ -27,9 +27,9 @@ _STOPPABLE = frozenset({P.LAUNCHING, P.RESIZING})
 def verify(view: Snapshot, plan: Plan) -> Ledger:
     """Check a plan against the snapshot it was made from; returns the ledger after it.
 
-    Rules: it is not stale; gangs are whole and within the job's range; types are acceptable; nodes are
-    up; no device, CPU or memory is given twice; only jobs that may be changed are; every job left
-    waiting has a reason.
+    Rules: it is not stale; gangs are whole and within the job's range; types are acceptable; nodes that
+    the job does not have yet are up; no device, CPU or memory is given twice; only jobs that may be
+    changed are; every job left waiting has a reason.
     """
     if plan.based_on != view.version:
         raise PlanError(f"plan is based on version {plan.based_on}, the state is at {view.version}")
@@ -79,23 +79,32 @@ def _check_gang(view: Snapshot, columns: JobColumns, slot: int, spec: JobSpec, a
     counting = view.placement == Strategy.COUNT
     n_devices = 0
     last_node = -1
+    old = jobs.allocation(row)
+    present = () if old is None else tuple(part.node for part in old.parts)
     for part in allocation.parts:
         if not last_node < part.node < len(view.cluster.nodes):
             raise PlanError(f"job {spec.id}: its parts are not one per node, in order of the nodes")
         last_node = part.node
-        if not view.up[part.node]:
+        if not view.up[part.node] and part.node not in present:  # what it has there it may keep
             raise PlanError(f"job {spec.id} is given node {view.cluster.nodes[part.node].id}, which is down")
         if part.devices and view.cluster.type_of[part.node] != kind:
             raise PlanError(f"job {spec.id} is given devices of two types")
         if not counting and len(part.devices) != part.workers * devices_each:
-            raise PlanError(f"job {spec.id}: {part.workers} workers need {part.workers * devices_each} devices on a node")
+            raise PlanError(
+                f"job {spec.id}: {part.workers} workers need {part.workers * devices_each} devices on a node"
+            )
         if len(set(part.devices)) != len(part.devices) and spec.worker.share_milli == GPU_MILLI:
             raise PlanError(f"job {spec.id} is given a device twice")
-        if part.devices and not 0 <= min(part.devices) <= max(part.devices) < view.cluster.nodes[part.node].gpus:
+        if (
+            part.devices
+            and not 0 <= min(part.devices) <= max(part.devices) < view.cluster.nodes[part.node].gpus
+        ):
             raise PlanError(f"job {spec.id} is given a device that the node does not have")
         n_devices += len(part.devices)
     if n_devices != workers * devices_each:
-        raise PlanError(f"job {spec.id}: the gang is not whole ({n_devices} of {workers * devices_each} devices)")
+        raise PlanError(
+            f"job {spec.id}: the gang is not whole ({n_devices} of {workers * devices_each} devices)"
+        )
     if allocation.share_milli > spec.worker.share_milli or (devices_each and allocation.share_milli <= 0):
         raise PlanError(f"job {spec.id} is given {allocation.share_milli} thousandths of each device")
 

@@ -1,4 +1,4 @@
-"""Jobs, allocations and commands as JSON data and back. Strict: what is unknown or invalid is an `InputError`.
+"""Jobs, allocations and commands as JSON data and back. Strict: anything else is an `InputError`.
 
 Fields that have their default are left out, keys are sorted, so that equal values give equal bytes.
 """
@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from itertools import pairwise
 from typing import Any
 
 from trainmaster.model.allocation import Allocation, Part
@@ -32,7 +33,9 @@ def canonical(data: Any) -> str:
 
 def _refuse(where: str, value: Any, expected: str) -> InputError:
     shown = repr(value)
-    return InputError(f"is {shown if len(shown) <= 60 else shown[:57] + '...'}", expected=expected, column=where)
+    return InputError(
+        f"is {shown if len(shown) <= 60 else shown[:57] + '...'}", expected=expected, column=where
+    )
 
 
 def _text(value: Any, where: str) -> str:
@@ -52,8 +55,15 @@ def _whole(low: int, high: int = MAX_INT) -> Callable[[Any, str], int]:
 
 def _number(low: float) -> Callable[[Any, str], float]:
     def read(value: Any, where: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < low:
-            raise _refuse(where, value, f"a finite number, {low:g} or more" if low > -math.inf else "a finite number")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+            or value < low
+        ):
+            raise _refuse(
+                where, value, f"a finite number, {low:g} or more" if low > -math.inf else "a finite number"
+            )
         return float(value)
 
     return read
@@ -89,12 +99,16 @@ def _speeds(value: Any, where: str) -> dict[str, float]:
     return {name: _number(0.0)(speed, f"{where}.{name}") for name, speed in _object(value, where).items()}
 
 
-def _read(data: Any, readers: Mapping[str, Callable[[Any, str], Any]], required: tuple[str, ...], where: str) -> Json:
+def _read(
+    data: Any, readers: Mapping[str, Callable[[Any, str], Any]], required: tuple[str, ...], where: str
+) -> Json:
     found = _object(data, where or "value")
     prefix = f"{where}." if where else ""
     for key in found:
         if key not in readers:
-            raise InputError("is not known", expected="one of " + ", ".join(sorted(readers)), column=prefix + key)
+            raise InputError(
+                "is not known", expected="one of " + ", ".join(sorted(readers)), column=prefix + key
+            )
     for key in required:
         if key not in found:
             raise InputError("is missing", expected=f"'{key}'", column=prefix + key)
@@ -131,7 +145,7 @@ def _points(value: Any, where: str) -> tuple[tuple[int, float], ...]:
         if len(_list(pair, at)) != 2:
             raise _refuse(at, pair, "[workers, speed]")
         points.append((_whole(1)(pair[0], at), _number(0.0)(pair[1], at)))
-    if any(b[0] <= a[0] for a, b in zip(points, points[1:], strict=False)):
+    if any(b[0] <= a[0] for a, b in pairwise(points)):
         raise _refuse(where, value, "rising numbers of workers")
     return tuple(points)
 
@@ -144,15 +158,36 @@ def _deadline_kind(value: Any, where: str) -> DeadlineKind:
 
 
 _SPEC: dict[str, Callable[[Any, str], Any]] = {
-    "id": _text, "submit_ms": _whole(-MAX_INT), "name": _text, "workers_min": _whole(1), "workers_max": _whole(1),
-    "servers_min": _whole(0), "servers_max": _whole(0), "worker": _demand, "server": _demand,
-    "workers_ref": _whole(1), "servers_ref": _whole(0), "gpu_types": _texts, "work_total": _maybe(_number(0.0)),
-    "steps_per_s": _speeds, "steps_per_s_spread": _speeds,
-    "scaling": lambda value, where: Scaling(**_read(value, _SCALING, (), where)), "weight": _number(0.0),
-    "priority": _whole(-MAX_INT), "entity": _text, "deadline_ms": _whole(-MAX_INT), "deadline_kind": _deadline_kind,
-    "utility": _maybe(_object), "budget": _maybe(_number(0.0)), "model": _text, "batch_size": _maybe(_whole(1)),
-    "epochs_total": _maybe(_number(0.0)), "max_attempts": _whole(1), "preemptible": _flag, "payload": _object,
-}  # fmt: skip
+    "id": _text,
+    "submit_ms": _whole(-MAX_INT),
+    "name": _text,
+    "workers_min": _whole(1),
+    "workers_max": _whole(1),
+    "servers_min": _whole(0),
+    "servers_max": _whole(0),
+    "worker": _demand,
+    "server": _demand,
+    "workers_ref": _whole(1),
+    "servers_ref": _whole(0),
+    "gpu_types": _texts,
+    "work_total": _maybe(_number(0.0)),
+    "steps_per_s": _speeds,
+    "steps_per_s_spread": _speeds,
+    "scaling": lambda value, where: Scaling(**_read(value, _SCALING, (), where)),
+    "weight": _number(0.0),
+    "priority": _whole(-MAX_INT),
+    "entity": _text,
+    "deadline_ms": _whole(-MAX_INT),
+    "deadline_kind": _deadline_kind,
+    "utility": _maybe(_object),
+    "budget": _maybe(_number(0.0)),
+    "model": _text,
+    "batch_size": _maybe(_whole(1)),
+    "epochs_total": _maybe(_number(0.0)),
+    "max_attempts": _whole(1),
+    "preemptible": _flag,
+    "payload": _object,
+}
 
 
 def spec_to_json(spec: JobSpec) -> Json:
@@ -230,7 +265,7 @@ def command_to_json(command: Command) -> Json:
 
 def command_from_json(data: Any, where: str = "command") -> Command:
     kind = _object(data, where).get("kind")
-    if kind not in _FIELDS:
+    if not isinstance(kind, str) or kind not in _FIELDS:
         raise _refuse(f"{where}.kind", kind, "launch, resize or stop")
     keys = ("kind", "job_id", "generation", "seq", *_FIELDS[kind])
     read = _read(data, {key: _COMMAND[key] for key in keys}, keys, where)

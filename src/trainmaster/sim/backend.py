@@ -18,6 +18,7 @@ from trainmaster.model.command import Command, Launch, Resize, Stop
 from trainmaster.model.job import JobId
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
+from trainmaster.sim import outages
 from trainmaster.sim.incarnation import Incarnation, Record
 from trainmaster.sim.truth import Truth
 
@@ -31,7 +32,12 @@ def reliable(_: ev.Event) -> list[int]:
 
 class SimulatedBackend:
     def __init__(
-        self, cluster: Cluster, truth: Truth, lease: LeaseRule, channel: Channel = reliable, detect_ms: int = 10_000
+        self,
+        cluster: Cluster,
+        truth: Truth,
+        lease: LeaseRule,
+        channel: Channel = reliable,
+        detect_ms: int = 10_000,
     ) -> None:
         self.cluster = cluster
         self.truth = truth
@@ -147,10 +153,13 @@ class SimulatedBackend:
         work = self.saved.get(job_id, 0.0)
         productive = self.now_ms + self.options.launch_ms + (self.options.restart_cost_ms if resumed else 0)
         if resumed:
-            self.lost_gpu_s += command.allocation.gpu_milli / GPU_MILLI * self.options.restart_cost_ms / MS_PER_S
+            self.lost_gpu_s += (
+                command.allocation.gpu_milli / GPU_MILLI * self.options.restart_cost_ms / MS_PER_S
+            )
         incarnation = Incarnation(
             spec=command.spec, generation=command.generation, allocation=command.allocation,
-            allocation_seq=command.seq, work=work, work_at_start=work, as_of_ms=productive, rate=0.0, alive=nodes,
+            allocation_seq=command.seq, work=work, work_at_start=work, as_of_ms=productive, rate=0.0,
+            alive=nodes,
         )  # fmt: skip
         self.running[job_id] = incarnation
         self.records.pop(job_id, None)
@@ -165,10 +174,16 @@ class SimulatedBackend:
 
     def _started(self, item: tuple[Incarnation, int]) -> None:
         incarnation, productive = item
-        if self.running.get(incarnation.spec.id) is incarnation and not incarnation.stopping and incarnation.whole:
+        if (
+            self.running.get(incarnation.spec.id) is incarnation
+            and not incarnation.stopping
+            and incarnation.whole
+        ):
             incarnation.started = True
             self._report(
-                ev.Started(incarnation.spec.id, incarnation.generation, incarnation.work_at_start, productive),
+                ev.Started(
+                    incarnation.spec.id, incarnation.generation, incarnation.work_at_start, productive
+                ),
                 min(incarnation.alive, default=None),
             )
 
@@ -186,7 +201,9 @@ class SimulatedBackend:
         elif record.exit_code is not None and any(self._reachable(node) for node in record.nodes):
             self._report(ev.Exited(job_id, generation, record.exit_code, record.work_saved))
         else:
-            self._report(ev.Stopped(job_id, generation, record.work_saved, self._silent(self.launched_on[job_id])))
+            self._report(
+                ev.Stopped(job_id, generation, record.work_saved, self._silent(self.launched_on[job_id]))
+            )
 
     def _stop(self, command: Stop) -> None:
         job_id, generation = command.job_id, command.generation
@@ -241,20 +258,26 @@ class SimulatedBackend:
             incarnation.alive = nodes
             self.launched_on[command.job_id] = frozenset(nodes)
             incarnation.as_of_ms = max(incarnation.as_of_ms, self.now_ms + self.options.resize_cost_ms)
-            self.lost_gpu_s += command.allocation.gpu_milli / GPU_MILLI * self.options.resize_cost_ms / MS_PER_S
+            self.lost_gpu_s += (
+                command.allocation.gpu_milli / GPU_MILLI * self.options.resize_cost_ms / MS_PER_S
+            )
             incarnation.rate = self._rate(incarnation)
             self._plan_finish(incarnation)
             if self.options.interference:
                 self._rates_changed(touched, incarnation)
         self._report(
-            ev.Resized(command.job_id, command.generation, command.seq, incarnation.work, incarnation.as_of_ms)
+            ev.Resized(
+                command.job_id, command.generation, command.seq, incarnation.work, incarnation.as_of_ms
+            )
         )
 
     # -- physics -------------------------------------------------------------------------------------
 
     def _productive(self, incarnation: Incarnation) -> bool:
         """Whether the gang makes progress: all members live, and they can talk to each other."""
-        return incarnation.whole and (len(incarnation.alive) == 1 or all(self.linked[n] for n in incarnation.alive))
+        return incarnation.whole and (
+            len(incarnation.alive) == 1 or all(self.linked[n] for n in incarnation.alive)
+        )
 
     def _settle(self, incarnation: Incarnation) -> None:
         """Bring its work up to now. Called before anything changes that its progress depends on."""
@@ -288,7 +311,11 @@ class SimulatedBackend:
                 self._plan_finish(incarnation)
                 self._report(
                     ev.Progressed(
-                        incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate
+                        incarnation.spec.id,
+                        incarnation.generation,
+                        incarnation.work,
+                        self.now_ms,
+                        incarnation.rate,
                     ),
                     min(incarnation.alive, default=None),
                 )
@@ -299,7 +326,9 @@ class SimulatedBackend:
         if total is None or incarnation.rate <= 0.0:
             return
         left_ms = -(-(total - incarnation.work) * MS_PER_S // incarnation.rate)
-        self._schedule(incarnation.as_of_ms + max(int(left_ms), 0), "finish", (incarnation, incarnation.epoch))
+        self._schedule(
+            incarnation.as_of_ms + max(int(left_ms), 0), "finish", (incarnation, incarnation.epoch)
+        )
 
     def _finish(self, item: tuple[Incarnation, int]) -> None:
         incarnation, epoch = item
@@ -354,110 +383,16 @@ class SimulatedBackend:
     # -- nodes ---------------------------------------------------------------------------------------
 
     def power_off(self, node: int) -> None:
-        """A power cut: everything on the node ends at once, and its agent's records are gone."""
-        if not self.powered[node]:
-            return
-        self.powered[node] = False
-        self.outage[node] += 1
-        self._members_end(node)
-        for job_id in [j for j, record in self.records.items() if node in record.nodes]:
-            self.records[job_id].nodes.discard(node)
-            if not self.records[job_id].nodes:
-                del self.records[job_id]
-        self._schedule(self.now_ms + self.detect_ms, "notice", (node, self.outage[node], self.now_ms, True))
+        outages.power_off(self, node)
 
     def power_on(self, node: int) -> None:
-        """The node starts again; that it had been off is known at the latest now."""
-        if self.powered[node]:
-            return
-        self.powered[node] = True
-        if self.linked[node]:
-            if self.declared[node] is None:
-                self._report(ev.NodeLost(node, self.now_ms, True, self.seen_up_to))
-            self.declared[node] = None
-            self._schedule(self.now_ms + self.detect_ms, "return", node)
+        outages.power_on(self, node)
 
     def cut(self, node: int, renewed_ago_ms: int = 0) -> None:
-        """The network cable is pulled: workers go on until their lease, last renewed a while ago, ends."""
-        if not self.linked[node]:
-            return
-        self._settle_on(node)
-        self.linked[node] = False
-        self.outage[node] += 1
-        sent_ms = self.now_ms - renewed_ago_ms
-        lease_ms = (self.lease.worker_ends_ms(sent_ms) - sent_ms) * (1.0 + self.clock_drift[node])
-        self._schedule(sent_ms + int(lease_ms), "lease-end", (node, self.outage[node]))
-        self._schedule(self.now_ms + self.detect_ms, "notice", (node, self.outage[node], sent_ms, False))
+        outages.cut(self, node, renewed_ago_ms)
 
     def heal(self, node: int) -> None:
-        """The cable is back. A node that had been declared lost begins anew: nothing there is renewed."""
-        if self.linked[node]:
-            return
-        self._settle_on(node)
-        self.linked[node] = True
-        self.outage[node] += 1
-        if self.declared[node] is not None:
-            self._members_end(node)
-        if self.powered[node]:
-            self.declared[node] = None
-        for incarnation in self.running.values():
-            if node in incarnation.alive:
-                self._plan_finish(incarnation)
-        self._schedule(self.now_ms + self.detect_ms, "return", node)
-
-    def _settle_on(self, node: int) -> None:
-        for incarnation in self.running.values():
-            if node in incarnation.alive:
-                self._settle(incarnation)
-
-    def _lease_end(self, item: tuple[int, int]) -> None:
-        node, outage = item
-        if self.outage[node] == outage:
-            self._members_end(node)
-
-    def _members_end(self, node: int) -> None:
-        """Members on a node end. The incarnation is over when none is left anywhere."""
-        for incarnation in [*self.running.values(), *self.zombies]:
-            if node not in incarnation.alive:
-                continue
-            self._settle(incarnation)
-            if incarnation.whole:
-                self._save_at_failure(incarnation)
-            incarnation.alive.discard(node)
-            incarnation.epoch += 1
-            if self.running.get(incarnation.spec.id) is not incarnation:
-                continue
-            if incarnation.alive:
-                self._schedule(self.now_ms + self.collapse_ms, "collapse", incarnation)
-            else:
-                self._end(incarnation, self.saved.get(incarnation.spec.id, 0.0), None)
-        self.zombies = [zombie for zombie in self.zombies if zombie.alive]
-
-    def _collapse(self, incarnation: Incarnation) -> None:
-        """The rest of a gang that lost members ends by itself, and those that can say so."""
-        job_id = incarnation.spec.id
-        if self.running.get(job_id) is not incarnation:
-            return
-        heard = any(self._reachable(node) for node in incarnation.alive)
-        saved = self.saved.get(job_id, 0.0)
-        self._end(incarnation, saved, None)
-        if heard:
-            self._report(ev.Stopped(job_id, incarnation.generation, saved, self._silent(incarnation.nodes)))
-
-    def _notice(self, item: tuple[int, int, int, bool]) -> None:
-        """The service side notices that a node is gone, and declares it lost."""
-        node, outage, last_renewed_ms, confirmed = item
-        if self.outage[node] != outage or self._reachable(node):
-            return
-        self._declare(node, last_renewed_ms, confirmed)
-
-    def _declare(self, node: int, last_renewed_ms: int, confirmed: bool) -> None:
-        lost = self.declared[node] = ev.NodeLost(node, last_renewed_ms, confirmed, self.seen_up_to)
-        self._report(lost)
-
-    def _return(self, node: int) -> None:
-        if self._reachable(node):
-            self._report(ev.NodeJoined(node))
+        outages.heal(self, node)
 
     # -- inventory -----------------------------------------------------------------------------------
 
@@ -471,13 +406,15 @@ class SimulatedBackend:
         for job_id, record in sorted(self.records.items()):
             if record.nodes & reachable and job_id not in self.running and not record.failed_to_start:
                 stopped = record.exit_code is None
-                entry = ev.Observed(job_id, record.generation, record.work_saved, 0, record.exit_code, stopped)
+                entry = ev.Observed(
+                    job_id, record.generation, record.work_saved, 0, record.exit_code, stopped
+                )
                 entries.append(entry)
         self._report(ev.Inventory(tuple(entries), self.seen_up_to, reachable))
         for node, declared in enumerate(self.declared):
             if declared is not None and not self._reachable(node):
                 # Still lost: true of every command seen until now, for none could be carried out there.
-                self._declare(node, declared.last_renewed_ms, declared.confirmed)
+                outages.declare(self, node, declared.last_renewed_ms, declared.confirmed)
 
     def _observed(self, job_id: JobId, incarnation: Incarnation) -> ev.Observed:
         self._settle(incarnation)
@@ -502,8 +439,8 @@ _INTERNAL: dict[str, Callable[[SimulatedBackend, Any], None]] = {
     "started": SimulatedBackend._started,
     "stopped": SimulatedBackend._stopped,
     "finish": SimulatedBackend._finish,
-    "collapse": SimulatedBackend._collapse,
-    "lease-end": SimulatedBackend._lease_end,
-    "notice": SimulatedBackend._notice,
-    "return": SimulatedBackend._return,
+    "collapse": outages.collapse,
+    "lease-end": outages.lease_end,
+    "notice": outages.notice,
+    "return": outages.come_back,
 }

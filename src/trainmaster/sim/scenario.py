@@ -1,4 +1,4 @@
-"""What a fault seed begins with: a small cluster, a handful of jobs of every kind, a policy, users' actions."""
+"""What a fault seed begins with: a small cluster, jobs of every kind, a policy, users' actions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,14 @@ def _draw_cluster(rng: np.random.Generator) -> Cluster:
         for _ in range(int(rng.integers(2, 4))):
             gpus = int(rng.choice([2, 4]))
             nodes.append(
-                Node(f"n{len(nodes)}", kind, gpus, cpu_milli=4_000 * gpus + 6_000, mem_mib=65_536, rack=f"r{len(nodes) % 2}")
+                Node(
+                    f"n{len(nodes)}",
+                    kind,
+                    gpus,
+                    cpu_milli=4_000 * gpus + 6_000,
+                    mem_mib=65_536,
+                    rack=f"r{len(nodes) % 2}",
+                )
             )
     return cluster_of(nodes)
 
@@ -128,7 +135,9 @@ def _draw_job(rng: np.random.Generator, cluster: Cluster, index: int) -> JobSpec
     )
 
 
-def _draw_actions(rng: np.random.Generator, specs: tuple[JobSpec, ...]) -> tuple[tuple[int, ev.UserEvent], ...]:
+def _draw_actions(
+    rng: np.random.Generator, specs: tuple[JobSpec, ...]
+) -> tuple[tuple[int, ev.UserEvent], ...]:
     actions: list[tuple[int, ev.UserEvent]] = []
     for spec in specs:
         at_ms = spec.submit_ms

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from trainmaster.sim.world import Outcome, World, run_seed
 
@@ -75,7 +82,13 @@ def sweep(seeds: range, processes: int) -> int:
     bad: list[Outcome] = []
     steps, restarts, ends = 0, 0, Counter[str]()
     begun = time.perf_counter()
-    columns = (TextColumn("fault seeds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("fault seeds"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("seeds", total=len(seeds))
         for outcome in outcomes(seeds, processes):
@@ -88,8 +101,9 @@ def sweep(seeds: range, processes: int) -> int:
         print(f"\n== seed {outcome.seed} ({outcome.policy}): {outcome.violation}")
         print("\n".join(outcome.story))
     told = ", ".join(f"{count} {name}" for name, count in sorted(ends.items()))
-    print(f"{len(seeds)} seeds in {time.perf_counter() - begun:.0f} s: {steps} steps, {restarts} engine restarts, "
-          f"jobs: {told}; {len(bad)} violations")  # fmt: skip
+    wall_s = time.perf_counter() - begun
+    print(f"{len(seeds)} seeds in {wall_s:.0f} s: {steps} steps, {restarts} engine restarts")
+    print(f"jobs: {told}; {len(bad)} violations")
     if bad:
         print("seeds in violation: " + " ".join(str(outcome.seed) for outcome in bad))
         print(f"replay one: python -m trainmaster.sim.world --replay {bad[0].seed}")

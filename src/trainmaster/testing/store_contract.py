@@ -14,7 +14,14 @@ class ContractBroken(AssertionError):
 
 def check_store(new: Callable[[], Store], reopen: Callable[[Store], Store] = lambda store: store) -> None:
     """Run every check. `new` makes an empty store, `reopen` what a restarted process would open."""
-    for check in (_starts_empty, _keeps_everything, _replaces_and_forgets, _history_stays, _is_atomic, _is_isolated):
+    for check in (
+        _starts_empty,
+        _keeps_everything,
+        _replaces_and_forgets,
+        _history_stays,
+        _is_atomic,
+        _is_isolated,
+    ):
         check(new, reopen)
 
 
@@ -33,7 +40,14 @@ def _starts_empty(new: Callable[[], Store], reopen: Callable[[Store], Store]) ->
 
 def _keeps_everything(new: Callable[[], Store], reopen: Callable[[Store], Store]) -> None:
     store = new()
-    record = {"text": "ü\n'\"", "int": 2**62, "float": 0.1 + 0.2, "none": None, "list": [1, [2, {}]], "flag": True}
+    record = {
+        "text": "ü\n'\"",
+        "int": 2**62,
+        "float": 0.1 + 0.2,
+        "none": None,
+        "list": [1, [2, {}]],
+        "flag": True,
+    }
     _commit(store, {"a": record}, {"z": {"phase": 8}}, now_ms=5, name="m")
     loaded = reopen(store).load()
     _expect(loaded.jobs == {"a": record}, "a record comes back as it was written, to the last digit")
@@ -46,7 +60,9 @@ def _replaces_and_forgets(new: Callable[[], Store], reopen: Callable[[Store], St
     _commit(store, {"a": {"n": 1}, "b": {"n": 1}}, n=1)
     _commit(store, {"a": {"n": 2}, "b": None, "never": None}, n=2)
     loaded = reopen(store).load()
-    _expect(loaded.jobs == {"a": {"n": 2}}, "a later record replaces the earlier; None forgets; the rest stays")
+    _expect(
+        loaded.jobs == {"a": {"n": 2}}, "a later record replaces the earlier; None forgets; the rest stays"
+    )
     _expect(loaded.meta == {"n": 2}, "the last meta holds")
     _commit(store, {}, n=3)
     _expect(reopen(store).load().jobs == {"a": {"n": 2}}, "jobs that a commit does not mention stay")
@@ -85,6 +101,8 @@ def _is_isolated(new: Callable[[], Store], reopen: Callable[[Store], Store]) -> 
     record: dict[str, Any] = {"list": [1]}
     _commit(store, {"a": record}, n=1)
     record["list"].append(2)
-    _expect(reopen(store).load().jobs == {"a": {"list": [1]}}, "later changes of a committed object do not show")
+    _expect(
+        reopen(store).load().jobs == {"a": {"list": [1]}}, "later changes of a committed object do not show"
+    )
     store.load().jobs["a"]["list"].append(3)
     _expect(reopen(store).load().jobs == {"a": {"list": [1]}}, "changes of a loaded object do not show")

@@ -11,7 +11,8 @@ RESERVED   unreserve PENDING, launch LAUNCHING, cancel CANCELLED, pause PAUSED
 LAUNCHING  started RUNNING, stop STOPPING, lose LOST, requeue PENDING, finish FINISHED, give-up FAILED
 RUNNING    resize RESIZING, stop STOPPING, lose LOST, requeue PENDING, finish FINISHED, give-up FAILED
 RESIZING   resized RUNNING, stop STOPPING, lose LOST, requeue PENDING, finish FINISHED, give-up FAILED
-STOPPING   move RESERVED, pause PAUSED, cancel CANCELLED, lose LOST, requeue PENDING, finish FINISHED, give-up FAILED
+STOPPING   move RESERVED, pause PAUSED, cancel CANCELLED, lose LOST, requeue PENDING, finish FINISHED
+STOPPING   give-up FAILED
 LOST       pause PAUSED, cancel CANCELLED, requeue PENDING, finish FINISHED, give-up FAILED
 PAUSED     resume PENDING, cancel CANCELLED
 """

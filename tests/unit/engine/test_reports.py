@@ -1,6 +1,8 @@
-"""Reports and inventories: what is old is fenced, what is lost is made good, what is repeated does nothing."""
+"""Reports and inventories: the old is fenced, the lost is made good, the repeated does nothing."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from harness import job, new_engine, only, phase_of, running
@@ -8,6 +10,7 @@ from harness import job, new_engine, only, phase_of, running
 from trainmaster.model import event as ev
 from trainmaster.model.command import Launch, Resize, Stop
 from trainmaster.model.job import JobId, Phase
+from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Draft, Snapshot
 
 A = JobId("a")
@@ -20,7 +23,12 @@ def test_a_report_of_an_earlier_generation_is_ignored() -> None:
     engine.step(1_000, ev.Exited(A, 1, 1, 10.0))
     engine.step(20_000, ev.Woken())
     assert phase_of(engine, "a") == Phase.LAUNCHING
-    for late in (ev.Exited(A, 1, 0, 100.0), ev.Stopped(A, 1, 0.0), ev.Started(A, 1, 0.0, 0), ev.StartFailed(A, 1, "")):
+    for late in (
+        ev.Exited(A, 1, 0, 100.0),
+        ev.Stopped(A, 1, 0.0),
+        ev.Started(A, 1, 0.0, 0),
+        ev.StartFailed(A, 1, ""),
+    ):
         assert engine.step(20_000, late) == []
         assert phase_of(engine, "a") == Phase.LAUNCHING
 
@@ -95,7 +103,11 @@ def test_growth_waits_until_devices_are_physically_free() -> None:
     stop = only(engine.step(10, ev.JobSubmitted(job("c", 4))))
     assert isinstance(stop, Stop)
     assert phase_of(engine, "a") == Phase.RUNNING
-    policy.next = lambda view, draft: draft.resize(0, 4) and None
+
+    def grow(view: Snapshot, draft: Draft) -> None:
+        draft.resize(0, 4)
+
+    policy.next = grow
     grown = only(engine.step(20, ev.Stopped(JobId("b"), 1, 1.0)))
     assert isinstance(grown, Resize)
     assert grown.allocation.workers == 4
@@ -119,7 +131,7 @@ def test_a_new_range_reaches_waiting_and_running_jobs() -> None:
 
 
 def test_a_snapshot_that_the_engine_has_left_behind_cannot_be_read() -> None:
-    engine, policy = new_engine()
+    engine, _ = new_engine()
     running(engine, job("a"))
     kept, frozen = engine.snapshot(), engine.snapshot()
     frozen.jobs.freeze()
@@ -136,12 +148,8 @@ def test_a_plan_made_from_an_older_snapshot_is_refused() -> None:
     policy.next = lambda view, draft: draft.plan()
     engine.step(0, ev.JobSubmitted(job("a")))
     old = policy.views[0]
-    plan = old.draft
-    assert plan is not None
 
-    def late(view: Snapshot, draft: Draft):
-        from dataclasses import replace
-
+    def late(view: Snapshot, draft: Draft) -> Plan:
         draft.place(0)
         return replace(draft.plan(), based_on=old.version)
 

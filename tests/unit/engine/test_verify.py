@@ -37,8 +37,13 @@ def view_of(*specs: JobSpec, running_first: bool = False, down: int | None = Non
     return engine.snapshot()
 
 
-def gang(*parts: tuple[int, int, tuple[int, ...]], kind: int = V100, share: int = 1000, servers: int = 0) -> Allocation:
-    placed = tuple(Part(node, workers, servers if i == 0 else 0, devices) for i, (node, workers, devices) in enumerate(parts))
+def gang(
+    *parts: tuple[int, int, tuple[int, ...]], kind: int = V100, share: int = 1000, servers: int = 0
+) -> Allocation:
+    placed = tuple(
+        Part(node, workers, servers if i == 0 else 0, devices)
+        for i, (node, workers, devices) in enumerate(parts)
+    )
     return Allocation(kind, placed, share)
 
 
@@ -47,7 +52,9 @@ CASES: dict[str, tuple[JobSpec, Allocation, str]] = {
     "too few workers": (job(workers=2), gang((0, 1, (0,))), "takes 2 to 2"),
     "too many workers": (job(workers=1), GOOD, "takes 1 to 1"),
     "servers it did not ask for": (job(workers=2), gang((0, 2, (0, 1)), servers=1), "servers"),
-    "a type it does not accept": (job(workers=2, gpu_types=("v100",)), gang((2, 2, (0, 1)), kind=K80), "accept"),
+    "a type it does not accept": (
+        job(workers=2, gpu_types=("v100",)), gang((2, 2, (0, 1)), kind=K80), "accept",
+    ),
     "a type that is not": (job(workers=2), gang((0, 2, (0, 1)), kind=7), "accept"),
     "devices of another type": (job(workers=2), gang((2, 2, (0, 1)), kind=V100), "two types"),
     "a gang that is not whole": (job(workers=2), gang((0, 2, (0,))), "need 2 devices"),
