@@ -94,8 +94,17 @@ def sizes_of(least: int, ask: int, most: int) -> list[int]:
     return sorted({least, most, min(max(ask, least), most), *spread} - {0})
 
 
-def gangs_of(view: Snapshot, row: int, accelerator: int) -> Gangs | None:
-    """What the job may run as on one type; None when it cannot run there."""
+def node_room(pool: Pool, demand: Floats) -> Floats:
+    """How many members of a role each empty node could host."""
+    taken = demand > 0
+    if not taken.any():
+        return np.full(len(pool.capacity), np.inf)
+    return np.floor(pool.capacity[:, taken] / demand[taken] + 1e-9).min(axis=1)
+
+
+def gangs_of(view: Snapshot, pool: Pool, row: int, accelerator: int) -> Gangs | None:
+    """What the job may run as on one type, leaving out what not even the idle cluster could host; None when
+    it cannot run there."""
     jobs = view.jobs
     if not jobs.allowed[row][accelerator]:
         return None
@@ -104,6 +113,7 @@ def gangs_of(view: Snapshot, row: int, accelerator: int) -> Gangs | None:
     servers: list[int] = []
     one_node: list[bool] = []
     speeds: list[float] = []
+    room = node_room(pool, pool.demand(spec.worker))[view.cluster.type_of == accelerator]
     least, most = max(int(jobs.workers_min[row]), 1), int(jobs.workers_max[row])
     fastest_seen = {True: 0.0, False: 0.0}
     for size in sizes_of(least, int(jobs.workers_ask[row]), most):
@@ -113,6 +123,8 @@ def gangs_of(view: Snapshot, row: int, accelerator: int) -> Gangs | None:
         # One unconstrained gang serves where spreading costs nothing; otherwise both forms compete.
         forms = [(False, apart)] if apart >= together else [(True, together), (False, apart)]
         for packed, speed in forms:
+            if (room.max(initial=0) if packed else room.sum()) < size:
+                continue
             # More workers that are no faster are never worth their price.
             if speed > fastest_seen[packed] * _FASTER:
                 fastest_seen[packed] = speed

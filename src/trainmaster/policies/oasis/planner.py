@@ -55,8 +55,8 @@ class Planner:
     # -- a job in the formulation's terms --------------------------------------------------------------
 
     def gangs(self, row: int) -> list[Gangs]:
-        """By accelerator type; types of which the job accepts none of the nodes are left out."""
-        found = (gangs_of(self.view, row, kind) for kind in range(len(self.view.cluster.types)))
+        """By accelerator type; none at all: the job could never run here."""
+        found = (gangs_of(self.view, self.pool, row, kind) for kind in range(len(self.view.cluster.types)))
         return [gangs for gangs in found if gangs is not None]
 
     def steps_left(self, row: int, gangs: list[Gangs]) -> float:

@@ -165,7 +165,7 @@ class _Decision:
             if self.names[row] in self.book.promises or int(view.jobs.phase[row]) != P.PENDING:
                 continue
             gangs = self.gangs(row)
-            if not gangs or not self._fits_empty(row, gangs):
+            if not gangs:
                 self.refused[row] = (Why.NEVER_FITS, {})
                 continue
             if not any((view.cluster.type_of[view.up] == g.accelerator).any() for g in gangs):
@@ -181,21 +181,6 @@ class _Decision:
                 Why.PRICE,
                 {"payoff": told.payoff, "price_factor": told.price_factor, "lateness_s": told.lateness_s},
             )
-
-    def _fits_empty(self, row: int, gangs: list[Gangs]) -> bool:
-        """Whether the smallest gang would fit an idle cluster with all nodes up."""
-        pool, spec = self.planner.pool, self.view.jobs.spec(row)
-        each = pool.demand(spec.worker)
-        with np.errstate(divide="ignore"):
-            room = np.floor(
-                np.where(each > 0, pool.capacity / np.where(each > 0, each, 1.0), np.inf) + 1e-9
-            ).min(axis=1)
-        kinds = self.view.cluster.type_of
-        return any(
-            room[kinds == g.accelerator].max(initial=0) >= g.workers[k] if g.one_node[k]
-            else room[kinds == g.accelerator].sum() >= g.workers[k]
-            for g in gangs for k in range(len(g.workers))
-        )  # fmt: skip
 
     def _advance(self) -> None:
         """Capacity came free: jobs that wait for a later slot may start now, the earliest promised first."""

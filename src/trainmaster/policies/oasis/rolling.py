@@ -219,10 +219,10 @@ def _follow(
         if left <= speed_per_ms * open_ms[t] * (1 + 1e-12):
             took_ms = (ends[t] - starts[t] - open_ms[t]) + left / speed_per_ms
             paid += float(cost[t]) * min(1.0, took_ms / (ends[t] - starts[t]))
-            return t, int(starts[t]) + math.ceil(took_ms - 1e-6), paid
+            return t, int(starts[t]) + math.ceil(took_ms - 1e-6), float(paid)
         left -= speed_per_ms * open_ms[t]
         paid += float(cost[t])
-    return last, int(ends[last]), paid
+    return last, int(ends[last]), float(paid)
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def _least_delay_s(ask: Ask, ages_s: Floats, costs: Floats, slot_s: float) -> fl
     def helps(slots: int) -> bool:
         return bool((ask.utility.values(np.maximum(ages_s - slots * slot_s, 0.0)) > costs).any())
 
-    low, high = 0, math.ceil(float(ages_s.max()) / slot_s) if len(ages_s) else 0
+    low, high = 1, max(1, math.ceil(float(ages_s.max()) / slot_s))
     if not helps(high):
         return None
     while low < high:

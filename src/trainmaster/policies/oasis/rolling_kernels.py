@@ -13,6 +13,7 @@ from numba import njit
 from trainmaster.policies.oasis.formulation import RELATIVE_TOLERANCE
 
 _DUST = RELATIVE_TOLERANCE
+STAY_FACTOR = 1.1
 
 
 @njit(cache=True)
@@ -176,7 +177,7 @@ def place_path(
     chosen, held_workers, held_ps,
 ):  # fmt: skip
     """Nodes of every slot of a path. A gang of the same size stays where it was in the slot before (or where
-    it runs now) if that place is free: a move costs a restart, and the prices of alike nodes differ little.
+    it runs now) if that place is free and at most `STAY_FACTOR` times as dear: a move costs a restart.
 
     Returns (workers by slot and node, servers likewise, cost by slot for whole slots).
     """
@@ -196,15 +197,17 @@ def place_path(
             for n in range(nodes):
                 if (last_workers[n] > 0 and not hosts[n]) or (last_ps[n] > 0 and not ps_hosts[n]):
                     same = False
+        cost[t], on_workers[t], on_ps[t] = place_gang_at(
+            used[t], capacity, worker_cost[t], worker_room[t], ps_cost[t], worker, ps, ps_hosts, workers[k], servers[k],
+            one_node[k],
+        )  # fmt: skip
         if same and _stays(used[t], capacity, worker, ps, last_workers, last_ps):
-            on_workers[t] = last_workers
-            on_ps[t] = last_ps
+            staying = 0.0
             for n in range(nodes):
-                cost[t] += last_workers[n] * worker_cost[t, n] + last_ps[n] * ps_cost[t, n]
-        else:
-            cost[t], on_workers[t], on_ps[t] = place_gang_at(
-                used[t], capacity, worker_cost[t], worker_room[t], ps_cost[t], worker, ps, ps_hosts, workers[k],
-                servers[k], one_node[k],
-            )  # fmt: skip
+                staying += last_workers[n] * worker_cost[t, n] + last_ps[n] * ps_cost[t, n]
+            if staying <= STAY_FACTOR * cost[t]:
+                cost[t] = staying
+                on_workers[t] = last_workers
+                on_ps[t] = last_ps
         last_workers, last_ps = on_workers[t], on_ps[t]
     return on_workers, on_ps, cost
