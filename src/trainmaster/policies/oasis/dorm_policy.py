@@ -18,7 +18,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Draft, Snapshot
 from trainmaster.model.utility import Constant
 from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Role, Server
-from trainmaster.policies.oasis.gangs import Pool, node_room, servers_for
+from trainmaster.policies.oasis.gangs import Pool, fits_idle, node_room, servers_for
 from trainmaster.policies.oasis.sharing_baselines import Run, dorm_counts, fill_fairly
 from trainmaster.policies.registry import register
 
@@ -90,7 +90,7 @@ class Dorm:
             demand = pool.demand(spec.worker)
             room = node_room(pool, demand)
             allowed = [k for k in range(len(view.cluster.types)) if jobs.allowed[row][k]]
-            if present is None and not any(room[kinds == k].sum() >= least for k in allowed):
+            if present is None and not fits_idle(view, row, least, servers_for(spec, least)):
                 draft.reject(row, Why.NEVER_FITS)
                 continue
             if present is not None:

@@ -9,14 +9,15 @@ gang has workers, servers, whether it must sit on one node, and a speed in steps
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Demand, JobSpec
-from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.ledger import Ledger
+from trainmaster.model.snapshot import Draft, Snapshot
 from trainmaster.model.units import GPU_MILLI, UNLIMITED
 
 SIZES_MAX = 12
@@ -100,6 +101,12 @@ def node_room(pool: Pool, demand: Floats) -> Floats:
     if not taken.any():
         return np.full(len(pool.capacity), np.inf)
     return np.floor(pool.capacity[:, taken] / demand[taken] + 1e-9).min(axis=1)
+
+
+def fits_idle(view: Snapshot, row: int, workers: int, servers: int) -> bool:
+    """Whether the whole cluster, idle and with all nodes up, could host this gang."""
+    idle = replace(view, ledger=Ledger.full(view.cluster), up=np.ones(len(view.cluster.nodes), np.bool_))
+    return Draft(idle).place(row, workers=workers, servers=servers)
 
 
 def gangs_of(view: Snapshot, pool: Pool, row: int, accelerator: int) -> Gangs | None:

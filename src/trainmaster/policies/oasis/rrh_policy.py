@@ -18,6 +18,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Draft, Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.model.utility import Utility
+from trainmaster.policies.oasis.gangs import fits_idle, servers_for
 from trainmaster.policies.oasis.worth import worth_of
 from trainmaster.policies.registry import register
 
@@ -68,19 +69,20 @@ class RiskRewardHeuristic:
         waiting: list[Candidate] = []
         for row in pending:
             ready = int(jobs.not_before_ms[row]) <= view.now_ms
-            if not jobs.allowed[row].any():
-                draft.reject(row, Why.NEVER_FITS)
-            elif int(jobs.first_start_ms[row]) >= 0:
+            if int(jobs.first_start_ms[row]) >= 0:
                 if ready:  # it ran before its node failed: it was promised to run to its end
-                    draft.place(row)
+                    _start(view, draft, row)
+            elif not jobs.admitted[row] and _size(view, row) is None:
+                draft.reject(row, Why.NEVER_FITS)
             else:
                 waiting.append(self._candidate(view, row, names[row]))
         waiting = self._admitted(view, draft, waiting)
         free = float(view.free_gpus_by_type.max(initial=0.0))
-        startable = [c for c in waiting if float(jobs.ask_gpu_milli[c.row]) / GPU_MILLI <= free]
+        least = jobs.workers_min * jobs.worker_gpu_milli / GPU_MILLI
+        startable = [c for c in waiting if least[c.row] <= free]
         rewards = {c.row: self._reward(c, waiting) for c in startable}
         for c in sorted(startable, key=lambda c: (-rewards[c.row], -c.age_s, c.name)):
-            draft.place(c.row)
+            _start(view, draft, c.row)
         return draft.plan(default=Why.CAPACITY)
 
     def _candidate(self, view: Snapshot, row: int, name: str) -> Candidate:
@@ -131,3 +133,18 @@ class RiskRewardHeuristic:
                 now, later = other.values(delays)
                 lost += float(now - later)
         return c.share * lost
+
+
+def _size(view: Snapshot, row: int) -> int | None:
+    """Its fixed number of workers: what it asks for, or the most below that the idle cluster could host."""
+    jobs = view.jobs
+    if not jobs.allowed[row].any():
+        return None
+    least, ask = int(jobs.workers_min[row]), int(jobs.workers_ask[row])
+    spec = jobs.spec(row)
+    return next((n for n in range(ask, least - 1, -1) if fits_idle(view, row, n, servers_for(spec, n))), None)
+
+
+def _start(view: Snapshot, draft: Draft, row: int) -> bool:
+    size = _size(view, row)
+    return size is not None and draft.place(row, workers=size, servers=servers_for(view.jobs.spec(row), size))
