@@ -40,12 +40,16 @@ OASIS = POLICIES[0]
 
 def some_cluster(rng: np.random.Generator) -> Cluster:
     """Two types, one of them on small nodes, some with few cores."""
-    nodes = [Node(f"a{n}", "a", 4, cpu_milli=32_000 if n % 2 else 12_000) for n in range(int(rng.integers(1, 4)))]
+    nodes = [
+        Node(f"a{n}", "a", 4, cpu_milli=32_000 if n % 2 else 12_000) for n in range(int(rng.integers(1, 4)))
+    ]
     nodes += [Node(f"b{n}", "b", int(rng.integers(1, 3))) for n in range(int(rng.integers(0, 3)))]
     return cluster_of(nodes)
 
 
-def some_jobs(rng: np.random.Generator, count: int, *, span_s: int = 6000, servers: bool = True) -> list[JobSpec]:
+def some_jobs(
+    rng: np.random.Generator, count: int, *, span_s: int = 6000, servers: bool = True
+) -> list[JobSpec]:
     """Rigid, elastic and parameter-server jobs, fractions of a GPU, types, deadlines and utilities of all kinds."""
     specs = []
     submits = np.sort(rng.integers(0, span_s, count)) * 1000
@@ -114,7 +118,9 @@ class Recorder:
         return plan
 
 
-def simulated(specs: list[JobSpec], cluster: Cluster, policy: Policy, truth: TruthOptions | None = None) -> RunResult:
+def simulated(
+    specs: list[JobSpec], cluster: Cluster, policy: Policy, truth: TruthOptions | None = None
+) -> RunResult:
     result = simulate(specs, cluster, policy, Settings(), truth)
     assert result.plans_refused == 0, result.notes
     assert len(result.ended) == len(specs)
@@ -123,7 +129,7 @@ def simulated(specs: list[JobSpec], cluster: Cluster, policy: Policy, truth: Tru
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(seed=st.integers(0, 100_000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_disturbed_worlds_lose_no_job(policy: str, seed: int) -> None:
     rng = np.random.Generator(np.random.PCG64(seed))
     cluster = some_cluster(rng)
@@ -150,7 +156,13 @@ def test_an_undisturbed_world_keeps_every_promise_and_the_account(seed: int) -> 
     rng = np.random.Generator(np.random.PCG64(seed))
     cluster = parse_cluster("a=4x4,b=2x2")
     specs = [
-        replace(spec, workers_min=spec.workers_max, workers_ref=spec.workers_max, worker=Demand(), preemptible=True)
+        replace(
+            spec,
+            workers_min=spec.workers_max,
+            workers_ref=spec.workers_max,
+            worker=Demand(),
+            preemptible=True,
+        )
         for spec in some_jobs(rng, 12, servers=False)
     ]
     recorder = Recorder(create(OASIS))
@@ -170,14 +182,16 @@ def test_an_undisturbed_world_keeps_every_promise_and_the_account(seed: int) -> 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(seed=st.integers(0, 100_000))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_memory_is_the_memo_alone(policy: str, seed: int) -> None:
     """A policy built anew for each decision, from a memo that went through its text, decides the same."""
 
     def world(through_json: bool) -> list[tuple[Any, ...]]:
         rng = np.random.Generator(np.random.PCG64(seed))
         cluster = some_cluster(rng)
-        recorder = Recorder(create(policy), through_json, rebuild=(lambda: create(policy)) if through_json else None)
+        recorder = Recorder(
+            create(policy), through_json, rebuild=(lambda: create(policy)) if through_json else None
+        )
         truth = TruthOptions(noise=0.2, node_mtbf_ms=5_000_000, restart_cost_ms=20_000)
         result = simulated(some_jobs(rng, 12), cluster, recorder, truth)
         return [(e.spec.id, e.phase, e.ended_ms, e.preemptions, e.service_gpu_s) for e in result.ended]
@@ -212,9 +226,9 @@ def test_a_rejected_job_is_told_what_would_have_helped() -> None:
     assert told["payoff"] < 0
     # It could end at 1800 s at the earliest, 1799 s after its arrival: two slots later than it is worth anything.
     assert told["lateness_s"] == 1200.0
-    cheap = JobSpec(JobId("cheap"), 0, work_total=600.0, utility={"kind": "constant", "value": 1e-6})
+    cheap = JobSpec(JobId("cheap"), 1000, work_total=600.0, utility={"kind": "constant", "value": 1e-6})
     recorder = Recorder(create(OASIS))
-    simulated([replace(dear, submit_ms=0), cheap], cluster, recorder)
+    simulated([dear, cheap], cluster, recorder)
     assert 0 < recorder.rejected["cheap"]["price_factor"] < 1
 
 
@@ -231,7 +245,11 @@ def test_a_job_whose_node_dies_is_planned_elsewhere() -> None:
 def test_more_than_the_cluster_has_is_refused_at_once() -> None:
     for policy in ("oasis", "dorm"):
         recorder = Recorder(create(policy))
-        simulated([JobSpec(JobId("big"), 0, workers_min=9, workers_max=9, work_total=5.0)], parse_cluster("gpu=4"), recorder)
+        simulated(
+            [JobSpec(JobId("big"), 0, workers_min=9, workers_max=9, work_total=5.0)],
+            parse_cluster("gpu=4"),
+            recorder,
+        )
         assert recorder.rejected["big"]["why"] == Why.NEVER_FITS
 
 
@@ -243,7 +261,7 @@ def demo(policy: str, **changes: Any) -> Outcome:
         return run(prepare(wanted))
 
 
-@pytest.mark.parametrize("policy", ["oasis", "rrh", "dorm"])
+@pytest.mark.parametrize("policy", ["oasis", "rrh", pytest.param("dorm", marks=pytest.mark.slow)])
 def test_the_demo_trace_is_accounted_for(policy: str) -> None:
     outcome = demo(policy, restart_cost_s=30.0, noise=0.1)
     figures = outcome.summary
@@ -253,7 +271,9 @@ def test_the_demo_trace_is_accounted_for(policy: str) -> None:
     assert figures["jobs_failed"] == 0
     finished = outcome.jobs.filter((pl.col("status") == "finished") & pl.col("utility").is_not_null())
     specs = {e.spec.id: e.spec for e in outcome.result.ended}
-    again = sum(utility_at(specs[i].utility or {}, jct) for i, jct in finished.select("job_id", "jct_s").iter_rows())
+    again = sum(
+        utility_at(specs[i].utility or {}, jct) for i, jct in finished.select("job_id", "jct_s").iter_rows()
+    )
     assert figures["total_utility"] == pytest.approx(again)
 
 
@@ -261,7 +281,9 @@ def test_the_demo_trace_is_accounted_for(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["oasis", "rrh", "dorm"])
 def test_a_real_trace_is_accounted_for(policy: str, shared_data: Callable[[str], Path]) -> None:
     trace = shared_data("traces/philly-mix-1k.csv")
-    wanted = Experiment(str(trace), policy, "gpu=64", restart_cost_s=30.0, node_mtbf_s=400_000.0, unfit="reject")
+    wanted = Experiment(
+        str(trace), policy, "gpu=64", restart_cost_s=30.0, node_mtbf_s=400_000.0, unfit="reject"
+    )
     figures = run(prepare(wanted)).summary
     assert figures["plans_refused"] == 0
     assert figures["jobs_finished"] + figures["jobs_rejected"] + figures["jobs_failed"] == 1000
@@ -293,12 +315,14 @@ print(hashlib.sha256(json.dumps(out, sort_keys=True).encode()).hexdigest())
 def test_the_same_whatever_the_hash_seed() -> None:
     def digest(hash_seed: str) -> str:
         here = Path(__file__).parent
-        paths = os.pathsep.join([str(here), str(here.parent.parent / "src"), os.environ.get("PYTHONPATH", "")])
+        paths = os.pathsep.join(
+            [str(here), str(here.parent.parent / "src"), os.environ.get("PYTHONPATH", "")]
+        )
         env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}
-        done = subprocess.run([sys.executable, "-c", _ONCE], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _ONCE], env=env, capture_output=True, text=True, check=True
+        )
         return done.stdout
 
     assert len(digest("0")) == 65
     assert digest("0") == digest("1234")
-
-

@@ -97,7 +97,7 @@ class Dorm:
                 allowed = [present.accelerator]
             allowed.sort(key=lambda k: (-jobs.throughput[row][k], k))
             for kind in allowed:
-                need = least * demand + servers_for(spec, least) * pool.demand(spec.server)
+                need = least * demand
                 fits = (
                     bool((need <= free[kind] + 1e-9).all()) and room[view.up & (kinds == kind)].sum() >= least
                 )
@@ -134,14 +134,15 @@ class Dorm:
 
 
 def _formulated(view: Snapshot, pool: Pool, row: int) -> AdmissionJob:
-    """The job as the MILP sees it: demands, most workers, and servers per worker as b/B."""
+    """The job as the MILP sees it: workers alone. Servers may sit on nodes of any type, so they do not compete
+    for the pool of one type; placement sees to them."""
     spec = view.jobs.spec(row)
     most = max(int(view.jobs.workers_max[row]), 1)
     return AdmissionJob(
         id=spec.id, arrival=0, epochs=1, chunks=most, minibatches=1, step_slots=1, gradient_mb=0,
-        worker_mb_per_slot=max(servers_for(spec, most), 1) / most, server_mb_per_slot=1.0,
+        worker_mb_per_slot=1.0, server_mb_per_slot=1.0,
         worker_demand=tuple(pool.demand(spec.worker).tolist()),
-        server_demand=tuple((pool.demand(spec.server) * (spec.servers_max > 0)).tolist()), utility=Constant(1.0),
+        server_demand=(0.0,) * len(pool.resources), utility=Constant(1.0),
     )  # fmt: skip
 
 
