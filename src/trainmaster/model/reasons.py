@@ -48,6 +48,8 @@ class Why(IntEnum):
     SHARE = 16
     """It has had its share of time; its turn comes again."""
     RESIZING = 17
+    SCHEDULED = 24
+    """It was promised later slots; the details say when the next one begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,9 @@ def render(reason: Reason) -> str:
             return "its node is cut off; it starts elsewhere when its lease has run out"
         case Why.RESIZING:
             return "is being resized"
+        case Why.SCHEDULED:
+            times = ", ".join(f"{key.removesuffix('_s').replace('_', ' ')} at {value:g} s" for key, value in sorted(reason.details.items()))
+            return f"{needs}; admitted and scheduled: {times}"
         case _:
             facts = ", ".join(f"{key} {value}" for key, value in sorted(reason.details.items()))
             return f"{reason.why.name.lower()}: {facts}" if facts else reason.why.name.lower()

@@ -119,7 +119,7 @@ def progressive_filling(
     return on_workers, on_ps, share
 
 
-def _fill(runs: list[Run], most: list[int], cluster: Cluster) -> tuple[list[Placement], FloatArray]:
+def fill_fairly(runs: list[Run], most: list[int], cluster: Cluster) -> tuple[list[Placement], FloatArray]:
     """Progressive filling for `runs`, each with at most `most` workers; since b <= B one PS per step
     suffices.
     """
@@ -144,7 +144,7 @@ def run_drf(instance: Instance, workers: dict[str, int]) -> tuple[dict[str, Sche
         system.arrive(slot)
         if system.present:
             caps = [min(workers[run.job.id], run.left) for run in system.present]
-            placements, _ = _fill(system.present, caps, instance.cluster)
+            placements, _ = fill_fairly(system.present, caps, instance.cluster)
             for run, placement in zip(system.present, placements, strict=True):
                 run.placement = placement if placement[0].any() else None
         system.serve(slot)
@@ -203,10 +203,10 @@ def run_dorm(instance: Instance, theta1: float, theta2: float) -> tuple[dict[str
 def _redivide(runs: list[Run], cluster: Cluster, theta1: float, theta2: float) -> None:
     """New counts and placements. Jobs wait in arrival order when not even one worker each fits."""
     most = [min(run.job.chunks, run.left) for run in runs]
-    minimum, _ = _fill(runs, [1] * len(runs), cluster)
+    minimum, _ = fill_fairly(runs, [1] * len(runs), cluster)
     taken = [run for run, placement in zip(runs, minimum, strict=True) if placement[0].any()]
-    fair, fair_share = _fill(taken, [most[runs.index(run)] for run in taken], cluster)
-    counts = _dorm_counts(
+    fair, fair_share = fill_fairly(taken, [most[runs.index(run)] for run in taken], cluster)
+    counts = dorm_counts(
         taken, [most[runs.index(run)] for run in taken], fair_share, cluster, theta1, theta2
     )
     if counts is None:
@@ -236,10 +236,18 @@ def _redivide(runs: list[Run], cluster: Cluster, theta1: float, theta2: float) -
             used += run.held()
 
 
-def _dorm_counts(
-    runs: list[Run], most: list[int], fair_share: FloatArray, cluster: Cluster, theta1: float, theta2: float
+def dorm_counts(
+    runs: list[Run],
+    most: list[int],
+    fair_share: FloatArray,
+    cluster: Cluster,
+    theta1: float,
+    theta2: float,
+    least: list[int] | None = None,
 ) -> list[int] | None:
-    """Dorm's MILP over pooled capacity; None when its bounds cannot be met together."""
+    """Dorm's MILP over pooled capacity, `least` (default 1) to `most` workers each; None when its bounds
+    cannot be met together."""
+    lowest = least or [1] * len(runs)
     resources = len(cluster.resources)
     worker_total = cluster.capacity[cluster.hosts_workers].sum(axis=0)
     ps_total = cluster.capacity[cluster.hosts_ps].sum(axis=0)
@@ -256,13 +264,13 @@ def _dorm_counts(
     columns: list[int] = []
     loss: list[int] = []
     adjusted: list[int] = []
-    for run, cap, fair in zip(runs, most, fair_share, strict=True):
+    for run, low, cap, fair in zip(runs, lowest, most, fair_share, strict=True):
         job = run.job
         n, gap = model.getNumCol(), model.getNumCol() + 1
         # PS enter as b/B per worker: capacity is pooled here anyway, and placement rounds up.
         ratio = job.worker_mb_per_slot / job.server_mb_per_slot
         taken = np.asarray(job.worker_demand) + ratio * np.asarray(job.server_demand)
-        model.addCol(float(np.sum(taken[total > 0] / total[total > 0])), 1.0, cap, 0, [], [])
+        model.addCol(float(np.sum(taken[total > 0] / total[total > 0])), low, cap, 0, [], [])
         model.addCol(0.0, 0.0, infinity, 0, [], [])
         model.changeColIntegrality(n, highspy.HighsVarType.kInteger)
         for r in range(resources):

@@ -1,0 +1,161 @@
+"""Dorm in the engine: when jobs come, end or fail, a MILP re-divides each type of accelerator among its jobs.
+
+Counts come from `dorm_counts` over the pooled capacity of a type, between each job's least and most workers
+(a rigid job: one size); jobs whose count stays are left alone. A job keeps its type; a waiting one takes the
+fastest with room for its least size. Nobody is refused and nobody is stopped: who does not fit waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trainmaster.model.job import P
+from trainmaster.model.memo import Memo
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Why
+from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.utility import Constant
+from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Role, Server
+from trainmaster.policies.oasis.gangs import Pool, fits_idle, node_room, servers_for
+from trainmaster.policies.oasis.sharing_baselines import Run, dorm_counts, fill_fairly
+from trainmaster.policies.registry import register
+
+_RESIZABLE = (P.RESERVED, P.RUNNING)
+
+
+@dataclass
+class _Share:
+    """A job of one type: its formulation, the range of workers it may get, and what it has."""
+
+    row: int
+    job: AdmissionJob
+    least: int
+    most: int
+    now: int
+
+
+@register("dorm", fair=True)
+@dataclass(frozen=True)
+class Dorm:
+    """Re-divides the cluster for utilisation within bounds on fairness loss and adjustments (Sun et al., 2017)."""
+
+    theta1: float = field(default=0.1, metadata={"help": "bound on fairness loss"})
+    theta2: float = field(
+        default=0.1, metadata={"help": "share of running jobs that one division may adjust"}
+    )
+    own_rounds = False
+
+    def decide(self, view: Snapshot) -> Plan:
+        jobs, draft = view.jobs, view.draft()
+        names = jobs.ids
+        order = sorted(range(len(jobs)), key=lambda row: (int(jobs.submit_ms[row]), names[row]))
+        pending = [row for row in order if int(jobs.phase[row]) == P.PENDING]
+        key = self._key(view, names, pending)
+        if view.memo.values.get("divided") != key:
+            self._divide(view, draft, order)
+        left = [row for row in pending if draft.allocation(row) is None and row not in draft.rejections]
+        return draft.plan(memo=Memo({"divided": self._key(view, names, left)}))
+
+    def _key(self, view: Snapshot, names: list[str], pending: list[int]) -> dict[str, list[str] | list[int]]:
+        """What a division rests on: while it is the same, dividing again would only shuffle."""
+        ready = sorted(names[row] for row in pending if view.jobs.not_before_ms[row] <= view.now_ms)
+        return {"jobs": sorted(names), "waiting": ready, "down": np.flatnonzero(~view.up).tolist()}
+
+    def _divide(self, view: Snapshot, draft: Draft, order: list[int]) -> None:
+        pool = Pool.of(view.cluster)
+        shares = self._chosen(view, draft, pool, order)
+        for kind, present in sorted(shares.items()):
+            if present:
+                counts = self._counts(view, pool, kind, present)
+                _carry_out(view, draft, kind, present, counts)
+
+    def _chosen(self, view: Snapshot, draft: Draft, pool: Pool, order: list[int]) -> dict[int, list[_Share]]:
+        """Jobs by type: those that hold something, then in order of arrival those whose least size fits."""
+        jobs, kinds = view.jobs, view.cluster.type_of
+        shares: dict[int, list[_Share]] = {kind: [] for kind in range(len(view.cluster.types))}
+        free = {kind: pool.capacity[view.up & (kinds == kind)].sum(axis=0) for kind in shares}
+        held = [row for row in order if jobs.holding[row]]
+        ready = [
+            row for row in order
+            if int(jobs.phase[row]) == P.PENDING and int(jobs.not_before_ms[row]) <= view.now_ms
+        ]  # fmt: skip
+        for row in held + ready:
+            spec, present = jobs.spec(row), jobs.allocation(row) if jobs.holding[row] else None
+            least, most = int(jobs.workers_min[row]), int(jobs.workers_max[row])
+            now = 0 if present is None else present.workers
+            if present is not None and int(jobs.phase[row]) not in _RESIZABLE:
+                least = most = now
+            demand = pool.demand(spec.worker)
+            room = node_room(pool, demand)
+            allowed = [k for k in range(len(view.cluster.types)) if jobs.allowed[row][k]]
+            if present is None and not fits_idle(view, row, least, servers_for(spec, least)):
+                draft.reject(row, Why.NEVER_FITS)
+                continue
+            if present is not None:
+                allowed = [present.accelerator]
+            allowed.sort(key=lambda k: (-jobs.throughput[row][k], k))
+            for kind in allowed:
+                need = least * demand
+                fits = (
+                    bool((need <= free[kind] + 1e-9).all()) and room[view.up & (kinds == kind)].sum() >= least
+                )
+                if present is not None or fits:
+                    free[kind] = free[kind] - need
+                    shares[kind].append(_Share(row, _formulated(view, pool, row), least, most, now))
+                    break
+            else:
+                draft.wait(row, Why.CAPACITY)
+        return shares
+
+    def _counts(self, view: Snapshot, pool: Pool, kind: int, present: list[_Share]) -> list[int]:
+        least, most = [s.least for s in present], [s.most for s in present]
+        if least == most:
+            return least
+        nodes = view.up & (view.cluster.type_of == kind)
+        total = pool.capacity[nodes].sum(axis=0)
+        cluster = Cluster(pool.resources, (Server("pool", Role.BOTH, tuple(total.tolist())),))
+        runs = [Run(s.job, s.most, (np.array([s.now]), np.array([0])) if s.now else None) for s in present]
+        placements, fair_share = fill_fairly(runs, most, cluster)
+        counts = dorm_counts(runs, most, fair_share, cluster, self.theta1, self.theta2, least)
+        if counts is not None:
+            return counts
+        # The bounds cannot hold together: fair counts, raised to the least sizes, as far as the GPUs reach.
+        left = float(total[0]) - sum(s.least * s.job.worker_demand[0] for s in present)
+        out = []
+        for share, placement in zip(present, placements, strict=True):
+            each = share.job.worker_demand[0]
+            extra = max(0, min(int(placement[0].sum()), share.most) - share.least)
+            extra = extra if each <= 0 else max(0, min(extra, int(left / each + 1e-9)))
+            left -= extra * each
+            out.append(share.least + extra)
+        return out
+
+
+def _formulated(view: Snapshot, pool: Pool, row: int) -> AdmissionJob:
+    """The job as the MILP sees it: workers alone. Servers may sit on nodes of any type, so they do not compete
+    for the pool of one type; placement sees to them."""
+    spec = view.jobs.spec(row)
+    most = max(int(view.jobs.workers_max[row]), 1)
+    return AdmissionJob(
+        id=spec.id, arrival=0, epochs=1, chunks=most, minibatches=1, step_slots=1, gradient_mb=0,
+        worker_mb_per_slot=1.0, server_mb_per_slot=1.0,
+        worker_demand=tuple(pool.demand(spec.worker).tolist()),
+        server_demand=(0.0,) * len(pool.resources), utility=Constant(1.0),
+    )  # fmt: skip
+
+
+def _carry_out(view: Snapshot, draft: Draft, kind: int, present: list[_Share], counts: list[int]) -> None:
+    """Shrink, grow, then start; a start that does not fit as planned takes the largest size that does."""
+    todo = sorted(zip(present, counts, strict=True), key=lambda item: item[1] - item[0].now)
+    for share, count in todo:
+        if share.now and share.now != count:
+            draft.resize(share.row, count, servers_for(view.jobs.spec(share.row), count))
+    for share, count in zip(present, counts, strict=True):
+        if share.now:
+            continue
+        spec = view.jobs.spec(share.row)
+        for size in range(count, share.least - 1, -1):
+            if draft.place(share.row, workers=size, servers=servers_for(spec, size), accelerator=kind):
+                break

@@ -1,0 +1,133 @@
+"""From the promises of the running slot to changes of a draft: keep, resize, stop, start, on named nodes.
+
+First try: jobs that run at the promised size on the promised type stay where they are, whatever nodes the
+books name, since a move costs a restart. If someone then does not fit, second try: everyone goes where the
+books say, which fits by construction while all devices are whole. What still does not fit (fractions of
+devices that do not add up, devices of gangs that are just ending) waits, and is made good later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trainmaster.model.allocation import Allocation, Part
+from trainmaster.model.job import P
+from trainmaster.model.ledger import Ledger
+from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.policies.oasis.book import Place, Run
+
+_CHANGEABLE = (P.PENDING, P.RESERVED, P.RUNNING)
+_STOPPABLE = (P.RESERVED, P.LAUNCHING, P.RUNNING, P.RESIZING)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A promise for the running slot."""
+
+    accelerator: int
+    run: Run
+
+
+@dataclass
+class Realised:
+    """The draft with the changes made, and the rows that got nothing although they were promised."""
+
+    draft: Draft
+    failed: list[int] = field(default_factory=list)
+
+
+def realise(view: Snapshot, wanted: Mapping[int, Wanted], order: list[int]) -> Realised:
+    """Bring every row of `order` to what it is promised in the running slot (not in `wanted`: nothing)."""
+    first = _attempt(view, wanted, order, strict=False)
+    if not first.failed:
+        return first
+    second = _attempt(view, wanted, order, strict=True)
+    return second if len(second.failed) < len(first.failed) else first
+
+
+def _attempt(view: Snapshot, wanted: Mapping[int, Wanted], order: list[int], *, strict: bool) -> Realised:
+    draft = view.draft()
+    out = Realised(draft)
+    starting: list[int] = []
+    growing: list[int] = []
+    for row in order:
+        goal = wanted.get(row)
+        phase = int(view.jobs.phase[row])
+        present = view.jobs.allocation(row) if view.jobs.holding[row] else None
+        if present is None:
+            if goal is not None and phase == P.PENDING and view.jobs.not_before_ms[row] <= view.now_ms:
+                starting.append(row)
+        elif goal is None:
+            if phase in _STOPPABLE and _may_stop(view, row):
+                draft.release(row)
+        elif phase not in _CHANGEABLE or _is_kept(present, goal, strict):
+            continue
+        elif present.accelerator == goal.accelerator and not strict and view.jobs.spec(row).elastic:
+            if goal.run.workers <= present.workers and goal.run.servers <= present.servers:
+                draft.resize(row, goal.run.workers, goal.run.servers)
+            else:
+                growing.append(row)
+        elif _may_stop(view, row):
+            draft.release(row)
+            starting.append(row)
+    for row in growing:
+        # Not enough room to grow is no failure: it goes on at its present size.
+        draft.resize(row, wanted[row].run.workers, wanted[row].run.servers)
+    for row in starting:
+        goal = wanted[row]
+        if not place_exactly(draft, row, goal.accelerator, goal.run.place) and not draft.place(
+            row, workers=goal.run.workers, servers=goal.run.servers, accelerator=goal.accelerator
+        ):
+            out.failed.append(row)
+    return out
+
+
+def _may_stop(view: Snapshot, row: int) -> bool:
+    return bool(view.jobs.preemptible[row]) or int(view.jobs.phase[row]) != P.RUNNING
+
+
+def _is_kept(present: Allocation, goal: Wanted, strict: bool) -> bool:
+    if present.accelerator != goal.accelerator:
+        return False
+    if (present.workers, present.servers) != (goal.run.workers, goal.run.servers):
+        return False
+    return not strict or place_of(present) == goal.run.place
+
+
+def place_of(allocation: Allocation) -> Place:
+    return tuple(sorted((p.node, p.workers, p.servers) for p in allocation.parts if p.workers or p.servers))
+
+
+def place_exactly(draft: Draft, row: int, accelerator: int, place: Place) -> bool:
+    """Give a gang these numbers on these nodes if devices, CPU and memory are there; False: nothing happens."""
+    view = draft.view
+    spec = view.jobs.spec(row)
+    parts: list[Part] = []
+    for node, workers, servers in place:
+        devices = _pick_devices(draft.ledger, node, workers * spec.worker.devices, spec.worker.share_milli)
+        if devices is None or not view.up[node]:
+            return False
+        parts.append(Part(node, workers, servers, devices))
+    allocation = Allocation(accelerator, tuple(parts), spec.worker.share_milli)
+    if not draft.ledger.fits(allocation, spec.worker, spec.server):
+        return False
+    draft.ledger.take(allocation, spec.worker, spec.server)
+    draft.changes[row] = allocation
+    if allocation == view.jobs.allocation(row):
+        del draft.changes[row]
+    return True
+
+
+def _pick_devices(ledger: Ledger, node: int, count: int, share_milli: int) -> tuple[int, ...] | None:
+    """Devices with room for the share, fullest first so that whole ones stay whole."""
+    if count == 0:
+        return ()
+    free = ledger.device_milli[node]
+    fitting = np.flatnonzero(free >= share_milli)
+    if len(fitting) < count:
+        return None
+    by_room = fitting[np.argsort(free[fitting], kind="stable")]
+    return tuple(sorted(by_room[:count].tolist()))

@@ -1,0 +1,267 @@
+"""The best schedule of one job of the engine over a rolling horizon, at the prices of the moment.
+
+As in `schedule.py`, one DP gives the least cost of every end slot, and payoff = worth - cost is maximised
+over them. What differs: gangs instead of single workers, work in grains, the running slot counts only for
+what is left of it, and the last slot is paid for only as long as it is used. The DP is exact for its grain
+(work is rounded up, what a slot does is rounded down); the schedule found is then followed in exact time,
+so `finish_ms`, `utility` and `cost` of an offer are not rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainmaster.model.units import MS_PER_S
+from trainmaster.model.utility import Utility
+from trainmaster.policies.oasis.book import Run, merged
+from trainmaster.policies.oasis.gangs import Gangs, Pool
+from trainmaster.policies.oasis.placement import quote
+from trainmaster.policies.oasis.prices import PriceSettings, PriceTable
+from trainmaster.policies.oasis.rolling_kernels import fill_rolling, gang_costs, place_path, trace_rolling
+
+GRAINS_MAX = 64
+"""Grains of a slot at the fastest gang's speed."""
+GRAINS_MIN = 4
+"""With several gangs; one gang alone needs no finer grain than the slot."""
+RUNNING_SLOT_DISCOUNT = 0.9
+HISTORY_MIN = 20
+"""Jobs from which on the top of the history is a quantile and no longer its maximum."""
+TOP_QUANTILE = 0.95
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where the running slot begins and how long slots are."""
+
+    now_ms: int
+    slot_ms: int
+
+    @property
+    def slot(self) -> int:
+        return self.now_ms // self.slot_ms
+
+    def starts_ms(self, slots: int) -> NDArray[np.int64]:
+        starts = (self.slot + np.arange(slots, dtype=np.int64)) * self.slot_ms
+        starts[0] = self.now_ms
+        return starts
+
+    def ends_ms(self, slots: int) -> NDArray[np.int64]:
+        return (self.slot + 1 + np.arange(slots, dtype=np.int64)) * self.slot_ms
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One job that wants a schedule. `now` is false when it cannot use the running slot (its last gang has
+    not ended yet, or it pauses after a failure); `overhead_ms` is lost when it starts in it."""
+
+    submit_ms: int
+    steps_left: float
+    utility: Utility
+    worker: Floats
+    server: Floats
+    held: tuple[tuple[int, int, int], ...] = ()
+    now: bool = True
+    overhead_ms: int = 0
+    urgency: float = 0.0
+    """Added worth of ending at once, falling to nothing at the horizon: for jobs that were promised."""
+
+
+@dataclass(frozen=True)
+class RollingOffer:
+    """The best schedule on one type. `costs` and `worths` are by end slot, for those who ask why not."""
+
+    accelerator: int
+    runs: tuple[Run, ...]
+    finish_ms: int
+    utility: float
+    cost: float
+    costs: Floats
+    worths: Floats
+    ages_s: Floats
+
+    @property
+    def payoff(self) -> float:
+        return self.utility - self.cost
+
+
+def rolling_prices(densities: list[list[float | None]], pool: Pool, settings: PriceSettings) -> PriceTable:
+    """The density rule of `prices.py` over the jobs remembered, the arriving one included.
+
+    densities[i]: ln of utility per unit of each resource and slot, first of workers, then of servers.
+    U^r is their top (a quantile, so that one outlier does not price out everyone), L^r their least times
+    low / K; the floor ln(U/L) <= `spread_max` holds as ever. Nodes host both roles: lower L, higher U.
+    """
+    resources = len(pool.resources)
+    columns = [[row[c] for row in densities if row[c] is not None] for c in range(2 * resources)]
+    priced = sum(bool(column) for column in columns)
+    ln_low, ln_spread = np.full(resources, -np.inf), np.zeros(resources)
+    for r in range(resources):
+        known = [np.array(column, np.float64) for column in (columns[r], columns[resources + r]) if column]
+        if not known:
+            continue
+        high = max(_top(values) for values in known) + math.log(settings.scale)
+        low = min(float(values.min()) for values in known) + math.log(settings.low / priced)
+        ln_low[r] = max(low, high - settings.spread_max)
+        ln_spread[r] = max(high - ln_low[r], 0.0)
+    shape = pool.capacity.shape
+    return PriceTable(
+        np.broadcast_to(ln_low, shape).copy(),
+        np.broadcast_to(ln_spread, shape).copy(),
+        max(1.0, float(ln_spread.max())),
+    )
+
+
+def _top(values: Floats) -> float:
+    return float(np.quantile(values, TOP_QUANTILE) if len(values) >= HISTORY_MIN else values.max())
+
+
+def best_rolling(
+    ask: Ask,
+    gangs: Gangs,
+    clock: Clock,
+    table: PriceTable,
+    pool: Pool,
+    used: Floats,
+    hosts: NDArray[np.bool_],
+    ps_hosts: NDArray[np.bool_],
+    operations_max: int,
+) -> RollingOffer | None:
+    """Maximise worth - cost over schedules on the nodes `hosts` (servers: `ps_hosts`); None: none fits.
+
+    `used` is slots x nodes x resources from the running slot on, without the job's own commitments.
+    """
+    slots = used.shape[0]
+    starts, ends = clock.starts_ms(slots), clock.ends_ms(slots)
+    open_ms = (ends - starts).astype(np.float64)
+    open_ms[0] = max(0.0, open_ms[0] - ask.overhead_ms) if ask.now else 0.0
+    slot_s = clock.slot_ms / MS_PER_S
+    ideal_slots = ask.steps_left / (gangs.fastest * slot_s)
+    grains = _grains(slots, len(gangs.workers), ideal_slots, operations_max)
+    units = max(1, math.ceil(grains * ideal_slots - 1e-9))
+    relative = gangs.steps_per_s / gangs.fastest
+    gain = np.floor(np.outer(open_ms / clock.slot_ms, grains * relative) + 1e-9).astype(np.int64)
+    most = int(gangs.workers.max())
+    worker_cost, worker_room = quote(
+        used, pool.capacity, table.ln_low, table.ln_spread, ask.worker, hosts, most
+    )
+    ps_cost, _ = quote(
+        used,
+        pool.capacity,
+        table.ln_low,
+        table.ln_spread,
+        ask.server,
+        ps_hosts,
+        max(1, int(gangs.servers.max())),
+    )
+    common = (used, pool.capacity, worker_cost, worker_room, ps_cost, ask.worker, ask.server)
+    options = (gangs.workers, gangs.servers, gangs.one_node)
+    cost = gang_costs(*common, ps_hosts, *options)
+    part_of_slot = (ends[0] - starts[0]) / clock.slot_ms
+    # What of the running slot is not used is lost, so among nearly equal schedules it is preferred; the
+    # payoff is reckoned at full price below.
+    cost[0] *= part_of_slot * RUNNING_SLOT_DISCOUNT
+    # Ending in slot t: as late as its end, but a job shorter than the slot needs only its own time there.
+    run_ms = ask.steps_left / gangs.fastest * MS_PER_S
+    ages_s = (starts + np.minimum(ends - starts, run_ms) - ask.submit_ms) / MS_PER_S
+    worths = ask.utility.values(np.maximum(ages_s, 0.0))
+    values = worths + ask.urgency * np.linspace(1.0, 0.0, slots)
+    filled, finish, rows = fill_rolling(cost, gain, units, values)
+    if rows == 0 or not np.isfinite(finish[:rows]).any():
+        return None
+    end = int(np.argmax(values[:rows] - finish[:rows]))
+    chosen = trace_rolling(filled, finish, cost, gain, units, end)
+    held_workers, held_ps = np.zeros((2, len(pool.capacity)), np.int64)
+    for node, workers, servers in ask.held:
+        held_workers[node], held_ps[node] = workers, servers
+    on_workers, on_ps, slot_cost = place_path(
+        *common, hosts, ps_hosts, *options, chosen, held_workers, held_ps
+    )
+    slot_cost[0] *= part_of_slot
+    last, finish_ms, paid = _follow(ask, gangs, clock, chosen, starts, ends, open_ms, slot_cost)
+    runs = [
+        Run(
+            clock.slot + t, clock.slot + t + 1, float(gangs.steps_per_s[chosen[t]]),
+            tuple((int(n), int(on_workers[t, n]), int(on_ps[t, n])) for n in np.flatnonzero(on_workers[t] + on_ps[t])),
+        )
+        for t in range(last + 1) if chosen[t] >= 0
+    ]  # fmt: skip
+    utility = float(ask.utility.value((finish_ms - ask.submit_ms) / MS_PER_S))
+    return RollingOffer(
+        gangs.accelerator, tuple(merged(runs)), finish_ms, utility, paid, finish, worths, ages_s
+    )
+
+
+def _grains(slots: int, gangs: int, ideal_slots: float, operations_max: int) -> int:
+    affordable = int(operations_max / (slots * gangs * max(ideal_slots, 1.0)))
+    return max(GRAINS_MIN if gangs > 1 else 1, min(GRAINS_MAX, affordable))
+
+
+def _follow(
+    ask: Ask,
+    gangs: Gangs,
+    clock: Clock,
+    chosen: NDArray[np.int64],
+    starts: Any,
+    ends: Any,
+    open_ms: Floats,
+    cost: Floats,
+) -> tuple[int, int, float]:
+    """Go through the chosen slots in exact time: the last one needed, when the work ends, and what is paid."""
+    left, paid = ask.steps_left, 0.0
+    last = 0
+    for t in np.flatnonzero(chosen >= 0).tolist():
+        last = t
+        speed_per_ms = float(gangs.steps_per_s[chosen[t]]) / MS_PER_S
+        if left <= speed_per_ms * open_ms[t] * (1 + 1e-12):
+            took_ms = (ends[t] - starts[t] - open_ms[t]) + left / speed_per_ms
+            paid += float(cost[t]) * min(1.0, took_ms / (ends[t] - starts[t]))
+            return t, int(starts[t]) + math.ceil(took_ms - 1e-6), float(paid)
+        left -= speed_per_ms * open_ms[t]
+        paid += float(cost[t])
+    return last, int(ends[last]), float(paid)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a rejected job is told: its payoff, the factor on prices below which it would have been taken, and
+    by how many seconds its worth would have had to fall later (None: nothing of the kind helps)."""
+
+    payoff: float | None
+    price_factor: float | None
+    lateness_s: float | None
+
+
+def refusal(ask: Ask, offer: RollingOffer | None, clock: Clock) -> Refusal:
+    if offer is None:
+        return Refusal(None, None, None)
+    ends = np.flatnonzero(np.isfinite(offer.costs))
+    costs, worths = offer.costs[ends], offer.worths[ends]
+    paid = costs > 0
+    factor = float(np.max(worths[paid] / costs[paid])) if paid.any() else 0.0
+    if offer.cost > 0:
+        factor = max(factor, offer.utility / offer.cost)
+    return Refusal(
+        offer.payoff, factor, _least_delay_s(ask, offer.ages_s[ends], costs, clock.slot_ms / MS_PER_S)
+    )
+
+
+def _least_delay_s(ask: Ask, ages_s: Floats, costs: Floats, slot_s: float) -> float | None:
+    """The least whole number of slots g with f(age - g) > cost for some end; it helps more with g: bisect."""
+
+    def helps(slots: int) -> bool:
+        return bool((ask.utility.values(np.maximum(ages_s - slots * slot_s, 0.0)) > costs).any())
+
+    low, high = 1, max(1, math.ceil(float(ages_s.max()) / slot_s))
+    if not helps(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if helps(middle) else (middle + 1, high)
+    return low * slot_s
