@@ -79,7 +79,7 @@ def _check_gang(view: Snapshot, columns: JobColumns, slot: int, spec: JobSpec, a
     counting = view.placement == Strategy.COUNT
     n_devices = 0
     last_node = -1
-    old = jobs.allocation(row)
+    old = columns.allocations[slot]
     present = () if old is None else tuple(part.node for part in old.parts)
     for part in allocation.parts:
         if not last_node < part.node < len(view.cluster.nodes):
