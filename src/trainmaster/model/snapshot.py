@@ -62,6 +62,10 @@ class Snapshot:
         """Jobs that could be started or preempted now, in order of arrival."""
         return self._ready(with_running=True)
 
+    def in_arrival_order(self, rows: Ints) -> Ints:
+        """The same rows, first come first (decisions must not depend on how rows happen to lie)."""
+        return rows[np.argsort(self.jobs.arrival[rows], kind="stable")]
+
     def _ready(self, with_running: bool) -> Ints:
         ints = self.jobs.columns.ints
         return kernels.ready_rows(

@@ -56,6 +56,9 @@ class GavelPolicy:
     aware: bool = field(default=True, metadata={"help": "false: blind to what each type is worth to each job"})
     space_sharing: bool = field(default=False, metadata={"help": "two jobs may share the same GPUs"})
     mechanism: str = field(default="backfill", metadata={"help": "backfill, or original for comparison"})
+    patience_s: float = field(
+        default=7200.0, metadata={"help": "a job that has waited so long goes first (0: never; not in `original`)"}
+    )
     solver: str = field(default="auto", metadata={"help": "auto | structured | highs"})
     own_rounds = True
 
@@ -145,7 +148,7 @@ def _competing(view: Snapshot) -> npt.NDArray[np.bool_]:
 def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -> None:
     """Solve for the shares of the jobs now present and store them."""
     jobs = view.jobs
-    rows = np.flatnonzero(_competing(view))
+    rows = view.in_arrival_order(np.flatnonzero(_competing(view)))
     state.share[:] = 0.0
     state.known[:] = 1.0
     if len(rows) == 0:
@@ -256,15 +259,15 @@ def _entities(view: Snapshot, rows: Ints) -> tuple[tuple[Entity, ...], Ints]:
 
 def _type_order(view: Snapshot, speeds: Floats) -> Ints:
     """Faster types first where priorities tie."""
-    return np.argsort(-speeds.mean(axis=0), kind="stable")
+    return np.argsort(-speeds.sum(axis=0), kind="stable")
 
 
 def _assign(view: Snapshot, draft: Draft, chosen: Ints, rows: npt.NDArray[np.bool_]) -> Floats:
     """Bring the jobs in `rows` to their chosen types; returns which of them hold devices afterwards."""
     jobs = view.jobs
     holding, held_type = jobs.holding, jobs.held_type
-    stop = np.flatnonzero(rows & holding & (chosen != held_type))
-    start = np.flatnonzero(rows & (chosen >= 0) & ~(holding & (chosen == held_type)))
+    stop = view.in_arrival_order(np.flatnonzero(rows & holding & (chosen != held_type)))
+    start = view.in_arrival_order(np.flatnonzero(rows & (chosen >= 0) & ~(holding & (chosen == held_type))))
     for row in stop.tolist():
         draft.release(row)
     for row in start.tolist():
@@ -321,7 +324,10 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     speeds = _speeds(view)
     fraction = np.where(worker_s > 0, state.received_s / np.maximum(worker_s, 1e-12), 0.0)
     priority = np.where(speeds > 0, priorities(state.share, fraction), 0.0)
-    order = entry_order(priority, state.deficit_s, state.share, _type_order(view, speeds))
+    if not original and policy.patience_s > 0:
+        priority = _with_patience(policy, view, priority, state.share)
+    by_arrival = view.in_arrival_order(np.arange(len(jobs)))
+    order = entry_order(priority, state.deficit_s, state.share, _type_order(view, speeds), by_arrival)
     only_positive = policy.allocation in _QUEUES and original
     chosen = select(order, priority, speeds > 0, _asked_gpus(view), _free_after(view, rows), only_positive, rows)
     chosen = _assign(view, draft, chosen, rows)
@@ -355,6 +361,18 @@ def _recompute_due(policy: GavelPolicy, view: Snapshot, state: _State, inside: b
         return stale or view.now_ms - last_reset_ms >= RESET_MS
     nothing_to_run = not bool((state.share[_changeable(view)] > 0).any())
     return stale and (view.now_ms - last_reset_ms >= RESET_MS or last_reset_ms == 0 or nothing_to_run)
+
+
+def _with_patience(policy: GavelPolicy, view: Snapshot, priority: Floats, share: Floats) -> Floats:
+    """Shares alone starve large gangs when small jobs keep coming: who has waited too long goes first."""
+    jobs = view.jobs
+    waited_s = np.where(jobs.waiting, view.now_ms - jobs.waiting_since_ms, 0) / MS_PER_S
+    late = waited_s >= policy.patience_s
+    if not late.any():
+        return priority
+    speeds = _speeds(view)
+    wanted = np.where(share > 0, share, 1e-6 * (speeds > 0))
+    return np.where(late[:, None], 1e15 * waited_s[:, None] + wanted, priority) * (speeds > 0)
 
 
 def _slices(view: Snapshot, chosen: Ints, speeds: Floats, round_s: float) -> Floats:

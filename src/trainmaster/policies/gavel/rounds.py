@@ -24,11 +24,11 @@ def priorities(share: Floats, received: Floats) -> Floats:
     return np.where(share <= 0.0, 0.0, np.where(received > 0.0, ratio, share * NEVER_RUN))
 
 
-def entry_order(priority: Floats, second: Floats, third: Floats, type_order: Ints) -> Ints:
+def entry_order(priority: Floats, second: Floats, third: Floats, type_order: Ints, job_order: Ints) -> Ints:
     """(job, type) entries as flat indices m * J + j, best first: by priority, then by the second and third
-    key; ties in the order of types given, then of jobs."""
-    n, types = priority.shape
-    flat = (np.arange(n)[None, :] * types + type_order[:, None]).ravel()
+    key; ties in the order of types given, then of jobs given."""
+    types = priority.shape[1]
+    flat = (job_order[None, :] * types + type_order[:, None]).ravel()
     keys = (-third.ravel()[flat], -second.ravel()[flat], -priority.ravel()[flat])
     return flat[np.lexsort(keys)]
 

@@ -36,7 +36,7 @@ class _Share:
     now: int
 
 
-@register("dorm", fair=True)
+@register("dorm")
 @dataclass(frozen=True)
 class Dorm:
     """Re-divides the cluster for utilisation within bounds on fairness loss and adjustments (Sun et al., 2017)."""
