@@ -15,7 +15,9 @@ from trainmaster.sim.comparison_store import read_comparison
 @one_message
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder written by `trainmaster compare`.")],
-    figures: Annotated[bool, typer.Option("--figures", help="Also write every figure as a file to DIR/figures.")] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Also write every figure as a file to DIR/figures.")
+    ] = False,
 ) -> None:
     """Rebuild report.html, and print the table."""
     from trainmaster.report.comparison import write_report

@@ -78,9 +78,13 @@ def _parts(tables: ComparisonTables, pictures: list[tuple[str, Picture]]) -> Ite
         if len(settings["loads"]) > 1:
             rows = tables.results.filter((pl.col("trace") == trace) & (pl.col("cluster") == cluster))
             made = figures_of.by_load(rows, policies_of(rows), f"{trace} on {cluster}: load")
-            prefix = "" if len(settings["traces"]) * len(settings["clusters"]) == 1 else _slug(f"{trace}-{cluster}") + "-"
+            prefix = (
+                ""
+                if len(settings["traces"]) * len(settings["clusters"]) == 1
+                else _slug(f"{trace}-{cluster}") + "-"
+            )
             pictures.append((prefix, made))
-            yield f"<h2>{html.escape(made.title)}</h2>{html.picture(made)}"
+            yield html.picture(made)
     for index, scenario in enumerate(found):
         prefix = "" if len(found) == 1 else f"{index}-"
         yield f'<h2 id="s{index}">{html.escape(scenario.title)}</h2>'
@@ -100,14 +104,19 @@ def _scenario(
         yield html.paragraph("No job finished under some policy: there is nothing to compare.", "note")
         return
     yield "<h3>Who wins by how much</h3>"
-    yield html.table(("", "best, and its lead over the next"), [(v.metric.title, lead(v)) for v in found], "words")
+    yield html.table(
+        ("", "best, and its lead over the next"), [(v.metric.title, lead(v)) for v in found], "words"
+    )
     yield html.paragraph(
         "In brackets: 95 % confidence interval over seeds, paired by seed (both policies met the same workloads). “Could be"
         " chance”: the interval includes no difference. The best was picked after the fact and intervals are not widened"
         " for that; with few seeds take narrow leads with caution."
     )
-    yield "<h3>Figures</h3>"
+    yield "<h3>Every policy</h3>"
     yield _figures_table(found, policies)
+    yield html.paragraph(
+        "Averages over seeds: geometric for times, costs and ratios, arithmetic for shares (and where a value is zero)."
+    )
     by_column = {v.metric.column: v for v in found}
     jobs = scenario.rows(tables.jobs)
     timeline = scenario.rows(tables.timeline).filter(pl.col("seed") == 0)
@@ -120,18 +129,23 @@ def _scenario(
     if "fairness_mean" in by_column:
         made.append(figures_of.fairness(jobs, policies))
     for column, name, axis, caption in (
-        ("deadline_met_fraction", "deadlines", "share of jobs with a deadline", "Jobs that were rejected count as missed."),
+        (
+            "deadline_met_fraction",
+            "deadlines",
+            "share of jobs with a deadline",
+            "Jobs that were rejected count as missed.",
+        ),
         ("total_utility", "utility", "sum over jobs", "What the jobs were worth at the time they finished."),
         ("total_cost", "cost", "dollars", "GPU-hours held, at the price of their type."),
     ):
         if column in by_column:
             made.append(
-                figures_of.bars(rows, by_column[column], name, axis, f"{caption} Line: 95 % interval over seeds.")
+                figures_of.bars(by_column[column], name, axis, f"{caption} Line: 95 % interval over seeds.")
             )
     for picture in made:
         if picture is not None:
             pictures.append((prefix, picture))
-            yield f"<h3>{html.escape(picture.title)}</h3>{html.picture(picture)}"
+            yield html.picture(picture)
     yield from _gantts(scenario.rows(tables.allocations), policies, by_column, prefix, pictures)
     if tables.timing is not None:
         yield from _timing(scenario.rows(tables.timing), policies)

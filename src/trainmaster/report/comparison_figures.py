@@ -10,9 +10,15 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+    PercentFormatter,
+)
 
-from trainmaster.report.statistics import mean_interval
 from trainmaster.report.style import figure, legend_outside, look
 from trainmaster.report.verdicts import Verdict
 
@@ -20,7 +26,13 @@ _TIMES = (
     (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (36_000, "10 h"), (86_400, "1 d"),
     (864_000, "10 d"), (8_640_000, "100 d"),
 )  # fmt: skip
-SIZES = ((0.0, 1.0, "1 or less"), (1.0, 3.99, "2-3"), (3.99, 7.99, "4-7"), (7.99, 15.99, "8-15"), (15.99, np.inf, "16+"))
+SIZES = (
+    (0.0, 1.0, "1 or less"),
+    (1.0, 3.99, "2-3"),
+    (3.99, 7.99, "4-7"),
+    (7.99, 15.99, "8-15"),
+    (15.99, np.inf, "16+"),
+)
 _POINTS = 300
 
 
@@ -47,11 +59,15 @@ def policies_of(rows: pl.DataFrame) -> list[str]:
 
 
 def completion_times(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture:
-    with figure("Completion time", "from submission to the end", "share of finished jobs", size=(8.4, 3.9)) as (made, axes):
+    with figure(
+        "Completion time", "from submission to the end", "share of finished jobs", size=(8.4, 3.9)
+    ) as (made, axes):
         _distributions(axes, jobs.filter(pl.col("status") == "finished"), "jct_s", policies)
         _time_ticks(axes)
         legend_outside(axes)
-        caption = "Share of jobs that finish within a time, all seeds together. A curve further left is better."
+        caption = (
+            "Share of jobs that finish within a time, all seeds together. A curve further left is better."
+        )
         return Picture("jct", "Completion time", caption, rendered(made))
 
 
@@ -98,8 +114,7 @@ def slowdown_by_size(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture | N
         slowdown=pl.col("jct_s") / pl.col("ideal_s")
     )
     classes = [
-        (label, done.filter((pl.col("gpus") > low) & (pl.col("gpus") <= high)))
-        for low, high, label in SIZES
+        (label, done.filter((pl.col("gpus") > low) & (pl.col("gpus") <= high))) for low, high, label in SIZES
     ]
     classes = [(label, rows) for label, rows in classes if rows.height]
     if not classes:
@@ -127,7 +142,8 @@ def slowdown_by_size(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture | N
             axes.axvline(edge - 0.5, color="#bbbbbb", linewidth=0.8)
         per_policy = [rows.height // max(len(policies), 1) for _, rows in classes]
         axes.set_xticks(
-            range(len(classes)), [f"{label}\n{n:,} jobs" for (label, _), n in zip(classes, per_policy, strict=True)]
+            range(len(classes)),
+            [f"{label}\n{n:,} jobs" for (label, _), n in zip(classes, per_policy, strict=True)],
         )
         axes.grid(axis="x", visible=False)
         _plain_log(axes)
@@ -151,7 +167,10 @@ def leads(rows: pl.DataFrame, verdict: Verdict) -> Picture | None:
     if not others:
         return None
     column = verdict.metric.column
-    own = {s.policy: rows.filter(pl.col("policy") == s.policy).sort("seed")[column].to_numpy() for s in verdict.standings}
+    own = {
+        s.policy: rows.filter(pl.col("policy") == s.policy).sort("seed")[column].to_numpy()
+        for s in verdict.standings
+    }
     title = f"{verdict.metric.title.capitalize()}, as a ratio to {first.policy}"
     with figure(title, f"times that of {first.policy} (left of 1: shorter)", "", size=(8.4, 1.3 + 0.38 * len(others))) as (
         made, axes,
@@ -177,9 +196,7 @@ def leads(rows: pl.DataFrame, verdict: Verdict) -> Picture | None:
         axes.xaxis.set_major_locator(FixedLocator(_apart(ticks, low, high)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-        caption = (
-            "Diamond: mean over seeds; bar: 95 % interval, paired by seed; rings: each seed. A bar that crosses 1 could be chance."
-        )
+        caption = "Diamond: geometric mean over seeds; bar: 95 % interval, paired by seed; rings: each seed. A bar that crosses 1 could be chance."
         return Picture("lead", title, caption, rendered(made))
 
 
@@ -193,14 +210,16 @@ def _apart(ticks: Sequence[float], low: float, high: float) -> list[float]:
     return sorted(kept)
 
 
-def bars(rows: pl.DataFrame, verdict: Verdict, name: str, axis: str, caption: str) -> Picture:
+def bars(verdict: Verdict, name: str, axis: str, caption: str) -> Picture:
     """A bar per policy with the interval over seeds."""
     title = verdict.metric.title.capitalize()
     policies = [s.policy for s in verdict.standings]
     with figure(title, axis, "", size=(8.4, 1.3 + 0.38 * len(policies))) as (made, axes):
         for place, standing in enumerate(verdict.standings):
-            axes.barh(place, standing.mean.mean, 0.62, facecolor="#9fc5e0", edgecolor="#2b4a60", linewidth=0.6)
-            interval = mean_interval(rows.filter(pl.col("policy") == standing.policy)[verdict.metric.column].to_list())
+            axes.barh(
+                place, standing.mean.mean, 0.62, facecolor="#9fc5e0", edgecolor="#2b4a60", linewidth=0.6
+            )
+            interval = standing.mean
             if interval.low is not None and interval.high is not None:
                 axes.plot([interval.low, interval.high], [place, place], color="black", linewidth=1.4)
         axes.set_yticks(range(len(policies)), policies)
@@ -210,7 +229,9 @@ def bars(rows: pl.DataFrame, verdict: Verdict, name: str, axis: str, caption: st
             axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         else:
             axes.set_xlim(left=0)
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if abs(x) >= 10 or x == 0 else f"{x:g}"))
+            axes.xaxis.set_major_formatter(
+                FuncFormatter(lambda x, _: f"{x:,.0f}" if abs(x) >= 10 or x == 0 else f"{x:g}")
+            )
         axes.grid(axis="y", visible=False)
         return Picture(name, title, caption, rendered(made))
 
@@ -223,13 +244,15 @@ def by_load(results: pl.DataFrame, policies: Sequence[str], title: str) -> Pictu
     ):  # fmt: skip
         for index, policy in enumerate(policies):
             style = look(index)
-            means = []
-            for load in loads:
-                own = results.filter((pl.col("policy") == policy) & (pl.col("load") == load))["average_jct_s"].to_numpy() / 3600
-                means.append(float(own.mean()))
+            own = (
+                results.filter(pl.col("policy") == policy)
+                .group_by("load")
+                .agg(pl.col("average_jct_s").log().mean())
+            )
+            means = (own.sort("load")["average_jct_s"].exp() / 3600).to_list()
             axes.plot(loads, means, label=policy, marker=style.marker, markersize=5, **style.line())
         axes.set_yscale("log")
         axes.set_xticks(loads, [f"{load:g}" for load in loads])
         _plain_log(axes)
         legend_outside(axes)
-        return Picture("loads", title, "Means over seeds.", rendered(made))
+        return Picture("loads", title, "Geometric means over seeds.", rendered(made))

@@ -42,7 +42,9 @@ def print_comparison(tables: ComparisonTables, console: Console) -> None:
 
 def _table(scenario: Scenario, rows: pl.DataFrame, found: list[Verdict]) -> Table:
     shown = [v for v in found if v.metric.column in _SHOWN]
-    table = Table(title=scenario.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
+    table = Table(
+        title=scenario.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True
+    )
     table.add_column("policy", overflow="fold")
     for verdict in shown:
         table.add_column(_HEADERS[verdict.metric.column], justify="right", no_wrap=True)

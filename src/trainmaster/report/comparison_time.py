@@ -16,7 +16,7 @@ from trainmaster.report.style import figure, house_style
 
 LANES_MAX = 128
 # Light to dark with size, so that the classes can be told apart in grey.
-_SHADES = ("#d6e4f0", "#f2c879", "#7fb3d9", "#b5651d", "#1f2d3d")
+_SHADES = ("#e0ebf5", "#f0c060", "#6ba3cf", "#a0501a", "#1f2d3d")
 
 
 def over_time(timeline: pl.DataFrame, policies: Sequence[str], gpus: int) -> Picture:
@@ -32,7 +32,14 @@ def over_time(timeline: pl.DataFrame, policies: Sequence[str], gpus: int) -> Pic
                 own = timeline.filter(pl.col("policy") == policy)
                 times = own["time_s"].to_numpy() / per_unit_s
                 left, right = grid[row]
-                left.fill_between(times, own["waiting"].to_numpy(), step="post", color="#7fb3d9", edgecolor="#1f4e79", linewidth=0.7)
+                left.fill_between(
+                    times,
+                    own["waiting"].to_numpy(),
+                    step="post",
+                    color="#7fb3d9",
+                    edgecolor="#1f4e79",
+                    linewidth=0.7,
+                )
                 right.fill_between(times, own["gpus_in_use"].to_numpy() / gpus, step="post", color="#c9c9c9",
                                    edgecolor="#333333", linewidth=0.7)  # fmt: skip
                 left.set_ylim(0, most * 1.05)
@@ -46,14 +53,22 @@ def over_time(timeline: pl.DataFrame, policies: Sequence[str], gpus: int) -> Pic
             grid[-1][1].set_xlabel(f"{unit} since the first submission")
             grid[0][0].set_title(f"jobs waiting\n{policies[0]}", fontsize=9, pad=2)
             grid[0][1].set_title("GPUs in use", fontsize=9, pad=2)
-            caption = "Seed 0 (the trace itself), means over equal intervals, the same scales for every policy."
+            caption = (
+                "Seed 0 (the trace itself), means over equal intervals, the same scales for every policy."
+            )
             return Picture("time", "Queue and use over time", caption, rendered(made, "png"), "png")
         finally:
             plt.close(made)
 
 
 def _clock(span_s: float) -> tuple[str, float]:
-    return ("days", 86_400.0) if span_s > 4 * 86_400 else ("hours", 3600.0) if span_s > 4 * 3600 else ("minutes", 60.0)
+    return (
+        ("days", 86_400.0)
+        if span_s > 4 * 86_400
+        else ("hours", 3600.0)
+        if span_s > 4 * 3600
+        else ("minutes", 60.0)
+    )
 
 
 def gantt(allocations: pl.DataFrame, policy: str, name: str) -> Picture | None:
@@ -89,7 +104,9 @@ def gantt(allocations: pl.DataFrame, policy: str, name: str) -> Picture | None:
                 ],
                 axis=2,
             )
-            axes.add_collection(PolyCollection(list(corners), facecolors=shade, edgecolors="white", linewidths=0.15))
+            axes.add_collection(
+                PolyCollection(list(corners), facecolors=shade, edgecolors="white", linewidths=0.15)
+            )
             handles.append(Patch(facecolor=shade, edgecolor="#888888", linewidth=0.4, label=label))
         edge = 0
         centres = []
@@ -102,7 +119,15 @@ def gantt(allocations: pl.DataFrame, policy: str, name: str) -> Picture | None:
         axes.set_xlim(float(starts.min()), float(ends.max()))
         axes.set_ylim(lanes, 0)
         axes.grid(visible=False)
-        axes.legend(handles=handles, title="GPUs of\nthe job", loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+        axes.legend(
+            handles=handles,
+            title="GPUs of\nthe job",
+            loc="upper left",
+            bbox_to_anchor=(1.01, 1.0),
+            borderaxespad=0.0,
+        )
         left_out = sizes.height - len(kept)
-        caption = "Seed 0. A lane is a GPU; white is idle." + (f" {left_out} more nodes are not shown." if left_out else "")
+        caption = "Seed 0. A lane is a GPU; white is idle." + (
+            f" {left_out} more nodes are not shown." if left_out else ""
+        )
         return Picture(name, f"Who held which GPU: {policy}", caption, rendered(made, "png"), "png")

@@ -16,10 +16,10 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.25rem; margin-top: 2.4rem; border-bottom: 1px solid var(--line); }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; } a { color: var(--accent); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } thead th { background: var(--soft); }
+th, td { padding: .25rem .55rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th { white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; } thead th { background: var(--soft); }
 table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; } td.best { font-weight: 700; }
-table.words td { text-align: left; white-space: normal; }
+table.words th, table.words td { text-align: left; white-space: normal; }
 figure { margin: 1rem 0; background: #fff; color: #222; border: 1px solid var(--line); border-radius: 6px; padding: .6rem; }
 figure img { display: block; width: 100%; height: auto; } figcaption { font-size: .85rem; padding: .4rem .3rem 0; }
 details { margin: .6rem 0; } summary { cursor: pointer; } .note { border-left: 3px solid var(--accent); padding-left: .8rem; }
@@ -44,7 +44,10 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str | tuple[str, str]]
     body = []
     for row in rows:
         cells = "".join(
-            f'<td class="{escape(c[1])}">{escape(c[0])}</td>' if isinstance(c, tuple) else f"<td>{escape(c)}</td>" for c in row
+            f'<td class="{escape(c[1])}">{escape(c[0])}</td>'
+            if isinstance(c, tuple)
+            else f"<td>{escape(c)}</td>"
+            for c in row
         )
         body.append(f"<tr>{cells}</tr>")
     top = f"<thead><tr>{head}</tr></thead>" if any(headers) else ""

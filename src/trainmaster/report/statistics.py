@@ -35,15 +35,20 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, len(sample))
 
 
+def geometric_interval(values: Sequence[float]) -> Interval:
+    """The geometric mean, with the interval of the mean logarithm taken back."""
+    logs = mean_interval([math.log(value) for value in values])
+    ends = [None if end is None else math.exp(end) for end in (logs.low, logs.high)]
+    return Interval(math.exp(logs.mean), ends[0], ends[1], logs.samples)
+
+
 def paired_ratio(values: Sequence[float], baseline: Sequence[float]) -> Interval | None:
     """Geometric mean of values[k] / baseline[k]: the interval of the mean log ratio, taken back. Two policies
     that met the same workload are compared on it, so that what varies between workloads drops out. None when
     a ratio does not exist."""
     if min(*values, *baseline) <= 0:
         return None
-    logs = mean_interval([math.log(a / b) for a, b in zip(values, baseline, strict=True)])
-    ends = [None if end is None else math.exp(end) for end in (logs.low, logs.high)]
-    return Interval(math.exp(logs.mean), ends[0], ends[1], logs.samples)
+    return geometric_interval([a / b for a, b in zip(values, baseline, strict=True)])
 
 
 def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> Interval:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from trainmaster.report.statistics import Interval, mean_interval, paired_difference, paired_ratio
+from trainmaster.report.statistics import (
+    Interval,
+    geometric_interval,
+    mean_interval,
+    paired_difference,
+    paired_ratio,
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ SCENARIO = ("trace", "cluster", "load")
 
 @dataclass(frozen=True)
 class Standing:
-    """One policy in one metric: its mean over seeds, and how it compares with the first policy named."""
+    """One policy in one metric: its average over seeds, and how it compares with the first policy named."""
 
     policy: str
     mean: Interval
@@ -80,7 +86,9 @@ class Scenario:
 
     def rows(self, table: pl.DataFrame) -> pl.DataFrame:
         return table.filter(
-            (pl.col("trace") == self.trace) & (pl.col("cluster") == self.cluster) & (pl.col("load") == self.load)
+            (pl.col("trace") == self.trace)
+            & (pl.col("cluster") == self.cluster)
+            & (pl.col("load") == self.load)
         )
 
     @property
@@ -102,11 +110,16 @@ def verdicts(results: pl.DataFrame) -> list[Verdict]:
         if metric.column not in results.columns or results[metric.column].null_count():
             continue
         values = {
-            policy: results.filter(pl.col("policy") == policy).sort("seed")[metric.column].to_list() for policy in policies
+            policy: results.filter(pl.col("policy") == policy).sort("seed")[metric.column].to_list()
+            for policy in policies
         }
         first = values[policies[0]]
         standings = tuple(
-            Standing(policy, mean_interval(own), _against(metric, own, first) if policy != policies[0] else None)
+            Standing(
+                policy,
+                _average(metric, values, own),
+                _against(metric, own, first) if policy != policies[0] else None,
+            )
             for policy, own in values.items()
         )
         sign = 1 if metric.lower_is_better else -1
@@ -116,6 +129,13 @@ def verdicts(results: pl.DataFrame) -> list[Verdict]:
         lead = None if rival is None else _against(metric, values[best], values[rival])
         made.append(Verdict(metric, standings, best, rival, lead))
     return made
+
+
+def _average(metric: Metric, values: dict[str, list[float]], own: list[float]) -> Interval:
+    """Over seeds. Geometric where policies are compared by ratio, so that the ratio of two averages is the
+    average ratio and the best policy is the one that leads; arithmetic for shares, or where a value is zero."""
+    positive = min(min(sample) for sample in values.values()) > 0
+    return geometric_interval(own) if metric.by_ratio and positive else mean_interval(own)
 
 
 def _against(metric: Metric, own: list[float], other: list[float]) -> Interval | None:

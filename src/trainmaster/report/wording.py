@@ -36,7 +36,9 @@ def comparison(metric: Metric, interval: Interval | None) -> str:
     if metric.by_ratio:
         ends = "" if interval.low is None else f" [{interval.low:.2f}, {interval.high:.2f}]"
         return f"{interval.mean:.2f}{ends}"
-    ends = "" if interval.low is None else f" [{interval.low * 100:+.1f}, {(interval.high or 0.0) * 100:+.1f}]"
+    ends = (
+        "" if interval.low is None else f" [{interval.low * 100:+.1f}, {(interval.high or 0.0) * 100:+.1f}]"
+    )
     return f"{interval.mean * 100:+.1f}{ends}"
 
 
@@ -51,7 +53,10 @@ def lead(verdict: Verdict) -> str:
         return f"{verdict.best}, then {verdict.next_best}"
     if metric.by_ratio:
         better = (1 - interval.mean) if metric.lower_is_better else (interval.mean - 1)
-        ends = [None if e is None else ((1 - e) if metric.lower_is_better else (e - 1)) for e in (interval.low, interval.high)]
+        ends = [
+            None if e is None else ((1 - e) if metric.lower_is_better else (e - 1))
+            for e in (interval.low, interval.high)
+        ]
         unit, scale = " %", 100.0
     else:
         sign = -1 if metric.lower_is_better else 1

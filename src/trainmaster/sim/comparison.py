@@ -75,7 +75,9 @@ def split_policies(texts: Sequence[str]) -> tuple[str, ...]:
                 found[-1] += f",{piece}"
             begins = False
     if not found:
-        raise InputError("no policy is named", "at least one", "Example: --policies fifo,srtf", column="--policies")
+        raise InputError(
+            "no policy is named", "at least one", "Example: --policies fifo,srtf", column="--policies"
+        )
     for name in found:
         parse(name)
     for index, name in enumerate(found):
@@ -90,7 +92,9 @@ def plan(wanted: Comparison) -> tuple[dict[str, Any], list[Cell]]:
         raise InputError(f"{wanted.seeds} seeds", "at least 1", column="--seeds")
     if wanted.base.resample not in KINDS:
         raise InputError(
-            f"'{wanted.base.resample}' is no way to resample", "one of " + ", ".join(KINDS), column="--resample"
+            f"'{wanted.base.resample}' is no way to resample",
+            "one of " + ", ".join(KINDS),
+            column="--resample",
         )
     _refuse_twice(wanted.traces, "TRACE")
     _refuse_twice(wanted.clusters, "--cluster")
@@ -98,7 +102,9 @@ def plan(wanted: Comparison) -> tuple[dict[str, Any], list[Cell]]:
     cells: list[Cell] = []
     sources: list[dict[str, Any]] = []
     labels: list[str] = []
-    tables = None if wanted.base.throughputs in (None, "builtin") else _digest(Path(str(wanted.base.throughputs)))
+    tables = (
+        None if wanted.base.throughputs in (None, "builtin") else _digest(Path(str(wanted.base.throughputs)))
+    )
     for source in wanted.traces:
         trace = read_trace(source)
         digest = _trace_digest(trace)
@@ -112,7 +118,9 @@ def plan(wanted: Comparison) -> tuple[dict[str, Any], list[Cell]]:
         )  # fmt: skip
         for cluster in wanted.clusters:
             for load in wanted.loads:
-                first = replace(wanted.base, trace=source, cluster=cluster, load=load, policy=wanted.policies[0], seed=0)
+                first = replace(
+                    wanted.base, trace=source, cluster=cluster, load=load, policy=wanted.policies[0], seed=0
+                )
                 width_s = _interval_s(prepare(first, trace))
                 for seed in range(wanted.seeds):
                     for policy in wanted.policies:
@@ -254,7 +262,11 @@ def _refuse_twice(values: Sequence[Any], column: str) -> None:
 
 
 def _key(experiment: Experiment, trace_digest: str, tables_digest: str | None) -> str:
-    facts = {**asdict(experiment), "trace": trace_digest, "throughputs": [experiment.throughputs, tables_digest]}
+    facts = {
+        **asdict(experiment),
+        "trace": trace_digest,
+        "throughputs": [experiment.throughputs, tables_digest],
+    }
     text = json.dumps([__version__, facts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 

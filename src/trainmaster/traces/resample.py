@@ -67,5 +67,3 @@ def _draw_windows(
     arrivals_s = submits_s[rows] + (places - window_of[rows]) * length_s
     order = np.argsort(arrivals_s, kind="stable")
     return rows[order], np.round(arrivals_s[order], 3)
-
-

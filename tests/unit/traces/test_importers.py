@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.model.errors import InputError
+from trainmaster.model.utility import Step
 from trainmaster.traces import JobTrace, load
-from trainmaster.traces.utility import StepUtility, parse_utility
+from trainmaster.traces.utility import parse_cell
 
 GAVEL10 = (
     "LM (batch size 5)\tpython3 main.py --data %s\tlm\t--steps\t1\t1000\t2\t5\t1.2\t0.5\n"
@@ -255,9 +256,9 @@ def test_chronus_minutes_deadlines_and_value_steps(tmp_path: Path) -> None:
     assert (strict["deadline_s"], strict["deadline_kind"]) == ((2 + 128) * 60, "hard")
     assert (best["deadline_s"], best["utility"], best["deadline_kind"]) == (None, None, "none")
     assert (soft["submit_s"], soft["duration_s"], soft["deadline_kind"]) == (600.0, 420.0, "soft")
-    steps = parse_utility(soft["utility"])
-    assert isinstance(steps, StepUtility)
-    assert [steps.at(60.0 * m) for m in (169, 170, 199, 240)] == [10.0, 8.0, 8.0, 0.0]
+    steps = parse_cell(soft["utility"])
+    assert isinstance(steps, Step)
+    assert [steps.value(60.0 * m) for m in (169, 170, 199, 240)] == [10.0, 8.0, 8.0, 0.0]
 
 
 def test_sacct(tmp_path: Path) -> None:
