@@ -17,7 +17,7 @@ from trainmaster.report import comparison_time as time_of
 from trainmaster.report import page as html
 from trainmaster.report.comparison_figures import Picture, policies_of
 from trainmaster.report.verdicts import Scenario, Verdict, scenarios, verdicts
-from trainmaster.report.wording import amount, comparison, duration, lead
+from trainmaster.report.wording import amounts, comparison, duration, lead
 from trainmaster.sim.comparison_store import ComparisonTables
 
 _RESAMPLING = {
@@ -115,7 +115,7 @@ def _scenario(
     yield "<h3>Every policy</h3>"
     yield _figures_table(found, policies)
     yield html.paragraph(
-        "Averages over seeds: geometric for times, costs and ratios, arithmetic for shares (and where a value is zero)."
+        "JCT: completion time of a job. Ratio: finish time to that of a fair share. Averages over seeds: geometric for times, costs and ratios, arithmetic for shares (and where a value is zero)."
     )
     by_column = {v.metric.column: v for v in found}
     jobs = scenario.rows(tables.jobs)
@@ -174,15 +174,16 @@ def _facts(rows: pl.DataFrame) -> Iterator[str]:
 def _figures_table(found: list[Verdict], policies: list[str]) -> str:
     headers = ["policy"]
     for verdict in found:
-        headers.append(verdict.metric.title)
+        headers.append(verdict.metric.short)
         if verdict.metric.column == "average_jct_s":
             headers.append(f"x {policies[0]}")
+    columns = [amounts(v.metric, [s.mean.mean for s in v.standings]) for v in found]
     rows: list[list[str | tuple[str, str]]] = []
     for index, policy in enumerate(policies):
         row: list[str | tuple[str, str]] = [policy]
-        for verdict in found:
+        for verdict, column in zip(found, columns, strict=True):
             standing = verdict.standings[index]
-            text = amount(verdict.metric, standing.mean.mean)
+            text = column[index]
             row.append((text, "best") if policy == verdict.best and not verdict.tied else text)
             if verdict.metric.column == "average_jct_s":
                 row.append(comparison(verdict.metric, standing.against_first))

@@ -11,14 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from trainmaster.report.verdicts import Scenario, Verdict, scenarios, verdicts
-from trainmaster.report.wording import amount, comparison, lead
+from trainmaster.report.wording import amounts, comparison, lead
 from trainmaster.sim.comparison_store import ComparisonTables
 
 _SHOWN = ("average_jct_s", "p99_jct_s", "utilization", "deadline_met_fraction", "fairness_mean")
-_HEADERS = {
-    "average_jct_s": "mean JCT", "p99_jct_s": "p99 JCT", "utilization": "used",
-    "deadline_met_fraction": "met", "fairness_mean": "ratio",
-}  # fmt: skip
 
 
 def print_comparison(tables: ComparisonTables, console: Console) -> None:
@@ -47,22 +43,23 @@ def _table(scenario: Scenario, rows: pl.DataFrame, found: list[Verdict]) -> Tabl
     )
     table.add_column("policy", overflow="fold")
     for verdict in shown:
-        table.add_column(_HEADERS[verdict.metric.column], justify="right", no_wrap=True)
+        table.add_column(verdict.metric.short, justify="right", no_wrap=True)
         if verdict.metric.column == "average_jct_s":
             table.add_column("vs first", justify="right", no_wrap=True)
     table.add_column("done", justify="right", no_wrap=True)
+    columns = [amounts(v.metric, [s.mean.mean for s in v.standings]) for v in shown]
     policies = rows["policy"].unique(maintain_order=True).to_list()
     for index, policy in enumerate(policies):
         cells = [policy]
-        for verdict in shown:
+        for verdict, column in zip(shown, columns, strict=True):
             standing = verdict.standings[index]
             best = policy == verdict.best and not verdict.tied
-            text = amount(verdict.metric, standing.mean.mean)
+            text = column[index]
             cells.append(f"[bold]{text}[/]" if best else text)
             if verdict.metric.column == "average_jct_s":
                 cells.append(comparison(verdict.metric, standing.against_first))
         own = rows.filter(pl.col("policy") == policy)
-        cells.append(f"{own['jobs_finished'].sum() / max(own['jobs_submitted'].sum(), 1):.0%}")
+        cells.append(f"{int(own['jobs_finished'].sum()) / max(int(own['jobs_submitted'].sum()), 1):.0%}")
         table.add_row(*cells)
     return table
 

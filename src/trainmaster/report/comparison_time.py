@@ -16,7 +16,7 @@ from trainmaster.report.style import figure, house_style
 
 LANES_MAX = 128
 # Light to dark with size, so that the classes can be told apart in grey.
-_SHADES = ("#e0ebf5", "#f0c060", "#6ba3cf", "#a0501a", "#1f2d3d")
+_SHADES = ("#cfe0ef", "#f0c060", "#6ba3cf", "#a0501a", "#1f2d3d")
 
 
 def over_time(timeline: pl.DataFrame, policies: Sequence[str], gpus: int) -> Picture:

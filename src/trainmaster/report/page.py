@@ -12,10 +12,10 @@ _MIME = {"svg": "image/svg+xml", "png": "image/png"}
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --accent: #2b6ca3; }
 @media (prefers-color-scheme: dark) { :root { --accent: #8cc0ea; } }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.25rem; margin-top: 2.4rem; border-bottom: 1px solid var(--line); }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; } a { color: var(--accent); }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .86rem; }
 th, td { padding: .25rem .55rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th { white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; } thead th { background: var(--soft); }
 table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; } td.best { font-weight: 700; }

@@ -1,4 +1,4 @@
-"""Who wins by how much: every figure of every policy over the seeds, against the first policy and the next best."""
+"""Who wins by how much: each policy over the seeds, against the first policy named and the next best."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Metric:
 
     column: str
     title: str
+    short: str
     unit: str
     lower_is_better: bool
     by_ratio: bool = True
@@ -30,17 +31,17 @@ class Metric:
 
 
 METRICS = (
-    Metric("average_jct_s", "mean completion time", "time", True),
-    Metric("median_jct_s", "median completion time", "time", True),
-    Metric("p99_jct_s", "p99 completion time", "time", True),
-    Metric("average_wait_s", "mean wait", "time", True),
-    Metric("makespan_s", "makespan", "time", True),
-    Metric("utilization", "utilisation", "share", False, by_ratio=False),
-    Metric("deadline_met_fraction", "deadlines met", "share", False, by_ratio=False),
-    Metric("total_utility", "total utility", "number", False),
-    Metric("total_cost", "cost", "money", True),
-    Metric("fairness_mean", "finish-time ratio, mean", "number", True),
-    Metric("fairness_p99", "finish-time ratio, p99", "number", True),
+    Metric("average_jct_s", "mean completion time", "mean JCT", "time", True),
+    Metric("median_jct_s", "median completion time", "median JCT", "time", True),
+    Metric("p99_jct_s", "p99 completion time", "p99 JCT", "time", True),
+    Metric("average_wait_s", "mean wait", "mean wait", "time", True),
+    Metric("makespan_s", "makespan", "make-span", "time", True),
+    Metric("utilization", "utilisation", "used", "share", False, by_ratio=False),
+    Metric("deadline_met_fraction", "deadlines met", "met", "share", False, by_ratio=False),
+    Metric("total_utility", "total utility", "utility", "number", False),
+    Metric("total_cost", "cost", "cost", "money", True),
+    Metric("fairness_mean", "finish-time ratio, mean", "ratio", "number", True),
+    Metric("fairness_p99", "finish-time ratio, p99", "p99 ratio", "number", True),
 )
 SCENARIO = ("trace", "cluster", "load")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from trainmaster.report.statistics import Interval
 from trainmaster.report.verdicts import Metric, Verdict
 
@@ -15,6 +18,21 @@ def duration(seconds: float | None) -> str:
         if abs(seconds) >= size_s:
             return f"{seconds / (size_s / 2):.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def amounts(metric: Metric, values: Sequence[float]) -> list[str]:
+    """A column of one metric: durations in one unit, that of the largest, to three digits."""
+    if metric.unit != "time":
+        return [amount(metric, value) for value in values]
+    largest = max(abs(value) for value in values)
+    size_s, unit = next(
+        ((s, u) for s, u in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")) if largest >= 2 * s), (1.0, "s")
+    )
+    return [f"{_three_digits(value / size_s)} {unit}" for value in values]
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}" if abs(value) < 99.95 else f"{value:,.0f}"
 
 
 def amount(metric: Metric, value: float | None) -> str:
@@ -51,6 +69,9 @@ def lead(verdict: Verdict) -> str:
         return "all policies are equal"
     if interval is None:
         return f"{verdict.best}, then {verdict.next_best}"
+    nothing = 1.0 if metric.by_ratio else 0.0
+    if math.isclose(interval.mean, nothing, abs_tol=5e-4):
+        return f"{verdict.best} and {verdict.next_best} are level"
     if metric.by_ratio:
         better = (1 - interval.mean) if metric.lower_is_better else (interval.mean - 1)
         ends = [

@@ -60,7 +60,7 @@ def _draw_windows(
     edges = np.searchsorted(window_of, np.arange(windows + 1))
     while True:
         chosen = rng.integers(windows, size=windows)
-        rows = np.concatenate([np.arange(edges[w], edges[w + 1]) for w in chosen])
+        rows = np.concatenate([np.arange(edges[w], edges[w + 1]) for w in chosen.tolist()])
         if len(rows):
             break
     places = np.repeat(np.arange(windows), edges[chosen + 1] - edges[chosen])
