@@ -86,7 +86,7 @@ def _parts(tables: ComparisonTables, pictures: list[tuple[str, Picture]]) -> Ite
             pictures.append((prefix, made))
             yield html.picture(made)
     for index, scenario in enumerate(found):
-        prefix = "" if len(found) == 1 else f"{index}-"
+        prefix = _prefix(settings, scenario)
         yield f'<h2 id="s{index}">{html.escape(scenario.title)}</h2>'
         yield from _scenario(tables, scenario, prefix, pictures)
     yield "<h2>What produced this</h2>"
@@ -248,5 +248,17 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def _prefix(settings: dict[str, Any], scenario: Scenario) -> str:
+    """Of the files of a scenario's figures: what tells it from the others."""
+    parts = []
+    if len(settings["traces"]) > 1:
+        parts.append(scenario.trace)
+    if len(settings["clusters"]) > 1:
+        parts.append(scenario.cluster)
+    if len(settings["loads"]) > 1:
+        parts.append(f"load {scenario.load:g}".replace(".", "_"))
+    return "".join(f"{_slug(part)}-" for part in parts)
+
+
 def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")

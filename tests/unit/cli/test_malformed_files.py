@@ -49,7 +49,11 @@ def test_malformed_traces(tmp_path: Path, text: str, line: int | None, column: s
     file.write_text(text)
     for command in commands(tmp_path, file):
         message = invoke(*command)
-        place = str(file) + ("" if line is None else f":{line}") + ("" if column is None else f", column '{column}'")
+        place = (
+            str(file)
+            + ("" if line is None else f":{line}")
+            + ("" if column is None else f", column '{column}'")
+        )
         assert place in message, message
         assert [p.name for p in tmp_path.iterdir()] == ["input"], command
 
@@ -87,7 +91,16 @@ def test_malformed_cluster_files(tmp_path: Path, name: str, text: str, place: st
     before = sorted(p.name for p in tmp_path.iterdir())
     for command in (
         ["simulate", tmp_path / "t.csv", "--cluster", tmp_path / name, "--json", tmp_path / "o.json"],
-        ["compare", tmp_path / "t.csv", "-p", "fifo", "--cluster", tmp_path / name, "--out", tmp_path / "out"],
+        [
+            "compare",
+            tmp_path / "t.csv",
+            "-p",
+            "fifo",
+            "--cluster",
+            tmp_path / name,
+            "--out",
+            tmp_path / "out",
+        ],
     ):
         assert place in invoke(*command)
         assert sorted(p.name for p in tmp_path.iterdir()) == before
@@ -98,7 +111,11 @@ def test_malformed_cluster_files(tmp_path: Path, name: str, text: str, place: st
     [
         ("t.json", '{"v100": \n', "t.json:"),
         ("t.json", '{"v100": {"(\'A\', 1)": {"null": "fast"}}}', "t.json, column"),
-        ("t.csv", "model,batch_size,accelerator,gpus,placement,steps_per_s\nA,1,v100,1,packed,quick\n", "t.csv:2"),
+        (
+            "t.csv",
+            "model,batch_size,accelerator,gpus,placement,steps_per_s\nA,1,v100,1,packed,quick\n",
+            "t.csv:2",
+        ),
     ],
 )
 def test_malformed_throughput_tables(tmp_path: Path, name: str, text: str, place: str) -> None:
@@ -107,7 +124,16 @@ def test_malformed_throughput_tables(tmp_path: Path, name: str, text: str, place
     before = sorted(p.name for p in tmp_path.iterdir())
     for command in (
         ["simulate", tmp_path / "trace.csv", "--throughputs", tmp_path / name, "--json", tmp_path / "o.json"],
-        ["compare", tmp_path / "trace.csv", "-p", "fifo", "--throughputs", tmp_path / name, "--out", tmp_path / "out"],
+        [
+            "compare",
+            tmp_path / "trace.csv",
+            "-p",
+            "fifo",
+            "--throughputs",
+            tmp_path / name,
+            "--out",
+            tmp_path / "out",
+        ],
     ):
         assert place in invoke(*command)
         assert sorted(p.name for p in tmp_path.iterdir()) == before
