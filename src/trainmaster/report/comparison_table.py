@@ -46,7 +46,9 @@ def _table(scenario: Scenario, rows: pl.DataFrame, found: list[Verdict]) -> Tabl
         table.add_column(verdict.metric.short, justify="right", no_wrap=True)
         if verdict.metric.column == "average_jct_s":
             table.add_column("vs first", justify="right", no_wrap=True)
-    table.add_column("done", justify="right", no_wrap=True)
+    some_not_done = bool((rows["jobs_finished"] < rows["jobs_submitted"]).any())
+    if some_not_done:
+        table.add_column("done", justify="right", no_wrap=True)
     columns = [amounts(v.metric, [s.mean.mean for s in v.standings]) for v in shown]
     policies = rows["policy"].unique(maintain_order=True).to_list()
     for index, policy in enumerate(policies):
@@ -58,8 +60,9 @@ def _table(scenario: Scenario, rows: pl.DataFrame, found: list[Verdict]) -> Tabl
             cells.append(f"[bold]{text}[/]" if best else text)
             if verdict.metric.column == "average_jct_s":
                 cells.append(comparison(verdict.metric, standing.against_first))
-        own = rows.filter(pl.col("policy") == policy)
-        cells.append(f"{int(own['jobs_finished'].sum()) / max(int(own['jobs_submitted'].sum()), 1):.0%}")
+        if some_not_done:
+            own = rows.filter(pl.col("policy") == policy)
+            cells.append(f"{int(own['jobs_finished'].sum()) / max(int(own['jobs_submitted'].sum()), 1):.0%}")
         table.add_row(*cells)
     return table
 
