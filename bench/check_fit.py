@@ -1,8 +1,8 @@
 """How close fits come: mean JCT under FIFO, SRTF, LAS on the real trace and on samples of its fit.
 
-Run: `python bench/check_fit.py TRACE... [--load 0.8] [--jobs 10000] [--seeds 3] [--window 10800]`, in the product's
-own simulator: count-only placement, no costs, the same cluster for both. Exits with 1 when a mean over seeds
-is off by more than --limit (15 %).
+Run: `python bench/check_fit.py TRACE... [--load 0.8] [--jobs 10000] [--seeds 3] [--window 10800]`, in
+the product's own simulator: count-only placement, no costs, the same cluster for both. Exits with 1 when a
+mean over seeds is off by more than --limit (15 %).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ POLICIES = ("fifo", "srtf", "las:quantum_s={quantum:g}")
 
 
 def mean_jcts_s(trace: JobTrace, gpus: int, quantum_s: float) -> list[float]:
-    """Under each policy, on one pool of GPUs. Jobs larger than the pool are cut to its size, in both traces."""
+    """Under each policy, on one pool of GPUs. Jobs larger than the pool are cut to its size in both."""
     cluster = parse_cluster(f"gpu={gpus}x{gpus}")
+    unknown = ("gpus_per_worker", "cpus", "mem_gib", "gpu_types", "min_gpus", "max_gpus", "utility", "extra")
     jobs = trace.jobs.filter((pl.col("gpus") > 0) & (pl.col("duration_s") > 0)).with_columns(
+        *(pl.lit(None, trace.jobs.schema[name]).alias(name) for name in unknown),
         gpus=pl.min_horizontal(pl.col("gpus").ceil(), pl.lit(float(gpus))),
-        num_workers=pl.lit(1, pl.Int64()), gpus_per_worker=pl.lit(None, pl.Float64()), cpus=pl.lit(None, pl.Float64()),
-        mem_gib=pl.lit(None, pl.Float64()), gpu_types=pl.lit(None, pl.String()), min_gpus=pl.lit(None, pl.Float64()),
-        max_gpus=pl.lit(None, pl.Float64()), utility=pl.lit(None, pl.String()), extra=pl.lit(None, pl.String()),
-    )  # fmt: skip
+        num_workers=pl.lit(1, pl.Int64()),
+    )
     specs = workload(JobTrace(trace.name, jobs), cluster).specs
     settings = Settings(placement=Strategy.COUNT)
     made = []
@@ -44,7 +44,11 @@ def mean_jcts_s(trace: JobTrace, gpus: int, quantum_s: float) -> list[float]:
         begun = time.perf_counter()
         result = simulate(specs, cluster, create(name.format(quantum=quantum_s)), settings)
         made.append(summary(result)["average_jct_s"])
-        print(f"    {name.format(quantum=quantum_s):24s} {made[-1]:9.0f} s  ({time.perf_counter() - begun:.1f} s)", file=sys.stderr)
+        print(
+            f"    {name.format(quantum=quantum_s):24s} {made[-1]:9.0f} s "
+            f" ({time.perf_counter() - begun:.1f} s)",
+            file=sys.stderr,
+        )
     return made
 
 
@@ -78,7 +82,10 @@ def main() -> None:
         for seed in range(options.seeds):
             drawn = mean_jcts_s(sample(model, seed), gpus, options.quantum)
             errors.append([a / b - 1 for a, b in zip(drawn, truth, strict=True)])
-            print("  seed {:d}  FIFO {:+8.1%}  SRTF {:+8.1%}  LAS {:+8.1%}".format(seed, *errors[-1]), flush=True)
+            print(
+                "  seed {:d}  FIFO {:+8.1%}  SRTF {:+8.1%}  LAS {:+8.1%}".format(seed, *errors[-1]),
+                flush=True,
+            )
         mean = np.mean(errors, axis=0)
         print("  mean    FIFO {:+8.1%}  SRTF {:+8.1%}  LAS {:+8.1%}".format(*mean), flush=True)
         worst = max(worst, float(np.abs(mean).max()))

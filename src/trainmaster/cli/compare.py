@@ -1,4 +1,4 @@
-"""`trainmaster compare`: many policies, traces, clusters, loads and seeds; a table, Parquet, one HTML page."""
+"""`trainmaster compare`: many policies, traces, clusters, loads, seeds; a table, Parquet, an HTML page."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def _loads(text: str) -> tuple[float, ...]:
 
 
 def _told(faults: list[CellFault], total: int) -> str:
-    lines = [
-        f"{f.cell.trace_label}, {f.cell.experiment.policy}, load {f.cell.experiment.load:g}, seed {f.cell.experiment.seed}:"
-        f" {f.message}"
-        for f in faults
-    ]
+    lines = []
+    for fault in faults:
+        this = fault.cell.experiment
+        name = f"{fault.cell.trace_label}, {this.policy}, load {this.load:g}, seed {this.seed}"
+        lines.append(f"{name}: {fault.message}")
     shown = "\n  ".join(lines[:10])
     return f"{len(faults)} of {total} simulations failed; the others are stored.\n  {shown}"

@@ -22,14 +22,20 @@ from trainmaster.sim.comparison_store import ComparisonTables
 
 _RESAMPLING = {
     "windows": (
-        "Seed 0 is the trace itself. Every other seed is a variant: the trace is cut into windows ({windows}) and as many are"
-        " drawn with replacement and laid end to end (block bootstrap), so that bursts and alike jobs stay together."
+        "Seed 0 is the trace itself. Every other seed is a variant: the trace is cut into"
+        " windows ({windows}) and as many are"
+        " drawn with replacement and laid end to end (block bootstrap), so that bursts and"
+        " alike jobs stay together."
     ),
     "jobs": (
-        "Seed 0 is the trace itself. In every other seed the arrival times stay and each gets a job of the trace drawn with"
+        "Seed 0 is the trace itself. In every other seed the arrival times stay and each"
+        " gets a job of the trace drawn with"
         " replacement."
     ),
-    "none": "Every seed runs the trace itself; seeds differ in the world's chance alone (noise, failures), if there is any.",
+    "none": (
+        "Every seed runs the trace itself; seeds differ in the world's chance alone (noise, failures),"
+        " if there is any."
+    ),
 }
 
 
@@ -61,13 +67,15 @@ def _parts(tables: ComparisonTables, pictures: list[tuple[str, Picture]]) -> Ite
     found = list(scenarios(tables.results))
     yield f"<h1>{html.escape(_title(tables))}</h1>"
     yield html.paragraph(
-        f"{len(settings['policies'])} policies, {settings['seeds']} seeds, {tables.results.height} simulations,"
+        f"{len(settings['policies'])} policies, {settings['seeds']} seeds,"
+        f" {tables.results.height} simulations,"
         f" trainmaster {settings['trainmaster']}."
     )
     for trace in settings["traces"]:
         if trace["generated_fields"]:
             yield html.paragraph(
-                f"Generated columns in {trace['name']}: {', '.join(trace['generated_fields'])}. They were invented, not measured;"
+                f"Generated columns in {trace['name']}:"
+                f" {', '.join(trace['generated_fields'])}. They were invented, not measured;"
                 " what depends on them is no result about a real cluster.",
                 "note",
             )
@@ -108,14 +116,17 @@ def _scenario(
         ("", "best, and its lead over the next"), [(v.metric.title, lead(v)) for v in found], "words"
     )
     yield html.paragraph(
-        "In brackets: 95 % confidence interval over seeds, paired by seed (both policies met the same workloads). “Could be"
-        " chance”: the interval includes no difference. The best was picked after the fact and intervals are not widened"
+        "In brackets: 95 % confidence interval over seeds, paired by seed (both policies met"
+        " the same workloads). “Could be"
+        " chance”: the interval includes no difference. The best was picked after the fact"
+        " and intervals are not widened"
         " for that; with few seeds take narrow leads with caution."
     )
     yield "<h3>Every policy</h3>"
     yield _figures_table(found, policies)
     yield html.paragraph(
-        "JCT: completion time of a job. Ratio: finish time to that of a fair share. Averages over seeds: geometric for times, costs and ratios, arithmetic for shares (and where a value is zero)."
+        "JCT: completion time of a job. Ratio: finish time to that of a fair share. Averages"
+        " over seeds: geometric for times, costs and ratios, arithmetic for shares and where one is zero."
     )
     by_column = {v.metric.column: v for v in found}
     jobs = scenario.rows(tables.jobs)
@@ -156,8 +167,10 @@ def _facts(rows: pl.DataFrame) -> Iterator[str]:
     counts = rows.filter(pl.col("policy") == rows["policy"][0])["jobs_submitted"]
     if len(loads):
         yield html.paragraph(
-            f"{int(counts.min() or 0):,} to {int(counts.max() or 0):,} jobs a seed; offered load (work at the size and speed asked for,"  # type: ignore[arg-type]
-            f" over what {int(rows['cluster_gpus'][0]):,} GPUs can do while jobs arrive): {loads.min():.2f} to {loads.max():.2f}."
+            f"{int(counts.min() or 0):,} to {int(counts.max() or 0):,} jobs a seed; offered"  # type: ignore[arg-type]
+            f" load (work at the size and speed asked for,"
+            f" over what {int(rows['cluster_gpus'][0]):,} GPUs can do while jobs arrive):"
+            f" {loads.min():.2f} to {loads.max():.2f}."
         )
     finished = rows.group_by("policy", maintain_order=True).agg(
         (pl.col("jobs_finished").sum() / pl.col("jobs_submitted").sum()).alias("share")
@@ -165,7 +178,8 @@ def _facts(rows: pl.DataFrame) -> Iterator[str]:
     if finished["share"].min() != finished["share"].max():
         told = ", ".join(f"{p} {s:.1%}" for p, s in finished.iter_rows())
         yield html.paragraph(
-            f"Policies finish different shares of the jobs ({told}): completion times are of those that finished, and"
+            f"Policies finish different shares of the jobs ({told}): completion times are of"
+            f" those that finished, and"
             " turning jobs away makes them look better.",
             "note",
         )

@@ -23,8 +23,8 @@ from trainmaster.report.style import figure, legend_outside, look
 from trainmaster.report.verdicts import Verdict
 
 _TIMES = (
-    (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (36_000, "10 h"), (86_400, "1 d"),
-    (864_000, "10 d"), (8_640_000, "100 d"),
+    (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (36_000, "10 h"),
+    (86_400, "1 d"), (864_000, "10 d"), (8_640_000, "100 d"),
 )  # fmt: skip
 SIZES = (
     (0.0, 1.0, "1 or less"),
@@ -33,6 +33,7 @@ SIZES = (
     (7.99, 15.99, "8-15"),
     (15.99, np.inf, "16+"),
 )
+_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100)
 _POINTS = 300
 
 
@@ -73,8 +74,8 @@ def completion_times(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture:
 
 def fairness(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture:
     done = jobs.filter(pl.col("finish_time_ratio").is_not_null())
-    title = "Fairness"
-    with figure(title, "finish-time ratio (below 1: better than a fair share)", "share of jobs", size=(8.4, 3.9)) as (
+    title, label = "Fairness", "finish-time ratio (below 1: better than a fair share)"
+    with figure(title, label, "share of jobs", size=(8.4, 3.9)) as (
         made, axes,
     ):  # fmt: skip
         _distributions(axes, done, "finish_time_ratio", policies)
@@ -83,7 +84,8 @@ def fairness(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         legend_outside(axes)
         caption = (
-            "Completion time over the time the job would take alone on an equal share of the cluster (the number of jobs"
+            "Completion time over the time the job would take alone on an equal share of the"
+            " cluster (the number of jobs"
             " present during its life sets the share; Themis, NSDI'20). The line at 1 is a fair share."
         )
         return Picture("fairness", title, caption, rendered(made))
@@ -119,7 +121,7 @@ def slowdown_by_size(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture | N
     classes = [(label, rows) for label, rows in classes if rows.height]
     if not classes:
         return None
-    with figure("Slowdown by job size", "GPUs of the job", "completion time / run time alone", size=(8.4, 4.2)) as (
+    with figure("Slowdown by job size", "GPUs of the job", "completion time / alone", size=(8.4, 4.2)) as (
         made, axes,
     ):  # fmt: skip
         step = 0.8 / len(policies)
@@ -148,7 +150,10 @@ def slowdown_by_size(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture | N
         axes.grid(axis="x", visible=False)
         _plain_log(axes)
         legend_outside(axes)
-        caption = "Median (marker) and the range from the 10th to the 90th percentile (line), all seeds together. 1: no waiting."
+        caption = (
+            "Median (marker) and the range from the 10th to the 90th percentile (line), all"
+            " seeds together. 1: no waiting."
+        )
         return Picture("slowdown", "Slowdown by job size", caption, rendered(made))
 
 
@@ -172,7 +177,8 @@ def leads(rows: pl.DataFrame, verdict: Verdict) -> Picture | None:
         for s in verdict.standings
     }
     title = f"{verdict.metric.title.capitalize()}, as a ratio to {first.policy}"
-    with figure(title, f"times that of {first.policy} (left of 1: shorter)", "", size=(8.4, 1.3 + 0.38 * len(others))) as (
+    label = f"times that of {first.policy} (left of 1: shorter)"
+    with figure(title, label, "", size=(8.4, 1.3 + 0.38 * len(others))) as (
         made, axes,
     ):  # fmt: skip
         for place, standing in enumerate(others):
@@ -191,12 +197,14 @@ def leads(rows: pl.DataFrame, verdict: Verdict) -> Picture | None:
         low, high = axes.get_xlim()
         low, high = max(low, 0.01), min(high, 100.0)
         axes.set_xlim(low, high)
-        ticks = [t for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100)
-                 if low <= t <= high]  # fmt: skip
+        ticks = [t for t in _RATIOS if low <= t <= high]
         axes.xaxis.set_major_locator(FixedLocator(_apart(ticks, low, high)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-        caption = "Diamond: geometric mean over seeds; bar: 95 % interval, paired by seed; rings: each seed. A bar that crosses 1 could be chance."
+        caption = (
+            "Diamond: geometric mean over seeds; bar: 95 % interval, paired by seed; rings: each"
+            " seed. A bar that crosses 1 could be chance."
+        )
         return Picture("lead", title, caption, rendered(made))
 
 
@@ -239,7 +247,7 @@ def bars(verdict: Verdict, name: str, axis: str, caption: str) -> Picture:
 def by_load(results: pl.DataFrame, policies: Sequence[str], title: str) -> Picture:
     """Mean completion time against the density of arrivals."""
     loads = sorted(results["load"].unique().to_list())
-    with figure(title, "density of arrivals (1: as in the trace)", "mean completion time (h)", size=(8.4, 4.0)) as (
+    with figure(title, "density of arrivals (1: as in the trace)", "mean JCT (h)", size=(8.4, 4.0)) as (
         made, axes,
     ):  # fmt: skip
         for index, policy in enumerate(policies):

@@ -29,7 +29,8 @@ def print_comparison(tables: ComparisonTables, console: Console) -> None:
     if generated:
         console.print(f"generated columns: {', '.join(generated)}", highlight=False, soft_wrap=True)
     console.print(
-        f"{tables.settings['seeds']} seeds; vs first: mean completion time as a ratio, with 95 % interval, paired by seed;"
+        f"{tables.settings['seeds']} seeds; vs first: mean completion time as a ratio, with"
+        f" 95 % interval, paired by seed;"
         " ratio: finish time to that of a fair share.",
         highlight=False,
         soft_wrap=True,

@@ -134,7 +134,7 @@ def verdicts(results: pl.DataFrame) -> list[Verdict]:
 
 def _average(metric: Metric, values: dict[str, list[float]], own: list[float]) -> Interval:
     """Over seeds. Geometric where policies are compared by ratio, so that the ratio of two averages is the
-    average ratio and the best policy is the one that leads; arithmetic for shares, or where a value is zero."""
+    average ratio and the best policy is the one that leads; arithmetic for shares or if a value is zero."""
     positive = min(min(sample) for sample in values.values()) > 0
     return geometric_interval(own) if metric.by_ratio and positive else mean_interval(own)
 

@@ -64,7 +64,7 @@ class CellFault:
 
 
 def split_policies(texts: Sequence[str]) -> tuple[str, ...]:
-    """`a,b:x=1,y=2,c` to a, b:x=1,y=2 and c: a comma starts another policy unless an option (`y=2`) follows."""
+    """`a,b:x=1,y=2,c` to a, b:x=1,y=2 and c: a comma starts another policy unless an option follows."""
     found: list[str] = []
     for text in texts:
         begins = True

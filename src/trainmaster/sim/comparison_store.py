@@ -26,8 +26,8 @@ _META_KEY = b"trainmaster.settings"
 _TABLES = ("jobs", "timeline", "allocations")
 _TEXT = {"trace", "cluster", "policy", "notes"}
 _WHOLE = {
-    "seed", "cluster_gpus", "jobs_submitted", "jobs_finished", "jobs_rejected", "jobs_failed", "preemptions", "decisions",
-    "plans_refused",
+    "seed", "cluster_gpus", "jobs_submitted", "jobs_finished", "jobs_rejected", "jobs_failed",
+    "preemptions", "decisions", "plans_refused",
 }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ class ComparisonStore:
             shown = "; ".join(
                 f"{k} is {_short(theirs.get(k))} there, {_short(ours.get(k))} now" for k in different
             )
-            raise InputError(f"the folder holds a comparison with other settings: {shown}", "the same settings",
+            raise InputError(f"it holds a comparison with other settings: {shown}", "the same settings",
                              "Choose another --out, or delete this folder.", file=self.folder)  # fmt: skip
 
     def has(self, key: str) -> bool:
@@ -147,7 +147,7 @@ def read_comparison(folder: Path) -> ComparisonTables:
         try:
             tables[name] = pl.read_parquet(path)
         except Exception as error:
-            raise InputError(f"damaged Parquet data ({str(error).splitlines()[0]})", "a complete Parquet file",
+            raise InputError(f"damaged ({str(error).splitlines()[0]})", "a complete Parquet file",
                              "Run `trainmaster compare` again.", file=path) from None  # fmt: skip
     metadata = pq.read_schema(folder / "results.parquet").metadata or {}
     try:

@@ -10,7 +10,7 @@ from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize
-from trainmaster.model.units import MS_PER_S
+from trainmaster.model.units import GPU_MILLI, MS_PER_S
 
 _OVER = (ev.Exited, ev.Stopped, ev.StartFailed)
 _SCHEMA = {
@@ -54,11 +54,12 @@ class AllocationHistory:
             self._close(job_id, end_ms)
         rows = []
         for job_id, start_ms, stop_ms, allocation in sorted(self._closed, key=lambda c: (c[1], c[0])):
+            gpus = allocation.gpu_milli / GPU_MILLI
             for part in allocation.parts:
                 node = self.cluster.nodes[part.node]
                 if part.devices:
                     rows.append(
-                        (job_id, part.node, node.id, node.accelerator, list(part.devices), allocation.gpu_milli / 1000,
+                        (job_id, part.node, node.id, node.accelerator, list(part.devices), gpus,
                          start_ms / MS_PER_S, stop_ms / MS_PER_S)
                     )  # fmt: skip
         return pl.DataFrame(rows, schema=_SCHEMA, orient="row")

@@ -1,4 +1,4 @@
-"""Small files in the exact form of every public trace format, and malformed ones with the place of the fault."""
+"""Small files in the exact form of every public trace format, and malformed ones with the place."""
 
 from __future__ import annotations
 

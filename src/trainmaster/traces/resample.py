@@ -30,7 +30,7 @@ def window_s(trace: JobTrace) -> float:
 
 
 def resample(trace: JobTrace, kind: str, seed: int) -> JobTrace:
-    """Seed 0 is the trace itself; every other seed is a variant. Ids get `~k`, the k-th copy in the variant."""
+    """Seed 0 is the trace itself; every other seed is a variant. Ids get `~k`, the k-th copy of it."""
     if kind not in KINDS:
         raise InputError(f"'{kind}' is no way to resample", "one of " + ", ".join(KINDS), column="--resample")
     if kind == "none" or seed == 0 or trace.jobs.height < 2:
@@ -53,14 +53,14 @@ def resample(trace: JobTrace, kind: str, seed: int) -> JobTrace:
 def _draw_windows(
     submits_s: np.ndarray, length_s: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in their new order and when each arrives; redrawn in the rare case that no job is in any window."""
+    """Rows in their new order and when each arrives; redrawn if no job is in any window."""
     first_s = submits_s[0]
     windows = max(int(np.ceil((submits_s[-1] - first_s) / length_s)), 1)
     window_of = np.minimum(((submits_s - first_s) / length_s).astype(np.int64), windows - 1)
-    edges = np.searchsorted(window_of, np.arange(windows + 1))
+    edges: np.ndarray = np.searchsorted(window_of, np.arange(windows + 1))
     while True:
         chosen = rng.integers(windows, size=windows)
-        rows = np.concatenate([np.arange(edges[w], edges[w + 1]) for w in chosen.tolist()])
+        rows = np.concatenate([np.arange(int(edges[w]), int(edges[w + 1])) for w in chosen.tolist()])
         if len(rows):
             break
     places = np.repeat(np.arange(windows), edges[chosen + 1] - edges[chosen])

@@ -69,7 +69,7 @@ def scale_load(trace: JobTrace, target: float, cluster_gpus: float) -> JobTrace:
 
 
 def stretch(trace: JobTrace, factor: float) -> JobTrace:
-    """Every submission `factor` times as late as before; deadlines keep their distance to it, durations stay."""
+    """Every submission `factor` times as late as before; deadlines keep their distance to it."""
     return replace(trace, jobs=move_rows(trace.jobs, trace.jobs["submit_s"] * (factor - 1.0)))
 
 

@@ -1,4 +1,4 @@
-"""The `utility` column of a trace, in text: `t:value` steps on the trace clock, or a sigmoid of the job's age.
+"""The `utility` column of a trace, in text: `t:value` steps on the trace clock, or a sigmoid of the age.
 
 `3600:10|7200:5` is worth 10 when finished by 3600 s on the trace clock, 5 by 7200 s, nothing later;
 `sigmoid:theta1,theta2,theta3` is theta1 / (1 + exp(theta2 (age - theta3))), age in seconds since submission.

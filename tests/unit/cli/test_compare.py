@@ -18,10 +18,22 @@ from trainmaster.sim.comparison import split_policies
 from trainmaster.sim.experiment import Experiment, prepare, run
 
 SAME = ("results.parquet", "jobs.parquet", "timeline.parquet", "allocations.parquet", "settings.json")
-ARGUMENTS = (
-    "compare demo -p fifo,las:quantum_s=600 -p srtf --cluster v100=16x4,k80=16x4 --throughputs builtin --seeds 2"
-    " --restart-cost 30"
-).split()
+ARGUMENTS = [
+    "compare",
+    "demo",
+    "-p",
+    "fifo,las:quantum_s=600",
+    "-p",
+    "srtf",
+    "--cluster",
+    "v100=16x4,k80=16x4",
+    "--throughputs",
+    "builtin",
+    "--seeds",
+    "2",
+    "--restart-cost",
+    "30",
+]
 
 
 def invoke(*arguments: object, code: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""Bad files through the commands themselves: exit code 2, one message that names the place, nothing written."""
+"""Bad files through the commands themselves: exit code 2, a message that names the place, nothing written."""
 
 from __future__ import annotations
 
