@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.model.errors import InputError
-from trainmaster.model.utility import Step, format_utility_list, parse_utility, parse_utility_list
+from trainmaster.model.utility import parse_utility
 from trainmaster.testing.admission import utility_at
 
 LEVEL = st.floats(0, 100)
@@ -59,13 +59,6 @@ def test_log_value_where_the_value_underflows() -> None:
     assert steep.values(np.array([1000.0])).tolist() == [0.0]
 
 
-def test_trace_list_round_trip() -> None:
-    utility = parse_utility_list("3600:10;7200:4.5")
-    assert utility == Step((3600.0, 7200.0), (10.0, 4.5))
-    assert [utility.value(age) for age in (0, 3600, 3601, 7200, 7201)] == [10, 10, 4.5, 4.5, 0]
-    assert parse_utility_list(format_utility_list(utility)) == utility
-
-
 @pytest.mark.parametrize(
     ("description", "column", "words"),
     [
@@ -86,10 +79,3 @@ def test_bad_descriptions_name_the_place(description: object, column: str, words
         parse_utility(description, file="x.json")
     assert caught.value.column == column
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "5", "1:2;x:3", "1:2;2:3", "nan:1"])
-def test_bad_trace_lists(text: str) -> None:
-    with pytest.raises(InputError) as caught:
-        parse_utility_list(text, file="trace.csv", line=7)
-    assert caught.value.line == 7

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from trainmaster import __version__
-from trainmaster.cli import demo, policies, simulate, solve, traces
+from trainmaster.cli import compare, demo, policies, report, simulate, solve, traces
 
 app = typer.Typer(
     help="Schedule deep-learning training on GPU clusters: choose a policy in the simulator, then run it.",
@@ -14,6 +14,8 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("simulate")(simulate.simulate)
+app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("solve")(solve.solve)
 app.command("policies")(policies.policies)
 app.command("demo")(demo.demo)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from trainmaster.cli.output import Output, check_output, one_message
 from trainmaster.model.errors import InputError
 from trainmaster.traces import JobTrace, load, write
 from trainmaster.traces.assign import DEFAULT_MODELS, Assignment, assign
@@ -27,30 +26,15 @@ app = typer.Typer(help="Describe, convert, generate, fit and slice job traces.",
 
 TracePath = Annotated[Path, typer.Argument(help="Jobtrace file or folder, or a known public format.")]
 OutPath = Annotated[Path, typer.Argument(help=".csv, .csv.gz or .parquet; without a suffix: a folder.")]
-Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
 Plots = Annotated[Path | None, typer.Option("--plot", help="Folder for plots.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same bytes.")]
-
-
-def one_message(command: Callable[..., None]) -> Callable[..., None]:
-    """Bad input ends with one message and exit code 2."""
-
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except InputError as error:
-            Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
-            raise typer.Exit(2) from None
-
-    return wrapped
 
 
 @app.command()
 @one_message
 def describe(trace: TracePath, output: Output = "table", plot: Plots = None) -> None:
     """What a trace holds: counts, quantiles, sizes, what is unknown, what was invented."""
-    _check_output(output)
+    check_output(output)
     loaded = load(trace)
     summary = describe_trace(loaded)
     if plot is not None:
@@ -170,11 +154,6 @@ def _parse_mix(text: str) -> dict[int, float]:
         raise InputError(
             f"{text!r} is no GPU mix", "size:share pairs such as 1:0.7,8:0.3", column="--gpu-mix"
         ) from None
-
-
-def _check_output(output: str) -> None:
-    if output not in ("table", "json"):
-        raise InputError(f"{output!r} is no output", "table or json", column="--output")
 
 
 def _write(trace: JobTrace, out: Path) -> None:

@@ -220,38 +220,6 @@ def parse_utility(description: Any, *, file: str | None = None, column: str = "u
     raise where.at("kind").error(f"unknown kind of utility {kind!r}", _KINDS_TEXT)
 
 
-def parse_utility_list(
-    text: str, *, file: str | None = None, line: int | None = None, column: str = "utility"
-) -> Step:
-    """The utility of a trace's `t:value` list, such as `3600:10;7200:4`: a value until each time, then
-    nothing.
-
-    Pairs are separated by `;`, `,`, `|` or blanks; times are ages after submission, in the trace's unit.
-    """
-    where = _Where(file, line, column)
-    for separator in ";,|":
-        text = text.replace(separator, " ")
-    pairs: list[tuple[float, float]] = []
-    for item in text.split():
-        time, colon, level = item.partition(":")
-        try:
-            if not colon:
-                raise ValueError
-            pairs.append((float(time), float(level)))
-        except ValueError:
-            raise where.error(f"'{item}' is not a t:value pair", "a list such as 3600:10;7200:4") from None
-    times, levels = _pairs(pairs, where)
-    _check_curve(times, levels, where)
-    return Step(times, levels)
-
-
-def format_utility_list(utility: Step) -> str:
-    """The `t:value` list of a step utility that is worth nothing after its last step."""
-    return ";".join(
-        f"{time:.15g}:{level:.15g}" for time, level in zip(utility.times, utility.levels, strict=True)
-    )
-
-
 _KINDS_TEXT = (
     '{"kind": "sigmoid", "theta1", "theta2", "theta3"} | {"kind": "linear", "start", "slope"} | '
     '{"kind": "step", "steps": [[t, value]], "after"} | {"kind": "constant", "value"} | '

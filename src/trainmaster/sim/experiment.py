@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from trainmaster.sim.metrics import job_table, summary
 from trainmaster.sim.run import RunResult, simulate
 from trainmaster.sim.truth import TruthOptions
 from trainmaster.sim.workload import workload
-from trainmaster.traces import load
-from trainmaster.traces.slice import scale_load
+from trainmaster.traces import JobTrace, load
+from trainmaster.traces.resample import resample
+from trainmaster.traces.slice import stretch
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ class Experiment:
     unfit: str = "error"
     seed: int = 0
     load: float = 1.0
-    """Arrivals are compressed by this factor."""
+    """Arrivals come this many times as densely as in the trace; 1 is the trace as it is."""
+    resample: str = "none"
+    """How a seed above 0 varies the workload: windows, jobs or none (see `traces.resample`)."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,18 @@ class Outcome:
     result: RunResult
 
 
-def prepare(wanted: Experiment) -> Prepared:
-    """Read and check everything; raises `InputError` before any work is done."""
+def read_trace(text: str) -> JobTrace:
+    """The trace of a file or folder; `demo` is the bundled one, unless a file has that name."""
+    if Path(text).exists():
+        return load(text)
+    if text == "demo":
+        with as_file(files("trainmaster.data") / "demo.csv") as bundled:
+            return load(bundled)
+    raise InputError("no such file", "a trace, or 'demo' for the bundled one", "Check the path.", file=text)
+
+
+def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
+    """Read and check everything; raises `InputError` before any work is done. `trace`: already read."""
     cluster = read_cluster(wanted.cluster)
     policy = create(wanted.policy)
     placement = wanted.placement or getattr(policy, "preferred_placement", None) or "pack"
@@ -87,12 +101,11 @@ def prepare(wanted: Experiment) -> Prepared:
         raise InputError(f"'{wanted.unfit}' is no treatment of jobs that cannot fit", "error or reject", column="--unfit")
     if not wanted.load > 0 or math.isinf(wanted.load):
         raise InputError(f"load factor {wanted.load}", "a positive number", column="--loads")
-    if not Path(wanted.trace).exists():
-        raise InputError("no such file", "a trace", "Check the path.", file=wanted.trace)
-    trace = load(wanted.trace)
+    trace = read_trace(wanted.trace) if trace is None else trace
     catalogue = load_catalogue(wanted.throughputs) if wanted.throughputs else None
     if wanted.load != 1.0:
-        trace = scale_load(trace, wanted.load)
+        trace = stretch(trace, 1.0 / wanted.load)
+    trace = resample(trace, wanted.resample, wanted.seed)
     jobs = workload(trace, cluster, catalogue, source=wanted.trace)
     unfit_ids = {spec.id for spec, _ in jobs.unfit}
     if unfit_ids and wanted.unfit == "error":
@@ -112,12 +125,15 @@ def prepare(wanted: Experiment) -> Prepared:
 
 
 def run(
-    prepared: Prepared, progress: Callable[[int, int, int], None] | None = None, record_timeline: bool = False
+    prepared: Prepared,
+    progress: Callable[[int, int, int], None] | None = None,
+    record_timeline: bool = False,
+    record_history: bool = False,
 ) -> Outcome:
     """Simulate what was prepared; jobs that can never fit are accounted for as rejected."""
     result = simulate(
         prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth,
-        progress=progress, record_timeline=record_timeline,
+        progress=progress, record_timeline=record_timeline, record_history=record_history,
     )  # fmt: skip
     result.ended.extend(
         Ended(spec, Phase.REJECTED, spec.submit_ms, -1, 0.0, 0.0, 0.0, 0, 0, 0.0, Rejection(Why.NEVER_FITS))

@@ -19,6 +19,7 @@ from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS, UNLIMITED
 from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.history import AllocationHistory
 from trainmaster.sim.truth import Truth, TruthOptions
 
 MAX_IDLE_WAKES = 100_000
@@ -47,6 +48,8 @@ class RunResult:
     plans_refused: int
     timeline: list[tuple[int, float, int, int]] = field(default_factory=list)
     """(ms, GPUs in use, jobs running, jobs waiting) at each change, when asked for."""
+    history: AllocationHistory | None = None
+    """Who held which device when, when asked for."""
 
 
 Progress = Callable[[int, int, int], None]
@@ -62,6 +65,7 @@ def simulate(
     estimator: Estimator | None = None,
     progress: Progress | None = None,
     record_timeline: bool = False,
+    record_history: bool = False,
 ) -> RunResult:
     """Run to the end. Raises `Unaccounted` unless every job has finished, failed or been rejected."""
     settings = settings or Settings()
@@ -77,6 +81,7 @@ def simulate(
     failures = _NodeFailures(cluster, truth, settings.seed)
     ended: list[Ended] = []
     timeline: list[tuple[int, float, int, int]] = []
+    history = AllocationHistory(cluster) if record_history else None
     total, next_job, now_ms, events_seen, idle = len(specs), 0, 0, 0, 0
     while len(ended) < total:
         next_arrival = specs[next_job].submit_ms if next_job < total else NEVER_MS
@@ -94,7 +99,11 @@ def simulate(
         idle = 0 if events else idle + 1
         if idle > MAX_IDLE_WAKES:
             break
+        if history is not None:
+            history.reported(now_ms, events)
         for command in engine.step(now_ms, *events):
+            if history is not None:
+                history.commanded(now_ms, command)
             backend.perform(command)
         over = engine.drain_ended()
         if over:
@@ -122,6 +131,7 @@ def simulate(
         notes=engine.notes,
         plans_refused=engine.plans_refused,
         timeline=timeline,
+        history=history,
     )
 
 

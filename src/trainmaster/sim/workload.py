@@ -14,8 +14,8 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.scaling import LINEAR, Scaling, amdahl
 from trainmaster.model.units import GPU_MILLI, NEVER_MS, ms_from_s
-from trainmaster.model.utility import parse_utility_list
 from trainmaster.traces import JobTrace
+from trainmaster.traces.utility import at_age
 
 ELASTIC_SERIAL_FRACTION = 0.02
 """Scaling of elastic jobs of which nothing else is known: 1/((1 - s)/w + s)."""
@@ -79,13 +79,7 @@ class _Builder:
         extra = json.loads(row["extra"]) if row.get("extra") else {}
         work, speeds, spread = self._work(row, workers * worker.devices)
         deadline_ms, kind = self._deadline(row, submit_ms, work, speeds, extra)
-        utility = None
-        if row.get("utility"):
-            step = parse_utility_list(row["utility"], file=self.source, line=row.get("line"))
-            ages = [[time - row["submit_s"], level] for time, level in zip(step.times, step.levels, strict=True)]
-            utility = {"kind": "step", "steps": [pair for pair in ages if pair[0] > 0]}
-            if not utility["steps"]:
-                utility = {"kind": "constant", "value": 0.0}
+        utility = at_age(row["utility"], row["submit_s"]).to_json() if row.get("utility") else None
         return JobSpec(
             id=JobId(row["job_id"]),
             submit_ms=submit_ms,

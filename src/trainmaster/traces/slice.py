@@ -65,22 +65,28 @@ def scale_load(trace: JobTrace, target: float, cluster_gpus: float) -> JobTrace:
             "the load cannot be set",
             "known durations, arrivals that differ, a positive load and cluster",
         )
-    factor = float(work) / (target * cluster_gpus) / span_s
-    shift = pl.col("submit_s") * (factor - 1.0)
-    jobs = trace.jobs.with_columns((pl.col(name) + shift).alias(name) for name in _CLOCK_COLUMNS)
-    shifts = (trace.jobs["submit_s"] * (factor - 1.0)).to_list()
-    utilities = [
-        None if text is None else shift_utility(text, by)
-        for text, by in zip(jobs["utility"], shifts, strict=True)
-    ]
-    return replace(trace, jobs=jobs.with_columns(pl.Series("utility", utilities, dtype=pl.String)))
+    return stretch(trace, float(work) / (target * cluster_gpus) / span_s)
+
+
+def stretch(trace: JobTrace, factor: float) -> JobTrace:
+    """Every submission `factor` times as late as before; deadlines keep their distance to it."""
+    return replace(trace, jobs=move_rows(trace.jobs, trace.jobs["submit_s"] * (factor - 1.0)))
 
 
 def move_clock(jobs: pl.DataFrame, by_s: float) -> pl.DataFrame:
-    if by_s == 0:
-        return jobs
-    jobs = jobs.with_columns((pl.col(name) + by_s).alias(name) for name in _CLOCK_COLUMNS)
-    if jobs["utility"].null_count() < jobs.height:
-        moved = [None if text is None else shift_utility(text, by_s) for text in jobs["utility"]]
-        jobs = jobs.with_columns(pl.Series("utility", moved, dtype=pl.String))
-    return jobs
+    """The same jobs on a clock moved by `by_s`."""
+    return jobs if by_s == 0 else move_rows(jobs, pl.Series("shift", [by_s]).new_from_index(0, jobs.height))
+
+
+def move_rows(jobs: pl.DataFrame, shifts_s: pl.Series) -> pl.DataFrame:
+    """Move every time of a row by the row's own shift, the steps of its utility included."""
+    moved = jobs.with_columns(
+        (pl.col(name) + shifts_s).cast(jobs.schema[name]).alias(name) for name in _CLOCK_COLUMNS
+    )
+    if jobs["utility"].null_count() == jobs.height:
+        return moved
+    utilities = [
+        None if text is None else shift_utility(text, by)
+        for text, by in zip(jobs["utility"], shifts_s.to_list(), strict=True)
+    ]
+    return moved.with_columns(pl.Series("utility", utilities, dtype=pl.String))

@@ -1,68 +1,67 @@
-"""The `utility` column: what finishing at a given time is worth, as steps or as a sigmoid."""
+"""The `utility` column of a trace, in text: `t:value` steps on the trace clock, or a sigmoid of the age.
+
+`3600:10|7200:5` is worth 10 when finished by 3600 s on the trace clock, 5 by 7200 s, nothing later;
+`sigmoid:theta1,theta2,theta3` is theta1 / (1 + exp(theta2 (age - theta3))), age in seconds since submission.
+What the text means is a utility of `trainmaster.model.utility`; `at_age` gives the one a job carries.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
 from itertools import pairwise
 
+from trainmaster.model.utility import Constant, Sigmoid, Step, Utility
 
-@dataclass(frozen=True)
-class StepUtility:
-    """Worth `values[i]` when finished by `times_s[i]` (trace clock, ascending), nothing after the last."""
-
-    times_s: tuple[float, ...]
-    values: tuple[float, ...]
-
-    def at(self, finish_s: float) -> float:
-        for time_s, value in zip(self.times_s, self.values, strict=True):
-            if finish_s <= time_s:
-                return value
-        return 0.0
+EXPECTED = "`t:value` pairs joined by a bar, such as 3600:10|7200:5, or sigmoid:theta1,theta2,theta3"
+_SIGMOID = "sigmoid:"
 
 
-@dataclass(frozen=True)
-class SigmoidUtility:
-    """theta1 / (1 + exp(theta2 * (latency_s - theta3))), latency = finish - submit (OASiS, INFOCOM'18)."""
-
-    theta1: float
-    theta2: float
-    theta3: float
-
-    def after(self, latency_s: float) -> float:
-        exponent = self.theta2 * (latency_s - self.theta3)
-        return 0.0 if exponent > 700.0 else self.theta1 / (1.0 + math.exp(exponent))
-
-
-def parse_utility(text: str) -> StepUtility | SigmoidUtility:
-    """`3600:10|7200:5` or `sigmoid:theta1,theta2,theta3`; `ValueError` says what is wrong."""
-    if text.startswith("sigmoid:"):
-        thetas = [_number(part, text) for part in text.removeprefix("sigmoid:").split(",")]
+def parse_cell(text: str) -> Step | Sigmoid:
+    """Steps keep the times of the trace clock; `ValueError` says what is wrong."""
+    if text.startswith(_SIGMOID):
+        thetas = [_number(part, text) for part in text.removeprefix(_SIGMOID).split(",")]
         if len(thetas) != 3 or thetas[0] < 0 or thetas[1] < 0:
             raise ValueError(f"utility {text!r} needs three thetas, the first two not negative")
-        return SigmoidUtility(*thetas)
-    times, values = [], []
-    for pair in text.split("|"):
+        return Sigmoid(*thetas)
+    times_s: list[float] = []
+    values: list[float] = []
+    for pair in filter(None, re.split(r"[|;\s]+", text)):
         time_text, colon, value_text = pair.partition(":")
         if not colon:
             raise ValueError(f"utility {text!r} has {pair!r} where a t:value pair should be")
-        times.append(_number(time_text, text))
+        times_s.append(_number(time_text, text))
         values.append(_number(value_text, text))
-    if any(later <= earlier for earlier, later in pairwise(times)):
+    if not times_s:
+        raise ValueError(f"utility {text!r} has no t:value pair")
+    if any(later <= earlier for earlier, later in pairwise(times_s)):
         raise ValueError(f"utility {text!r} has times that do not ascend")
-    return StepUtility(tuple(times), tuple(values))
+    if min(values) < 0 or any(later > earlier for earlier, later in pairwise(values)):
+        raise ValueError(f"utility {text!r} has values that are negative or rise with time")
+    return Step(tuple(times_s), tuple(values))
+
+
+def at_age(text: str, submit_s: float) -> Utility:
+    """The utility of a job submitted at `submit_s`, as a function of its age in seconds at completion."""
+    parsed = parse_cell(text)
+    if isinstance(parsed, Sigmoid):
+        return parsed
+    steps = [(t - submit_s, v) for t, v in zip(parsed.times, parsed.levels, strict=True) if t > submit_s]
+    if not steps:
+        return Constant(0.0)
+    return Step(tuple(t for t, _ in steps), tuple(v for _, v in steps))
 
 
 def format_steps(times_s: list[float], values: list[float]) -> str:
     return "|".join(f"{_plain(t)}:{_plain(v)}" for t, v in zip(times_s, values, strict=True))
 
 
-def shift_utility(text: str, by_s: float, scale: float = 1.0) -> str:
-    """The same utility on a trace clock moved by `by_s` after stretching by `scale`; sigmoids do not move."""
-    parsed = parse_utility(text)
-    if isinstance(parsed, SigmoidUtility):
+def shift_utility(text: str, by_s: float) -> str:
+    """The same utility on a trace clock moved by `by_s`; sigmoids are of the age and do not move."""
+    parsed = parse_cell(text)
+    if isinstance(parsed, Sigmoid):
         return text
-    return format_steps([t * scale + by_s for t in parsed.times_s], list(parsed.values))
+    return format_steps([t + by_s for t in parsed.times], list(parsed.levels))
 
 
 def _plain(number: float) -> str:

@@ -9,7 +9,7 @@ import polars as pl
 
 from trainmaster.model.errors import InputError
 from trainmaster.traces.schema import JOB_REQUIRED, LINE
-from trainmaster.traces.utility import parse_utility
+from trainmaster.traces.utility import EXPECTED, parse_cell
 
 
 def check_columns(present: set[str], path: Path) -> None:
@@ -89,12 +89,12 @@ def _check_utilities(jobs: pl.DataFrame, path: Path) -> None:
     given = jobs.filter(pl.col("utility").is_not_null())
     for text in given["utility"].unique(maintain_order=True):
         try:
-            parse_utility(text)
+            parse_cell(text)
         except ValueError as error:
             bad = given.filter(pl.col("utility") == text)
             raise InputError(
                 str(error),
-                "`t:value` pairs joined by a bar, such as 3600:10|7200:5, or sigmoid:theta1,theta2,theta3",
+                EXPECTED,
                 "",
                 path,
                 int(bad[LINE][0]),

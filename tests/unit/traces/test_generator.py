@@ -17,7 +17,7 @@ from trainmaster.traces.assign import Assignment, assign
 from trainmaster.traces.fit import fit, from_json, sample, to_json
 from trainmaster.traces.generator import GeneratorSpec, generate
 from trainmaster.traces.slice import scale_load, slice_trace
-from trainmaster.traces.utility import parse_utility
+from trainmaster.traces.utility import parse_cell
 
 
 def offered_load(trace: JobTrace, gpus: float) -> float:
@@ -121,7 +121,7 @@ def test_assignment_fills_only_what_is_empty_and_marks_it(tmp_path: Path) -> Non
         if row["deadline_s"] is not None:
             assert row["deadline_s"] > row["submit_s"] + row["duration_s"]
         if row["utility"] is not None:
-            parse_utility(row["utility"])
+            parse_cell(row["utility"])
     write(made, tmp_path / "t.csv")
     assert load(tmp_path / "t.csv").jobs.drop("line").equals(made.jobs.drop("line"))
 
@@ -133,8 +133,8 @@ def test_slice_moves_the_clock_of_everything() -> None:
     assert len(part) == 50
     assert part.jobs["submit_s"][0] == 0
     assert part.jobs["deadline_s"].to_list() == (trace.jobs["deadline_s"][100:150] - start).to_list()
-    before, after = (parse_utility(t.jobs["utility"][at]) for t, at in ((trace, 100), (part, 0)))
-    assert after.times_s == tuple(t - start for t in before.times_s)  # type: ignore[union-attr]
+    before, after = (parse_cell(t.jobs["utility"][at]) for t, at in ((trace, 100), (part, 0)))
+    assert after.times == tuple(t - start for t in before.times)  # type: ignore[union-attr]
     with pytest.raises(InputError):
         slice_trace(trace, vc=("nowhere",))
 
