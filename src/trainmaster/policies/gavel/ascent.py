@@ -29,8 +29,10 @@ from trainmaster.policies.gavel.reply import reply
 from trainmaster.policies.gavel.tree import Division, divide
 
 COLUMNS_MAX = 512
-FITS = 1e-10  # loads above one by no more than this are met (and scaled back in the end)
-ROOT = 1e-12
+FITS = 1e-12  # loads above one by no more than this are met (and scaled back in the end)
+STALLED_PASSES = 40  # without progress: what is left is rounding, if it is as small as NEARLY_FITS
+NEARLY_FITS = 1e-9
+ROOT = 2e-14
 ROOT_STEPS_MAX = 100
 
 
@@ -169,6 +171,8 @@ def climb(T, gpus, counts, rise, low, high, first, stabilise, passes_max):
     asked = 0
     best = -1.0
     value = np.inf
+    least = np.inf
+    progress = 0
     fits = False
     reset = True
     targets_at(rise, level, target, rate)
@@ -187,6 +191,7 @@ def climb(T, gpus, counts, rise, low, high, first, stabilise, passes_max):
             tangent[:] = query
             inner[:] = query
             best = 1.0
+            least = np.inf
             reset = True
         elif cost > best:
             best = cost
@@ -223,7 +228,11 @@ def climb(T, gpus, counts, rise, low, high, first, stabilise, passes_max):
                     basis[i] = -1 - i
                 reset = False
             value = solve_game(columns, count, basis, outer, mix)
-            if value > 1.0 + FITS and value - best > 0.5 * FITS:
+            if value < least * (1.0 - 1e-14):
+                least = value
+                progress = passes
+            stalled = passes - progress > STALLED_PASSES and value <= 1.0 + NEARLY_FITS
+            if value > 1.0 + FITS and value - best > 0.5 * FITS and not stalled:
                 break
             # it fits: but the allocation must be one for this level, not for one that has been given up
             for i in range(types):

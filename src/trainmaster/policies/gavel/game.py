@@ -18,9 +18,10 @@ from numba import njit
 
 PIVOTS_MAX = 400
 STALL_PIVOTS = 60  # after so many pivots in one call: Bland's rule, which cannot cycle
-REDUCED_COST = 1e-12
+REDUCED_COST = 1e-14
 PIVOT = 1e-11
 NEGLIGIBLE = 1e-13
+TIED = 1e-14
 
 
 @njit(cache=True)
@@ -79,6 +80,32 @@ def _entering(columns, count, dual, bland):
 
 
 @njit(cache=True)
+def _leaving(columns, basis, inverse, primal, choice, bland):
+    """The row of the basis that is used up first; among equals the one with the largest pivot."""
+    rows = len(basis)
+    leaving = -1
+    least = 0.0
+    pivot = 0.0
+    for i in range(rows):
+        slope = 0.0
+        if choice >= 0:
+            for j in range(rows):
+                slope += inverse[i, j] * columns[choice, j]
+        else:
+            slope = inverse[i, -1 - choice]
+        if slope <= PIVOT:
+            continue
+        ratio = max(primal[i], 0.0) / slope
+        tied = abs(ratio - least) <= TIED
+        better = basis[i] < basis[leaving] if bland else slope > pivot
+        if leaving < 0 or (ratio < least and not tied) or (tied and better):
+            leaving = i
+            least = ratio
+            pivot = slope
+    return leaving
+
+
+@njit(cache=True)
 def solve_game(columns, count, basis, row_weight, column_weight):
     """Optimal mixes over the first `count` columns, starting from `basis` (changed in place).
 
@@ -113,20 +140,7 @@ def solve_game(columns, count, basis, row_weight, column_weight):
         choice = _entering(columns, count, dual, pivot >= STALL_PIVOTS)
         if choice == count:
             break
-        leaving = -1
-        least = 0.0
-        for i in range(rows):
-            slope = 0.0
-            if choice >= 0:
-                for j in range(rows):
-                    slope += inverse[i, j] * columns[choice, j]
-            else:
-                slope = inverse[i, -1 - choice]
-            if slope > PIVOT:
-                ratio = max(primal[i], 0.0) / slope
-                if leaving < 0 or ratio < least or (ratio == least and basis[i] < basis[leaving]):
-                    leaving = i
-                    least = ratio
+        leaving = _leaving(columns, basis, inverse, primal, choice, pivot >= STALL_PIVOTS)
         if leaving < 0:
             break
         basis[leaving] = choice
