@@ -18,6 +18,7 @@ from trainmaster.policies.gavel.catalogue import allocate
 from trainmaster.policies.gavel.problem import AllocationProblem, Entity, make_problem
 
 RAISABLE = 1e-6  # of a job's own unit: more than the solver's tolerance, less than any level of interest
+SLACK = 1.0 - 1e-9  # keeps the targets already reached feasible for a solver that rounds
 
 
 def random_problem(
@@ -147,10 +148,10 @@ class Oracle:
         while not frozen.all():
             rate = self.rates(frozen)
             only_step = np.concatenate([[1.0], np.zeros(n)])
-            floor = base * (1.0 - 1e-11)
+            floor = base * SLACK
             step = self.program(floor, rate, only_step, np.zeros(n))[0]
             base = base + rate * step
-            frozen = frozen | ~self.raisable(base * (1.0 - 1e-11), ~frozen)
+            frozen = frozen | ~self.raisable(base * SLACK, ~frozen)
         return base / self.problem.gpus
 
     def raisable(self, floor: np.ndarray, asked: np.ndarray) -> np.ndarray:

@@ -94,13 +94,12 @@ def best_gain(
         query[1:] = first * counts / price_sum
         query[0] = 1.0 - query[1:].sum()
     spent = 0
-    for _ in range(GROWTH_MAX):
-        inner, outer, basis_price, basis_weight, passes, converged = maximise_gain(
-            T, gpus, counts, gain, need, price_sum, query, COLUMNS_MAX
-        )
+    for attempt in range(GROWTH_MAX):
+        found = maximise_gain(T, gpus, counts, gain, need, price_sum, query, COLUMNS_MAX)
+        inner, outer, basis_price, basis_weight, passes, converged = found
         spent += passes
-        if outer[0] > 0.0 and inner[0] > 0.0:
-            break
+        if (outer[0] > 0.0 and inner[0] > 0.0) or attempt == GROWTH_MAX - 1:
+            return price_sum * inner[1:] / counts, basis_price, basis_weight, spent, converged
         query = np.concatenate([[0.9], 0.1 * inner[1:] / max(float(inner[1:].sum()), 1e-300)])
         price_sum *= 10.0
-    return price_sum * inner[1:] / counts, basis_price, basis_weight, spent, converged
+    raise AssertionError("unreachable")
