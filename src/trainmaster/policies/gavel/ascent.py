@@ -232,7 +232,8 @@ def climb(T, gpus, counts, rise, low, high, first, stabilise, passes_max):
                 least = value
                 progress = passes
             stalled = passes - progress > STALLED_PASSES and value <= 1.0 + NEARLY_FITS
-            if value > 1.0 + FITS and value - best > 0.5 * FITS and not stalled:
+            settled = value <= 1.0 + 2.0 * FITS and value - best <= 0.5 * FITS
+            if value > 1.0 + FITS and not settled and not stalled:
                 break
             # it fits: but the allocation must be one for this level, not for one that has been given up
             for i in range(types):
@@ -257,8 +258,12 @@ def climb(T, gpus, counts, rise, low, high, first, stabilise, passes_max):
                 break
         if fits:
             break
-        for j in range(types):
-            query[j] = 0.5 * (inner[j] + outer[j]) if stabilise and asked % 5 != 0 else outer[j]
+        halfway = stabilise and asked % 5 != 0
+        if best > 1.0 + FITS and best - 1.0 >= 0.5 * (value - 1.0):
+            query[:] = inner  # the best prices already prove the level too high
+        else:
+            for j in range(types):
+                query[j] = 0.5 * (inner[j] + outer[j]) if halfway else outer[j]
     basis_price, basis_weight = np.zeros((types, types)), np.zeros(types)
     if value < np.inf:
         for i in range(types):
