@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
-from trainmaster.policies.gavel.instance import solve_instance
+from trainmaster.policies.gavel.catalogue import allocate
+from trainmaster.policies.gavel.instance import read_instance, solve_instance
 
 CASES = (
     "tiny2",
@@ -164,3 +166,33 @@ def test_shares_of_queue_policies(load: Load, name: str) -> None:
         result = solve_instance(as_instance(case), policy)
         got = [[result["allocation"][str(job["id"])].get(t, 0.0) for t in types] for job in case["jobs"]]
         np.testing.assert_allclose(got, case["gavel"][key]["X"], atol=1e-9, err_msg=key)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agnostic_water_filling_explains_the_original(load: Load, name: str) -> None:
+    """The original reports the *real* normalised throughput of its agnostic shares, which are not unique: as
+    time shares its numbers would need more GPUs than there are. What is unique is the time of each job, and
+    shares exist which give every job exactly our time and exactly the throughput that the original reports.
+    """
+    case = load(name)
+    problem, _ = read_instance(as_instance(case))
+    reported = np.array(case["gavel"]["max_min_fairness_water_filling"]["normalized_effective_throughputs"])
+    result = allocate(problem, "gavel-water-filling", {"aware": False})
+    assert result.status.value == "optimal"
+    assert result.normalized is not None
+    n, types = problem.throughput.shape
+    prop = problem.throughput @ problem.counts / problem.counts.sum()
+    jobs = np.eye(n)
+    time = np.kron(jobs, np.ones((1, types)))
+    speed = np.vstack([np.kron(jobs[m], problem.throughput[m] / prop[m]) for m in range(n)])
+    used = np.kron(problem.gpus[None, :], np.eye(types))
+    miss = np.eye(2 * n)  # how far the two vectors have to be moved
+    found = linprog(
+        np.concatenate([np.zeros(n * types), np.ones(4 * n)]),
+        A_ub=np.hstack([used, np.zeros((types, 4 * n))]),
+        b_ub=problem.counts,
+        A_eq=np.hstack([np.vstack([time, speed]), miss, -miss]),
+        b_eq=np.concatenate([result.normalized, reported]),
+    )
+    assert found.status == 0
+    assert found.fun <= 1e-5 * n

@@ -223,7 +223,7 @@ def test_water_filling_matches_progressive_filling(problem: AllocationProblem) -
 @SETTINGS
 @given(problems(jobs_max=20, types_max=4))
 def test_solvers_agree_on_every_level(problem: AllocationProblem) -> None:
-    """The structured interior point and the simplex method freeze in different orders and must end alike."""
+    """The search over prices and the simplex method freeze in different orders and must end alike."""
     first = allocate(problem, "gavel-water-filling")
     second = allocate(problem, "gavel-water-filling", {"solver": "highs"})
     assert first.normalized is not None

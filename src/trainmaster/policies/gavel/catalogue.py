@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainmaster.model.errors import InputError
-from trainmaster.policies.gavel import allox, filling, levels, queues, sums
-from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult
+from trainmaster.policies.gavel import allox, filling, finish_time, levels, queues, sums
+from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray
 from trainmaster.policies.gavel.solve import SOLVERS
 
 POLICIES = (
@@ -29,9 +29,18 @@ Option = str | bool | float | int
 
 
 def allocate(
-    problem: AllocationProblem, policy: str, options: Mapping[str, Option] | None = None
+    problem: AllocationProblem,
+    policy: str,
+    options: Mapping[str, Option] | None = None,
+    warm: FloatArray | None = None,
 ) -> AllocationResult:
-    """Time shares of `policy`. Options: `aware` (true), `space_sharing` (false), `solver` (auto)."""
+    """Time shares of `policy`. Options: `aware` (true), `space_sharing` (false), `solver` (auto).
+
+    `warm` is `AllocationResult.prices` of an earlier solve by the same policy on the same types: it
+    shortens the search and does not change the optimum.
+    """
+    if warm is not None and warm.shape[1:] != problem.counts.shape:
+        warm = None
     chosen = dict(options or {})
     aware = _flag(chosen, policy, "aware", True)
     sharing = _flag(chosen, policy, "space_sharing", policy == "gandiva")
@@ -53,17 +62,17 @@ def allocate(
         )
     match policy:
         case "gavel-max-min":
-            return levels.max_min(problem, aware, pairs, solver)
+            return levels.max_min(problem, aware, pairs, solver, warm)
         case "gavel-ftf":
-            return levels.finish_time_fairness(problem, aware, pairs, solver)
+            return finish_time.finish_time_fairness(problem, aware, pairs, solver, warm)
         case "gavel-makespan":
-            return levels.makespan(problem, aware, pairs, solver)
+            return levels.makespan(problem, aware, pairs, solver, warm)
         case "gavel-throughput":
-            return sums.total_throughput(problem, aware, pairs, solver)
+            return sums.total_throughput(problem, aware, pairs, solver, warm)
         case "gavel-cost":
-            return sums.throughput_per_cost(problem, aware, pairs, solver)
+            return sums.throughput_per_cost(problem, aware, pairs, solver, warm)
         case "gavel-cost-slo":
-            return sums.throughput_per_cost_with_slo(problem, aware, pairs, solver)
+            return sums.throughput_per_cost_with_slo(problem, aware, pairs, solver, warm)
         case "gavel-water-filling":
             return filling.water_filling(problem, aware, pairs, solver, hierarchical=False)
         case "gavel-hierarchical":

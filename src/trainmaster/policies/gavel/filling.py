@@ -1,78 +1,50 @@
 """Water filling and hierarchical fairness: exact lexicographic max-min, any depth, any size.
 
-The level rises; every job's target r_m(level) follows from the tree of entities (tree.py) until a GPU type
-runs out.
-A job that reaches its own full speed simply stops, which needs no solve. A stage looks for the largest
-level whose
-targets are feasible. Whether they are is the well-posed program
+The level rises; every job's target r_m(level) follows from the tree of entities (tree.py). A stage finds
+the largest level whose targets fit, and prices q that prove it (ascent.py):  sum_m cost_m(r_m, q) = 1. In
+every allocation that keeps these targets the priced types are used to the last, and only by jobs that
+cannot do without. Hence
 
-    max t  s.t.  throughput_m >= r_m(level) t,        feasible iff t >= 1,
+- a job whose unpriced types give it no more than its target is stuck: more would cost something, and all is
+  spent;
+- every other job is served by unpriced types alone, now and in all that follows, so the priced types leave
+  its list, and its full speed is that of the fastest type left. Reaching it needs no stage: the tree lets
+  it stop there.
 
-and its dual (y, p) bounds every other level too: sum_m y_m r_m(level) <= sum_j p_j N_j + sum_m pi_m =: V.
-The level
-at which that holds with equality, found without a solve, is the next trial; from above this is Newton's
-method on a
-piecewise linear function and ends after finitely many programs. At the final level the multipliers name
-the jobs that
-cannot rise further; they are frozen, the others go on. A job that is not frozen uses none of the priced
-types, so each
-stage uses up at least one type and there are at most J stages, however many jobs there are.
+So every stage uses up at least one more type and there are at most J stages, however many jobs there are.
+The prices of all stages together prove the result: whoever raises a job that got stuck in a stage must
+lower one that got stuck there or earlier. `gap` is how far that proof and the final allocation are from
+exact.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from trainmaster.policies.gavel.ascent import Ascent, ascend, targets_at, tree_rise, uniform_prices
+from trainmaster.policies.gavel.filling_pairs import fill_with_programs
 from trainmaster.policies.gavel.levels import proportional_throughput
+from trainmaster.policies.gavel.priced import mixed_shares
 from trainmaster.policies.gavel.problem import (
     AllocationProblem,
     AllocationResult,
-    BoolArray,
     FloatArray,
     Pairs,
     Status,
     delivered_throughput,
 )
-from trainmaster.policies.gavel.program import Program, Solution
-from trainmaster.policies.gavel.solve import is_certified, solve_program
-from trainmaster.policies.gavel.tree import FillTree
+from trainmaster.policies.gavel.program import CERTIFIED_GAP
+from trainmaster.policies.gavel.reply import reply
+from trainmaster.policies.gavel.tree import FillTree, saturation_level
 
-TRIALS_MAX = 100
-FEASIBLE = 2e-10  # targets that can be met up to this part are met
-BINDING = 1e-4  # a job whose multiplier carries this part of an average job's worth holds the level down
-
-
-def full_speed(problem: AllocationProblem, throughput: FloatArray, pairs: Pairs | None) -> FloatArray:
-    """The most a job can get when it has a GPU type of its choice, alone or in a pair, all the time."""
-    best = np.where(problem.usable, np.minimum(1.0, problem.counts / problem.gpus[:, None]) * throughput, 0.0)
-    fastest = _best_mix(problem, throughput, best)
-    if pairs is not None:
-        for side in (0, 1):
-            np.maximum.at(fastest, pairs.jobs[:, side], pairs.throughput[:, :, side].max(axis=1))
-    return fastest
-
-
-def _best_mix(problem: AllocationProblem, throughput: FloatArray, best: FloatArray) -> FloatArray:
-    """Fill the job's time with its fastest types first; a gang larger than a type gets only part of its
-    time there."""
-    usable = np.where(problem.usable, throughput, 0.0)
-    order = np.argsort(-usable, axis=1, kind="stable")
-    limit = np.take_along_axis(
-        np.where(problem.usable, np.minimum(1.0, problem.counts[None, :] / problem.gpus[:, None]), 0.0),
-        order,
-        axis=1,
-    )
-    speed = np.take_along_axis(usable, order, axis=1)
-    used_before = np.minimum(1.0, np.cumsum(limit, axis=1) - limit)
-    part = np.minimum(limit, 1.0 - used_before)
-    return np.maximum((part * speed).sum(axis=1), best.max(axis=1, initial=0.0))
+AT_FULL_SPEED = 1e-10  # a target this close to what the types left can give is there
 
 
 def water_filling(
     problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, hierarchical: bool
 ) -> AllocationResult:
-    """Lexicographic max-min of normalised throughput; with `hierarchical`, levels rise through the entity
-    tree."""
+    """Lexicographic max-min of normalised throughput; with `hierarchical`, levels rise through the
+    entity tree."""
     throughput = problem.throughput if aware else np.where(problem.usable, 1.0, 0.0)
     prop = proportional_throughput(problem, throughput) if aware else np.ones(problem.job_count)
     prop = np.where(prop > 0.0, prop, 1.0)
@@ -81,153 +53,99 @@ def water_filling(
         problem.entities if hierarchical else (),
         problem.entity_of if hierarchical else None,
     )
-    speed = full_speed(problem, throughput, pairs)
-    filling = _Filling(problem, throughput, pairs, solver, tree, prop / problem.gpus, speed)
+    unit = prop / problem.gpus
+    if pairs is not None or solver == "highs":
+        return fill_with_programs(problem, throughput, pairs, solver, tree, prop, unit)
+    filling = Filling(problem, throughput, tree, unit)
     filling.run()
-    final = filling.final()
-    got = delivered_throughput(problem, final.share, final.pair_share, throughput)
-    normalized = got / prop
-    short = float(
-        np.max(1.0 - got / np.maximum(filling.targets, 1e-300), initial=0.0, where=filling.targets > 0.0)
-    )
-    certified = short <= 1e-7 and filling.proven
+    share = filling.share()
+    got = delivered_throughput(problem, share, None, throughput)
+    gap = max(filling.proof_gap(), filling.shortfall(got))
+    certified = filling.converged and gap <= CERTIFIED_GAP
     return AllocationResult(
         status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
-        objective=float(normalized.min()) if problem.job_count else 0.0,
-        share=final.share,
-        pair_share=final.pair_share,
-        throughput=delivered_throughput(problem, final.share, final.pair_share),
-        normalized=normalized,
-        iterations=filling.iterations,
-        solves=filling.solves,
-        gap=max(filling.gap, short, 0.0),
-        solver=final.solver,
-        fallback=""
-        if certified
-        else "the levels found are not proven to 1e-7; the best shares found are returned",
+        objective=float((got / prop).min()) if problem.job_count else 0.0,
+        share=share,
+        throughput=delivered_throughput(problem, share, None) if not aware else got,
+        normalized=got / prop,
+        iterations=filling.passes,
+        solves=len(filling.proofs) + 1,
+        gap=gap,
+        solver="prices",
+        fallback="" if certified else "the levels found are not proven; the best shares found are returned",
     )
 
 
-class _Filling:
-    """The state of the filling: targets reached (steps/s) and which jobs are frozen there."""
+class Filling:
+    """The state of the filling: targets (steps/s), speeds still open to each job, and the prices of
+    past stages."""
 
     def __init__(
-        self,
-        problem: AllocationProblem,
-        throughput: FloatArray,
-        pairs: Pairs | None,
-        solver: str,
-        tree: FillTree,
-        unit: FloatArray,
-        speed: FloatArray,
+        self, problem: AllocationProblem, throughput: FloatArray, tree: FillTree, unit: FloatArray
     ) -> None:
-        self.problem, self.throughput, self.pairs, self.solver = problem, throughput, pairs, solver
-        self.tree, self.unit, self.speed = tree, unit, speed
-        self.frozen: BoolArray = speed <= 0.0
-        self.targets = np.zeros(len(unit))
-        self.iterations = self.solves = self.stages = 0
-        self.gap = 0.0
-        self.proven = True
-        self.last: Solution | None = None
+        self.gpus, self.tree, self.unit = problem.gpus, tree, unit
+        self.counts: FloatArray = np.where(problem.counts > 0.0, problem.counts, 1.0)
+        # speeds on the types that are not used up (for a stuck job: that were not, when it got stuck)
+        self.open_speed: FloatArray = np.where(problem.usable, throughput, 0.0)
+        self.full_speed: FloatArray = self.open_speed.max(axis=1, initial=0.0)
+        self.targets: FloatArray = np.zeros(len(unit))
+        self.proofs: list[tuple[FloatArray, FloatArray]] = []  # prices of a stage and the speeds open in it
+        self.last: tuple[Ascent, FloatArray] | None = None
+        self.passes = 0
+        self.converged = True
 
     def run(self) -> None:
-        while not self.frozen.all():
-            self.stages += 1
-            newly = self._stage() & ~self.frozen
-            if not newly.any():
-                self.proven = False
+        for _ in range(len(self.counts) + 1):
+            rising = self.targets < self.full_speed * (1.0 - AT_FULL_SPEED)
+            if not rising.any():
                 return
-            self.frozen = self.frozen | newly
+            if not self._stage(rising):
+                return
+        self.converged = False  # each stage uses up a type: there cannot be more
 
-    def final(self) -> Solution:
+    def _stage(self, rising: np.ndarray) -> bool:
+        """Raise the level as far as it goes and close what is used up there. False: nothing holds
+        any job back."""
+        division = self.tree.division(np.where(rising, (self.full_speed - self.targets) / self.unit, 0.0))
+        high = saturation_level(division)
+        rise = tree_rise(self.targets, self.unit, division)
+        first = uniform_prices(len(self.counts))
+        ascent = ascend(self.open_speed, self.gpus, self.counts, rise, 0.0, high, first, False)
+        self.passes += ascent.passes
+        self.converged = self.converged and ascent.converged
+        reached, rate = np.empty(len(self.unit)), np.empty(len(self.unit))
+        targets_at(rise, ascent.level, reached, rate)
+        self.targets = np.minimum(reached, self.full_speed)  # the last bit of a sum
+        self.last = (ascent, self.open_speed)
+        if not ascent.tangent.any():
+            return False
+        self.proofs.append((ascent.tangent / self.counts, self.open_speed))
+        unpriced = np.where(ascent.tangent > 0.0, 0.0, self.open_speed)
+        most = unpriced.max(axis=1, initial=0.0)
+        free = rising & (most > self.targets * (1.0 + AT_FULL_SPEED))
+        self.open_speed = np.where(free[:, None], unpriced, self.open_speed)
+        self.full_speed = np.where(free, most, self.targets)
+        return True
+
+    def share(self) -> FloatArray:
+        """Shares that give every job its target."""
         if self.last is None:
-            return self._solve(self.targets)
-        return self.last
-
-    def _solve(self, targets: FloatArray) -> Solution:
-        program = Program(
-            self.throughput,
-            self.problem.usable,
-            self.problem.gpus,
-            self.problem.counts,
-            targets,
-            np.zeros(len(targets)),
-            pairs=self.pairs,
+            return np.zeros_like(self.open_speed)
+        ascent, speed = self.last
+        prices = ascent.basis_price / self.counts
+        return mixed_shares(speed, self.gpus, self.targets, prices, ascent.basis_weight) / max(
+            1.0, ascent.value
         )
-        solution = solve_program(program, self.solver)
-        self.solves += 1
-        self.iterations += solution.iterations
-        self.gap = max(self.gap, solution.gap)
-        self.proven = self.proven and is_certified(solution)
-        self.last = solution
-        return solution
 
-    def _stage(self) -> BoolArray:
-        """Raise the level as far as it goes; returns the jobs that are stuck there."""
-        base, n = self.targets, len(self.unit)
-        rooms = self.tree.room(np.where(self.frozen, 0.0, (self.speed - base) / self.unit))
-        level = _saturation_level(self.tree, rooms)
-        tangent: Solution | None = None
-        for _ in range(TRIALS_MAX):
-            received, _ = self.tree.raise_level(rooms, level)
-            self.targets = base + received * self.unit
-            solution = self._solve(self.targets)
-            if solution.value >= 1.0 - FEASIBLE:
-                break
-            tangent = solution
-            worth = solution.multiplier * self.unit
-            spare = solution.bound - float(solution.multiplier @ base)
-            lower = _level_worth(self.tree, rooms, worth, spare, level)
-            if lower >= level * (1.0 - 1e-13):
-                break
-            level = lower
-        else:
-            self.proven = False
-        if tangent is None:
-            return np.ones(n, dtype=bool)  # every job has its full speed
-        assert self.last is not None
-        stuck = np.zeros(n, dtype=bool)
-        for dual in (tangent, self.last):
-            stuck |= dual.multiplier * self.speed > BINDING / n
-            # a job that may rise uses no priced type, so one whose types are all priced may not
-            priced = dual.price * self.problem.counts > BINDING
-            stuck |= ~(self.problem.usable & ~priced[None, :]).any(axis=1)
-        if not (stuck & ~self.frozen).any():
-            score = np.where(self.frozen, -1.0, tangent.multiplier * self.speed)
-            stuck[int(np.argmax(score))] = True
-        saturated = self.targets >= self.speed * (1.0 - 1e-12)
-        return stuck | saturated
+    def shortfall(self, got: FloatArray) -> float:
+        aim = self.targets > 0.0
+        return float(np.max(1.0 - got[aim] / self.targets[aim], initial=0.0))
 
-
-def _saturation_level(tree: FillTree, rooms: list[FloatArray]) -> float:
-    """The level from which on every job is at full speed: the root gives each child its weight per unit."""
-    return float(np.max(rooms[0] / tree.nodes[0].weight, initial=0.0))
-
-
-def _level_worth(
-    tree: FillTree, rooms: list[FloatArray], worth: FloatArray, value: float, high: float
-) -> float:
-    """The largest level in [0, high] at which what the jobs have received is worth no more than `value`.
-
-    sum_m worth_m received_m(level) is piecewise linear and increasing: regula falsi with the slope at hand.
-    """
-    if value <= 0.0:
-        return 0.0
-    low = 0.0
-    level = high
-    for _ in range(200):
-        received, rate = tree.raise_level(rooms, level)
-        excess = float(worth @ received) - value
-        slope = float(worth @ rate)
-        if excess > 0.0:
-            high = level
-        else:
-            low = level
-        if abs(excess) <= 1e-15 * value or high - low <= 1e-15 * high:
-            break
-        step = level - excess / slope if slope > 0.0 else -1.0
-        level = step if low < step < high else 0.5 * (low + high)
-    return level
-
-
-__all__ = ["full_speed", "water_filling"]
+    def proof_gap(self) -> float:
+        """Cost of the final targets at the prices of every stage: all GPUs, no more and no less."""
+        gap = 0.0
+        load, slope = np.empty(len(self.counts)), np.empty(len(self.unit))
+        for price, speed in self.proofs:
+            cost, _ = reply(speed, self.gpus, speed, False, self.targets, price, load, slope)
+            gap = max(gap, abs(cost - 1.0))
+        return gap

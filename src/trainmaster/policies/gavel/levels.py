@@ -1,4 +1,4 @@
-"""Policies that raise a common level: max-min fairness, makespan, finish-time fairness."""
+"""Policies that raise a common level in proportion to a rate per job: max-min fairness, makespan."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from trainmaster.policies.gavel.problem import (
     FloatArray,
     Pairs,
     Status,
+    delivered_throughput,
 )
-from trainmaster.policies.gavel.program import CERTIFIED_GAP, Program, Solution, delivered
-from trainmaster.policies.gavel.solve import is_certified, solve_program
+from trainmaster.policies.gavel.program import Program, Solution
+from trainmaster.policies.gavel.solve import is_certified, solve_warm
 
-NEWTON_STEPS_MAX = 60
+UNPROVEN = "best feasible allocation found; its optimality is not proven"
 
 
 def proportional_throughput(problem: AllocationProblem, throughput: FloatArray) -> FloatArray:
@@ -64,104 +65,74 @@ def runnable(problem: AllocationProblem) -> BoolArray:
 
 
 def result_from(
-    problem: AllocationProblem, solution: Solution, objective: float, solves: int, gap: float | None = None
+    problem: AllocationProblem,
+    solution: Solution,
+    objective: float,
+    solves: int,
+    prices: FloatArray | None = None,
 ) -> AllocationResult:
-    certified = is_certified(solution) if gap is None else gap <= CERTIFIED_GAP
+    certified = is_certified(solution)
     return AllocationResult(
         status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
         objective=objective,
         share=solution.share,
         pair_share=solution.pair_share,
-        throughput=_true_throughput(problem, solution),
+        throughput=delivered_throughput(problem, solution.share, solution.pair_share),
         iterations=solution.iterations,
         solves=solves,
-        gap=solution.gap if gap is None else gap,
+        gap=solution.gap,
         solver=solution.solver,
-        fallback="" if certified else "best feasible allocation found; its optimality is not proven",
+        fallback="" if certified else UNPROVEN,
+        prices=prices,
     )
 
 
-def _true_throughput(problem: AllocationProblem, solution: Solution) -> FloatArray:
-    real = Program(
-        problem.throughput,
-        problem.usable,
-        problem.gpus,
-        problem.counts,
-        problem.gpus,
-        problem.gpus,
-        pairs=problem.pairs,
-    )
-    return delivered(real, solution.share, solution.pair_share)
-
-
-def max_min(problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str) -> AllocationResult:
+def max_min(
+    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, warm: FloatArray | None = None
+) -> AllocationResult:
     """max min_m  s_m / (w_m prop_m) * throughput(m, X); agnostic: throughputs and prop are ones."""
     throughput = problem.throughput if aware else np.where(problem.usable, 1.0, 0.0)
     prop = proportional_throughput(problem, throughput) if aware else np.ones(problem.job_count)
     rate = np.where(runnable(problem), problem.weight * prop / problem.gpus, 0.0)
-    program = level_program(problem, throughput, rate, np.zeros(problem.job_count), pairs)
-    solution = solve_program(program, solver)
-    return result_from(problem, solution, solution.value, 1)
+    return _common_level(problem, throughput, rate, pairs, solver, warm, inverse=False)
 
 
-def makespan(problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str) -> AllocationResult:
+def makespan(
+    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, warm: FloatArray | None = None
+) -> AllocationResult:
     """min max_m R_m / throughput(m, X): the level is the inverse of the makespan."""
     throughput = problem.throughput if aware else reference_throughput(problem)
     rate = np.where(runnable(problem), problem.steps_remaining, 0.0)
-    program = level_program(problem, throughput, rate, np.zeros(problem.job_count), pairs)
-    solution = solve_program(program, solver)
-    return result_from(problem, solution, 1.0 / solution.value if solution.value > 0.0 else float("inf"), 1)
+    return _common_level(problem, throughput, rate, pairs, solver, warm, inverse=True)
 
 
-def finish_time_fairness(
-    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str
+def _common_level(
+    problem: AllocationProblem,
+    throughput: FloatArray,
+    rate: FloatArray,
+    pairs: Pairs | None,
+    solver: str,
+    warm: FloatArray | None,
+    inverse: bool,
 ) -> AllocationResult:
-    """min max_m (t_m + R_m / throughput_m) / D_m,  D_m = cum_m + R_m / isolated_m.
+    if not rate.any():
+        return nothing_to_do(problem, pairs)
+    program = level_program(problem, throughput, rate, np.zeros(problem.job_count), pairs)
+    solution, prices = solve_warm(program, solver, warm)
+    objective = solution.value
+    if inverse:
+        objective = 1.0 / objective if objective > 0.0 else float("inf")
+    return result_from(problem, solution, objective, 1, prices)
 
-    With u = 1 / rho the condition is throughput_m >= q_m(u) = R_m u / (D_m - t_m u), convex and increasing
-    in u: a
-    tangent at any u_k gives a relaxation whose optimum is an upper bound on u. Newton's method on it
-    descends to the
-    optimum quadratically; it ends when the ratio reached by the allocation meets the bound.
-    """
-    throughput = problem.throughput if aware else reference_throughput(problem)
-    live = runnable(problem) & (problem.steps_remaining > 0.0)
-    isolated = (np.where(problem.usable, throughput, 0.0) * isolated_share(problem)).sum(axis=1)
-    steps, elapsed = problem.steps_remaining, problem.elapsed_s
-    with np.errstate(divide="ignore", invalid="ignore"):
-        due = problem.isolated_so_far_s + steps / isolated
-    fastest = np.where(problem.usable, throughput, 0.0).max(axis=1, initial=0.0)
-    if pairs is not None:
-        for side in (0, 1):
-            np.maximum.at(fastest, pairs.jobs[:, side], pairs.throughput[:, :, side].max(axis=1))
-    # As in the original, the shared variant (alone) counts a job's remaining time by its weight.
-    r = steps[live] * (problem.weight[live] if pairs is not None else 1.0)
-    e, d = elapsed[live], due[live]
-    bound = float(np.min(d / (e + r / fastest[live]))) if live.any() else 1.0
-    # A first guess: the ratio that isolated shares reach.
-    u = min(bound, float(np.min(d / (e + r / isolated[live])))) if live.any() else 1.0
-    best: tuple[float, Solution] | None = None
-    iterations = solves = 0
-    for _ in range(NEWTON_STEPS_MAX):
-        rate, need = np.zeros(problem.job_count), np.zeros(problem.job_count)
-        left = d - e * u
-        rate[live] = r * d / left**2
-        need[live] = r * u / left - rate[live] * u
-        solution = solve_program(level_program(problem, throughput, rate, need, pairs), solver)
-        iterations += solution.iterations
-        solves += 1
-        program = level_program(problem, throughput, rate, need, pairs)
-        got = delivered(program, solution.share, solution.pair_share)[live]
-        with np.errstate(divide="ignore"):
-            reached = float(np.min(d / (e + r / got)))
-        if best is None or reached > best[0]:
-            best = (reached, solution)
-        bound = min(bound, solution.bound if np.isfinite(solution.bound) else bound)
-        previous, u = u, min(bound, solution.value)
-        if bound - best[0] <= 1e-10 * bound or abs(u - previous) <= 1e-10 * u:
-            break
-    assert best is not None
-    reached, solution = best
-    gap = max(0.0, bound - reached) / bound
-    result = result_from(problem, solution, 1.0 / reached, solves, gap)
-    return AllocationResult(**{**result.__dict__, "iterations": iterations})
+
+def nothing_to_do(problem: AllocationProblem, pairs: Pairs | None) -> AllocationResult:
+    """No job can make progress, or none has work left: nobody gets anything."""
+    return AllocationResult(
+        Status.OPTIMAL,
+        0.0,
+        np.zeros_like(problem.throughput),
+        np.zeros(problem.job_count),
+        pair_share=None if pairs is None else np.zeros((len(pairs), len(problem.counts))),
+        gap=0.0,
+        solver="direct",
+    )

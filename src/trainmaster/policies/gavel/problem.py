@@ -146,6 +146,7 @@ class AllocationResult:
     gap: float = float("nan")
     solver: str = ""
     fallback: str = ""
+    prices: FloatArray | None = None  # what the next, similar solve may be given as `warm`
     late_jobs: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 

@@ -7,7 +7,7 @@ import dataclasses
 
 import numpy as np
 
-from trainmaster.policies.gavel.levels import reference_throughput, result_from
+from trainmaster.policies.gavel.levels import nothing_to_do, reference_throughput, result_from
 from trainmaster.policies.gavel.problem import (
     AllocationProblem,
     AllocationResult,
@@ -16,33 +16,33 @@ from trainmaster.policies.gavel.problem import (
     Status,
 )
 from trainmaster.policies.gavel.program import Program
-from trainmaster.policies.gavel.solve import solve_program
+from trainmaster.policies.gavel.solve import solve_program, solve_warm
 
 
 def total_throughput(
-    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str
+    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, warm: FloatArray | None = None
 ) -> AllocationResult:
     """max sum_m throughput(m, X)."""
     price = np.ones(len(problem.counts))
-    return _solve_sum(problem, aware, pairs, solver, price, np.zeros(problem.job_count))
+    return _solve_sum(problem, aware, pairs, solver, price, np.zeros(problem.job_count), warm)
 
 
 def throughput_per_cost(
-    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str
+    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, warm: FloatArray | None = None
 ) -> AllocationResult:
     """max sum_mj T_mj x_mj / cost_j."""
-    return _solve_sum(problem, aware, pairs, solver, problem.cost_per_hour, np.zeros(problem.job_count))
+    return _solve_sum(problem, aware, pairs, solver, problem.cost_per_hour, np.zeros(problem.job_count), warm)
 
 
 def throughput_per_cost_with_slo(
-    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str
+    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, warm: FloatArray | None = None
 ) -> AllocationResult:
     """The same subject to throughput(m, X) >= R_m / SLO_m; without the SLOs when they cannot all be met."""
     bound_by = np.isfinite(problem.slo_s) & (problem.steps_remaining > 0.0)
     need = np.zeros(problem.job_count)
     need[bound_by] = problem.steps_remaining[bound_by] / problem.slo_s[bound_by]
     if not bound_by.any():
-        return throughput_per_cost(problem, aware, pairs, solver)
+        return throughput_per_cost(problem, aware, pairs, solver, warm)
     throughput = problem.throughput if aware else reference_throughput(problem)
     # How far can all needs be met at once? max t: throughput_m >= need_m t. Feasible iff t >= 1.
     able = problem.usable.any(axis=1)
@@ -62,7 +62,7 @@ def throughput_per_cost_with_slo(
         if reach is not None and reach.value < 1.0 - 1e-9:
             # The jobs that hold the level down: exactly those with a multiplier.
             late |= bound_by & (reach.multiplier * need > 1e-7)
-        relaxed = throughput_per_cost(problem, aware, pairs, solver)
+        relaxed = throughput_per_cost(problem, aware, pairs, solver, warm)
         most = 0.0 if hopeless.any() or reach is None else reach.value
         return dataclasses.replace(
             relaxed,
@@ -72,7 +72,7 @@ def throughput_per_cost_with_slo(
         )
     if reach is not None and reach.value < 1.0:
         need = need * reach.value  # met exactly, up to rounding
-    return _solve_sum(problem, aware, pairs, solver, problem.cost_per_hour, need)
+    return _solve_sum(problem, aware, pairs, solver, problem.cost_per_hour, need, warm)
 
 
 def _solve_sum(
@@ -82,6 +82,7 @@ def _solve_sum(
     solver: str,
     price: FloatArray,
     need: FloatArray,
+    warm: FloatArray | None,
 ) -> AllocationResult:
     throughput = problem.throughput if aware else reference_throughput(problem)
     gain = np.where(problem.usable, throughput, 0.0) / price[None, :]
@@ -97,5 +98,7 @@ def _solve_sum(
         pairs=pairs,
         pair_gain=pair_gain,
     )
-    solution = solve_program(program, solver)
-    return result_from(problem, solution, solution.value, 1)
+    if not gain.any():
+        return nothing_to_do(problem, pairs)
+    solution, prices = solve_warm(program, solver, warm)
+    return result_from(problem, solution, solution.value, 1, prices)

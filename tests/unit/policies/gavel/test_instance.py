@@ -26,7 +26,7 @@ def instance() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("solver", ["auto", "structured", "highs"])
+@pytest.mark.parametrize("solver", ["auto", "prices", "highs"])
 def test_worked_example(solver: str) -> None:
     """The talk normalises by equal shares of a third of both GPUs each, two thirds of what prop_m counts."""
     result = solve_instance(instance(), "gavel-max-min", {"solver": solver}, cpu_clock=lambda: 0.0)
