@@ -12,11 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.model.cluster import parse_cluster
+from trainmaster.model.utility import Linear
 from trainmaster.policies.oasis.formulation import AdmissionJob, Instance
+from trainmaster.policies.oasis.gangs import Gangs, Pool
 from trainmaster.policies.oasis.online import OnlineAdmission
 from trainmaster.policies.oasis.parsing import parse_instance
 from trainmaster.policies.oasis.population import PaperLike, Tiny, paper_like_instance, tiny_instance
 from trainmaster.policies.oasis.prices import Population, PriceSettings, PriceTable, price_table
+from trainmaster.policies.oasis.rolling import Ask, Clock, best_rolling
 from trainmaster.policies.oasis.schedule import SearchLimits, best_schedule
 
 
@@ -149,3 +153,94 @@ def test_prices_stay_in_log_space() -> None:
         if job.worker_demand[gpu] > 0 and job.arrival + job.fewest_slots <= problem.horizon
     )
     assert full[0, gpu] == pytest.approx(expected, rel=1e-9)
+
+
+@given(seed=st.integers(0, 10_000), shared_share=st.sampled_from([0.5, 1.0]))
+@settings(max_examples=25, deadline=None)
+def test_greedy_placement_on_shared_servers_is_feasible_and_never_beats_the_exact_one(
+    seed: int, shared_share: float
+) -> None:
+    """The fallback for many servers of both roles: forced here by a limit of zero on the exact search."""
+    raw = tiny_instance(
+        Tiny(jobs=3, horizon=4, worker_servers=2, ps_servers=2, shared_share=shared_share), seed
+    )
+    problem = parse_instance(raw, "x")
+    cluster = problem.cluster
+    used = committed(problem, np.random.Generator(np.random.PCG64(seed)))
+    population = Population.of(problem.jobs, problem.horizon, len(cluster.resources))
+    table = price_table(population, cluster, problem.horizon, PriceSettings())
+    for job in problem.jobs:
+        exact = best_schedule(job, table, cluster, used, SearchLimits())
+        greedy = best_schedule(job, table, cluster, used, SearchLimits(joint_operations_max=0))
+        assert greedy.schedule is None or greedy.exact is (not cluster.shared)
+        assert greedy.payoff <= exact.payoff + 1e-9
+        if greedy.schedule is None:
+            continue
+        taken = used + greedy.schedule.usage(job, problem.horizon, len(cluster.servers))
+        assert (taken <= cluster.capacity + 1e-9).all()
+        workers: dict[int, int] = {}
+        servers: dict[int, int] = {}
+        for rows, count in ((greedy.schedule.workers, workers), (greedy.schedule.servers, servers)):
+            for slot, _, amount in rows:
+                count[slot] = count.get(slot, 0) + amount
+        assert sum(workers.values()) >= job.work * (1 - 1e-9)
+        assert max(workers.values()) <= job.chunks
+        for slot, amount in workers.items():
+            assert amount * job.worker_mb_per_slot <= servers[slot] * job.server_mb_per_slot * (1 + 1e-9)
+        prices = table.prices(used, cluster.capacity)
+        cost = float((greedy.schedule.usage(job, problem.horizon, len(cluster.servers)) * prices).sum())
+        assert greedy.cost == pytest.approx(cost, rel=1e-9, abs=1e-12)
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_rolling_schedule_against_enumeration(seed: int) -> None:
+    """The engine's DP over gangs: every choice of a gang (or none) in each of 4 slots is tried, in exact time.
+
+    Work and speeds are whole grains here, so that the DP has nothing to round.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    pool = Pool.of(parse_cluster("a=3x2,b=1"))
+    hosts = np.array([True, True, False])
+    sizes = np.array([1, 2, 3], np.int64)
+    gangs = Gangs(
+        0, sizes, np.zeros(3, np.int64), np.zeros(3, np.bool_), np.array([16.0, 32.0, 64.0]) / 64.0
+    )
+    used = rng.integers(0, 2, (4, 3, 1)).astype(float)
+    table = PriceTable(np.full((3, 1), -1.0), np.full((3, 1), float(rng.uniform(0, 3))), 1.0)
+    slot_ms = 64_000
+    steps = float(rng.integers(1, 3 * 64))
+    utility = Linear(float(rng.uniform(0.5, 9)), float(rng.uniform(0, 0.05)))
+    ask = Ask(0, steps, utility, np.array([1.0]), np.array([0.0]))
+    offer = best_rolling(ask, gangs, Clock(0, slot_ms), table, pool, used, hosts, hosts, 10**9)
+    prices = table.prices(used, pool.capacity)[:, :, 0]
+    best = -math.inf
+    for choice in itertools.product(range(-1, 3), repeat=4):
+        left, cost, worth = steps, 0.0, None
+        for slot, k in enumerate(choice):
+            if k < 0 or worth is not None:
+                continue
+            units = sorted(
+                prices[slot, n] for n in (0, 1) for _ in range(int(pool.capacity[n, 0] - used[slot, n, 0]))
+            )
+            if len(units) < sizes[k]:
+                cost = math.inf
+                break
+            whole = sum(units[: sizes[k]])
+            speed = float(gangs.steps_per_s[k])
+            if left <= speed * 64 + 1e-9:
+                worth = utility.value(slot * 64 + left / speed)
+                cost += whole * left / speed / 64
+            else:
+                left -= speed * 64
+                cost += whole
+        if worth is not None and math.isfinite(cost):
+            best = max(best, worth - cost)
+    if offer is None:
+        assert best == -math.inf
+        return
+    # The end slot is chosen by its end (or the job's own run time), so the DP may miss what ending within a
+    # slot is worth, and it may stay in place at up to 1.1 times the price; it can never do better than best.
+    assert offer.payoff <= best + 1e-9
+    slack = utility.slope * 64 + 0.25 * offer.cost
+    assert offer.payoff >= best - slack - 1e-9
