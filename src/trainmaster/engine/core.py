@@ -613,6 +613,19 @@ class Engine:
         columns.floats["work_done"][slot] = event.work_done
         if event.rate is not None and event.rate >= 0:
             columns.floats["rate"][slot] = event.rate
+            self._learn_speed(slot, event.rate)
+
+    def _learn_speed(self, slot: int, steps_per_s: float) -> None:
+        """Tell an estimator that learns what a job measured, and believe what it now says of the job's types."""
+        observe = getattr(self.estimator, "observe", None)
+        allocation, spec = self.columns.allocations[slot], self.columns.spec(slot)
+        if observe is None or allocation is None or allocation.accelerator < 0:
+            return
+        if allocation.workers != spec.workers_ref or allocation.servers != spec.servers_ref:
+            return  # estimates are for the reference size
+        observe(spec.id, self.cluster.types[allocation.accelerator], steps_per_s, spread=allocation.spread)
+        here, spread = self.estimator.profile(spec, self.cluster.types)
+        self.columns.throughput[slot], self.columns.throughput_spread[slot] = here, spread
 
     def _on_exited(self, event: ev.Exited) -> None:
         slot = self._current(event.job_id, event.generation)

@@ -28,10 +28,11 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Rule = Literal["completed", "nearest"]
 
-ALONE_WEIGHT = 10.0
-"""A speed alone counts as much as this many fractions beside a companion: there are few of the former."""
-FITS_FROM = 0.15
-"""A completed fraction below this says that the two jobs do not fit together."""
+DEFAULT_PROFILED_FRACTION = 0.2
+ALONE_WEIGHT = 3.0
+"""A speed alone counts as much as this many cells beside a companion: there are few of the former."""
+FITS_FROM = 0.5
+"""A completed cell `fits` from here up says that two jobs fit in memory together."""
 SMOOTHING = 0.3
 """Least weight of the newest measurement in the moving average (the first ones are averaged evenly)."""
 MEASURED_SD = 0.05
@@ -42,7 +43,7 @@ UNKNOWN_SD = 0.5
 
 @dataclass(frozen=True)
 class Estimate:
-    """One job's completed row. `log_sd` is the standard deviation of each logarithm or fraction."""
+    """One job's completed row, in the units of its columns; `log_sd` is the standard deviation of each cell."""
 
     columns: tuple[Column, ...]
     values: Floats
@@ -85,7 +86,7 @@ class MatrixEstimator:
     """
 
     def __init__(
-        self, catalogue: ThroughputCatalogue, profiled_fraction: float = 0.2, seed: int = 0, *,
+        self, catalogue: ThroughputCatalogue, profiled_fraction: float = DEFAULT_PROFILED_FRACTION, seed: int = 0, *,
         rule: Rule = "completed", hide: Hide = "model", options: CompletionOptions | None = None,
     ) -> None:  # fmt: skip
         if not 0.0 <= profiled_fraction <= 1.0:
@@ -133,12 +134,11 @@ class MatrixEstimator:
             return out
         alone_a, alone_b = self.profile(spec_a, types)[0], self.profile(spec_b, types)[0]
         for k, name in enumerate(types):
-            kept = np.nanmean(
-                np.array([self._kept(spec_a, spec_b, name), self._kept(spec_b, spec_a, name)[::-1]]), axis=0
-            )
-            if np.isnan(kept).any() or kept.min() < FITS_FROM:
-                continue
-            out[k] = np.minimum(kept, 1.0) * (alone_a[k], alone_b[k])
+            a_of_a, b_of_a, fits_a = self._kept(spec_a, spec_b, name)
+            b_of_b, a_of_b, fits_b = self._kept(spec_b, spec_a, name)
+            if fits_a + fits_b >= 2.0 * FITS_FROM:  # false where either is NaN: nothing is known of pairs
+                out[k, 0] = alone_a[k] * min(1.0, math.exp((a_of_a + a_of_b) / 2.0))
+                out[k, 1] = alone_b[k] * min(1.0, math.exp((b_of_a + b_of_b) / 2.0))
         return out
 
     def observe(self, job_id: JobId, accelerator: str, steps_per_s: float, *, spread: bool = False) -> None:
@@ -235,22 +235,20 @@ class MatrixEstimator:
             filled = _copied(reference, filled, model)
             offset = np.where(seen & (reference.lift > 0), row - filled, np.nan)
             filled = filled + reference.lift * (float(np.nanmean(offset)) if not np.isnan(offset).all() else 0.0)
-        filled = np.where(reference.lift > 0, filled, np.clip(filled, 0.0, 1.0))
         sd = np.where(seen, sd, np.maximum(2.0 * model.residual_sd, MEASURED_SD))
         return Estimate(reference.columns, np.where(seen, row, filled), seen, sd)
 
-    def _kept(self, spec: JobSpec, other: JobSpec, accelerator: str) -> tuple[float, float]:
-        """Fractions of their speeds that the job and the other keep, as the job's own row has them."""
+    def _kept(self, spec: JobSpec, other: JobSpec, accelerator: str) -> tuple[float, float, float]:
+        """Log fractions of their speeds that the job and the other keep, and whether they fit, by the job's row."""
         estimate = self.estimate(spec)
         reference, _ = self._model(_name(spec), _gpus(spec))
         companion = _name(other)
         if companion not in reference.models:
             companion = self.nearest_reference(other) or ""
-        own = reference.index(Column("own", accelerator.lower(), companion))
-        others = reference.index(Column("other", accelerator.lower(), companion))
-        if own is None or others is None:
-            return math.nan, math.nan
-        return float(estimate.values[own]), float(estimate.values[others])
+        kind = accelerator.lower()
+        at = [reference.index(Column(what, kind, companion)) for what in ("own", "other", "fits")]
+        own, others, fits = (math.nan if k is None else float(estimate.values[k]) for k in at)
+        return own, others, fits
 
 
 def _closest(reference: ReferenceMatrix, row: Floats, model: LowRankModel) -> int:

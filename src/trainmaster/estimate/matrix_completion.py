@@ -24,8 +24,8 @@ _BIAS_RIDGE = 1e-6
 
 @dataclass(frozen=True)
 class CompletionOptions:
-    rank: int = 3
-    ridge: float = 0.1
+    rank: int = 4
+    ridge: float = 0.2
     sweeps: int = 25
 
 

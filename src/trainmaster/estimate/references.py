@@ -1,8 +1,9 @@
 """Reference jobs of a catalogue as a matrix: a row per model, a column per thing that can be measured.
 
 Columns of one gang size: the logarithm of the speed alone, by type and placement; and for jobs that share a
-device, by type and companion, the fraction of its own speed that a job keeps and the fraction that the companion
-keeps. 0 says that the two do not fit in memory together. A gang that was never measured in pairs has no such columns.
+device, by type and companion, the logarithms of the fraction of its own speed that a job keeps and of the fraction
+that the companion keeps, and whether the two fit in memory together (1 or 0; where they do not, nothing is known of
+fractions). A gang size that was never measured in pairs has no such columns.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from trainmaster.estimate.catalogue import ThroughputCatalogue, split_batch_size
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-Kind = Literal["alone", "spread", "own", "other"]
+Kind = Literal["alone", "spread", "own", "other", "fits"]
 Hide = Literal["nothing", "model", "family"]
 
 
@@ -39,7 +40,7 @@ class ReferenceMatrix:
 
     @property
     def lift(self) -> Floats:
-        """1 for logarithms of speeds, where a row's unit is arbitrary; 0 for fractions."""
+        """1 for speeds, where a row's unit is arbitrary; 0 for what happens in pairs."""
         return np.array([1.0 if c.kind in ("alone", "spread") else 0.0 for c in self.columns])
 
     def index(self, column: Column) -> int | None:
@@ -84,8 +85,8 @@ def reference_matrix(catalogue: ThroughputCatalogue, gpus: int) -> ReferenceMatr
         for model in models
         for kind in catalogue.types
     ):
-        columns += [Column("own", kind, other) for kind in catalogue.types for other in models]
-        columns += [Column("other", kind, other) for kind in catalogue.types for other in models]
+        pair_kinds: tuple[Kind, ...] = ("own", "other", "fits")
+        columns += [Column(what, kind, other) for what in pair_kinds for kind in catalogue.types for other in models]
     values = np.array([[measured(catalogue, name, gpus, column) for column in columns] for name in models])
     values = values.reshape(len(models), len(columns))
     return ReferenceMatrix(gpus, models, tuple(columns), values, ~np.isnan(values))
@@ -97,6 +98,10 @@ def measured(catalogue: ThroughputCatalogue, model: str, gpus: int, column: Colu
         speed = catalogue.steps_per_s(model, gpus, column.accelerator, spread=column.kind == "spread")
         return math.log(speed) if speed else math.nan
     pair = catalogue.pair_steps_per_s(model, gpus, column.companion, gpus, column.accelerator)
+    if pair is None:
+        return math.nan
+    if column.kind == "fits":
+        return 1.0 if min(pair) > 0 else 0.0
     which = 0 if column.kind == "own" else 1
     alone = catalogue.steps_per_s((model, column.companion)[which], gpus, column.accelerator)
-    return math.nan if pair is None or not alone else pair[which] / alone
+    return math.log(pair[which] / alone) if alone and pair[which] > 0 else math.nan
