@@ -22,8 +22,8 @@ import numpy as np
 
 from trainmaster.engine.core import Settings
 from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
-from trainmaster.estimate.fingerprint import MatrixEstimator
-from trainmaster.estimate.references import reference_matrix
+from trainmaster.estimate.fingerprint import MatrixEstimator, ReferenceModels
+from trainmaster.estimate.references import Hide, reference_matrix
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.placement import parse_strategy
@@ -91,7 +91,9 @@ class Runner:
         estimator, report_ms = None, 0
         if run.estimates is not None:
             rule = "nearest" if run.rule == "nearest" else "completed"
-            estimator = MatrixEstimator(self.catalogue, run.estimates, run.seed, rule=rule)
+            estimator = MatrixEstimator(
+                self.catalogue, run.estimates, run.seed, rule=rule, references=_references(self.catalogue, "model")
+            )
             report_ms = 60_000 if run.online else 0
         result = simulate(
             self._trace(run.per_hour, run.jobs, run.seed, run.cluster),
@@ -262,7 +264,10 @@ def spec_of(catalogue: ThroughputCatalogue, model: str, gpus: int) -> JobSpec:
 
 def table_errors(catalogue: ThroughputCatalogue, fraction: float, seed: int, rule: str, hide: str) -> dict[str, float]:
     """Relative errors of the cells that were not profiled, each model a stranger to the estimator."""
-    estimator = MatrixEstimator(catalogue, fraction, seed, rule=rule, hide=hide)  # type: ignore[arg-type]
+    references = _references(catalogue, "family" if hide == "family" else "model")
+    estimator = MatrixEstimator(
+        catalogue, fraction, seed, rule="nearest" if rule == "nearest" else "completed", references=references
+    )
     errors: dict[str, list[float]] = {"alone": [], "gangs": [], "own": [], "fits": []}
     for gpus in (1, 4):
         full = _matrix(catalogue, gpus)
@@ -289,6 +294,11 @@ def table_errors(catalogue: ThroughputCatalogue, fraction: float, seed: int, rul
 @cache
 def _matrix(catalogue: ThroughputCatalogue, gpus: int) -> Any:
     return reference_matrix(catalogue, gpus)
+
+
+@cache
+def _references(catalogue: ThroughputCatalogue, hide: Hide) -> ReferenceModels:
+    return ReferenceModels(catalogue, hide)
 
 
 def sharing_regret(catalogue: ThroughputCatalogue, fraction: float | None, seed: int, jobs: int = 24) -> float:
@@ -320,7 +330,7 @@ def sharing_regret(catalogue: ThroughputCatalogue, fraction: float | None, seed:
     prop = (truth.throughput * counts).sum(axis=1) / counts.sum()
     if fraction is None:
         return allocate(truth, "gavel-max-min").objective / best.objective
-    believed = problem(MatrixEstimator(catalogue, fraction, seed))
+    believed = problem(MatrixEstimator(catalogue, fraction, seed, references=_references(catalogue, "model")))
     found = allocate(believed, "gavel-max-min", {"space_sharing": True})
     speed = (found.share * truth.throughput).sum(axis=1)
     assert truth.pairs is not None and found.pair_share is not None

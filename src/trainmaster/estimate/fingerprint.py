@@ -77,6 +77,36 @@ class _Known:
     speeds: dict[Column, _Average]
 
 
+class ReferenceModels:
+    """Completion fitted to the reference jobs, once for each gang size and hidden model; estimators can share it."""
+
+    def __init__(
+        self, catalogue: ThroughputCatalogue, hide: Hide = "model", options: CompletionOptions | None = None, seed: int = 0
+    ) -> None:
+        self.catalogue = catalogue
+        self.hide: Hide = hide
+        self.options = options or CompletionOptions()
+        self.seed = seed
+        self._matrices: dict[int, ReferenceMatrix] = {}
+        self._fitted: dict[tuple[int, str], tuple[ReferenceMatrix, LowRankModel | None]] = {}
+
+    def of(self, name: str, gpus: int) -> tuple[ReferenceMatrix, LowRankModel | None]:
+        """References for a job of this model; no model of the columns where fewer than two rows are left."""
+        if gpus not in self._matrices:
+            self._matrices[gpus] = reference_matrix(self.catalogue, gpus)
+        found = self._fitted.get((gpus, name))
+        if found is None:
+            reference = self._matrices[gpus].without(name, self.hide)
+            model = None
+            if len(reference.models) > 1:
+                weight = np.where(reference.lift > 0, ALONE_WEIGHT, 1.0)
+                model, _ = complete(
+                    reference.values, reference.observed, reference.lift, weight, self.options, self.seed
+                )
+            found = self._fitted[gpus, name] = (reference, model)
+        return found
+
+
 class MatrixEstimator:
     """`profile` for the engine, `pair_speeds` for space sharing, `observe` for what jobs report.
 
@@ -87,7 +117,7 @@ class MatrixEstimator:
 
     def __init__(
         self, catalogue: ThroughputCatalogue, profiled_fraction: float = DEFAULT_PROFILED_FRACTION, seed: int = 0, *,
-        rule: Rule = "completed", hide: Hide = "model", options: CompletionOptions | None = None,
+        rule: Rule = "completed", hide: Hide = "model", references: ReferenceModels | None = None,
     ) -> None:  # fmt: skip
         if not 0.0 <= profiled_fraction <= 1.0:
             raise InputError(f"profiled fraction {profiled_fraction}", "a number from 0 to 1", column="profiled_fraction")
@@ -95,10 +125,7 @@ class MatrixEstimator:
         self.profiled_fraction = profiled_fraction
         self.seed = seed
         self.rule: Rule = rule
-        self.hide: Hide = hide
-        self.options = options or CompletionOptions()
-        self._matrices: dict[int, ReferenceMatrix] = {}
-        self._models: dict[tuple[int, str], tuple[ReferenceMatrix, LowRankModel | None]] = {}
+        self.references = references or ReferenceModels(catalogue, hide)
         self._jobs: dict[JobId, _Known] = {}
         self._estimates: dict[JobId, Estimate] = {}
 
@@ -166,7 +193,7 @@ class MatrixEstimator:
         found = self._estimates.get(spec.id)
         if found is not None:
             return found
-        reference, model = self._model(_name(spec), _gpus(spec))
+        reference, model = self.references.of(_name(spec), _gpus(spec))
         known = self._jobs.get(spec.id)
         if known is None:
             known = self._jobs[spec.id] = self._fingerprint(spec, reference)
@@ -175,27 +202,11 @@ class MatrixEstimator:
 
     def nearest_reference(self, spec: JobSpec) -> str | None:
         """The reference job whose row is closest to the fingerprint."""
-        reference, model = self._model(_name(spec), _gpus(spec))
+        reference, model = self.references.of(_name(spec), _gpus(spec))
         if model is None:
             return None
         row = self.estimate(spec)
         return reference.models[_closest(reference, row.values, model)]
-
-    def _model(self, name: str, gpus: int) -> tuple[ReferenceMatrix, LowRankModel | None]:
-        key = (gpus, name if self.hide != "nothing" else "")
-        found = self._models.get(key)
-        if found is None:
-            if gpus not in self._matrices:
-                self._matrices[gpus] = reference_matrix(self.catalogue, gpus)
-            reference = self._matrices[gpus].without(name, self.hide)
-            model = None
-            if len(reference.models) > 1:
-                weight = np.where(reference.lift > 0, ALONE_WEIGHT, 1.0)
-                model, _ = complete(
-                    reference.values, reference.observed, reference.lift, weight, self.options, self.seed
-                )
-            found = self._models[key] = (reference, model)
-        return found
 
     def _fingerprint(self, spec: JobSpec, reference: ReferenceMatrix) -> _Known:
         """Run the job for a moment: on some types alone (at least one), and there beside some companions."""
@@ -241,7 +252,7 @@ class MatrixEstimator:
     def _kept(self, spec: JobSpec, other: JobSpec, accelerator: str) -> tuple[float, float, float]:
         """Log fractions of their speeds that the job and the other keep, and whether they fit, by the job's row."""
         estimate = self.estimate(spec)
-        reference, _ = self._model(_name(spec), _gpus(spec))
+        reference, _ = self.references.of(_name(spec), _gpus(spec))
         companion = _name(other)
         if companion not in reference.models:
             companion = self.nearest_reference(other) or ""
