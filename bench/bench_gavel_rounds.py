@@ -42,16 +42,22 @@ def once(table: Path, policy_text: str, seed: int, jobs: int, per_hour: float, m
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--throughputs", type=Path, default=TABLE)
     parser.add_argument("--policy", action="append")
     parser.add_argument("--jobs", type=int, default=300)
     parser.add_argument("--per-hour", type=float, default=1.5)
-    parser.add_argument("--multi-gpu", action="store_true", help="gangs of 1, 2, 4, 8 in place of single GPUs")
+    parser.add_argument(
+        "--multi-gpu", action="store_true", help="gangs of 1, 2, 4, 8 in place of single GPUs"
+    )
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--profile", action="store_true")
     asked = parser.parse_args()
-    print(f"{'policy':38} {'rounds':>7} {'decisions':>9} {'cpu_s':>7} {'decide':>7} {'us/decision':>11} {'original':>8}")
+    print(
+        f"{'policy':38} {'rounds':>7} {'decisions':>9} {'cpu_s':>7} {'decide':>7} {'us/decision':>11} {'original':>8}"
+    )
     for policy in asked.policy or POLICIES:
         arguments = (asked.throughputs, policy, 0, asked.jobs, asked.per_hour, asked.multi_gpu)
         once(asked.throughputs, policy, 1, 30, asked.per_hour, asked.multi_gpu)

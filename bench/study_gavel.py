@@ -1,7 +1,7 @@
 """Gavel's studies: what heterogeneity-awareness, the round mechanism, the round length, placement and estimated
 throughputs are worth.
 
-    python bench/study_gavel.py --out DIR [--part aware|mechanism|rounds|placement|estimator ...] [--seeds 3] [--jobs 60]
+    python bench/study_gavel.py --out DIR [--part aware|steady|mechanism|rounds|placement|estimator ...] [--seeds 3] [--jobs 60]
 
 Jobs by Gavel's synthetic generator on v100=12,p100=12,k80=12. Writes DIR/runs.json (every run; an interrupted study
 goes on from there), DIR/study_PART.md and one PNG per figure. Same arguments, same figures.
@@ -72,7 +72,9 @@ class Runner:
     def __init__(self, table: Path, out: Path) -> None:
         self.catalogue = load_catalogue(table)
         self.path = out / "runs.json"
-        self.done: dict[str, dict[str, float]] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.done: dict[str, dict[str, float]] = (
+            json.loads(self.path.read_text()) if self.path.exists() else {}
+        )
         self._trace = cache(self._make_trace)
 
     def __call__(self, run: Run) -> dict[str, float]:
@@ -92,7 +94,11 @@ class Runner:
         if run.estimates is not None:
             rule = "nearest" if run.rule == "nearest" else "completed"
             estimator = MatrixEstimator(
-                self.catalogue, run.estimates, run.seed, rule=rule, references=_references(self.catalogue, "model")
+                self.catalogue,
+                run.estimates,
+                run.seed,
+                rule=rule,
+                references=_references(self.catalogue, "model"),
             )
             report_ms = 60_000 if run.online else 0
         result = simulate(
@@ -168,8 +174,36 @@ def part_aware(runner: Runner, out: Path, seeds: int, jobs: int) -> str:
         axes.axhline(1.0, color="#999999", linewidth=0.8)
         legend_outside(axes)
         save(made, out / "gavel_aware.png")
-    head = ("policy", "jobs/h", "JCT h, aware", "JCT h, agnostic", "ratio", "makespan h, aware", "makespan h, agnostic", "ratio")
+    head = (
+        "policy",
+        "jobs/h",
+        "JCT h, aware",
+        "JCT h, agnostic",
+        "ratio",
+        "makespan h, aware",
+        "makespan h, agnostic",
+        "ratio",
+    )
     return table(head, rows)
+
+
+def part_steady(runner: Runner, out: Path, seeds: int, jobs: int) -> str:
+    """Four times as many jobs: a backlog has time to build up, which is where the paper's largest gains lie."""
+    rows = []
+    for load in (0.6, 0.8):
+        aware, blind = (
+            Run("gavel-max-min", load, 0, 4 * jobs),
+            Run("gavel-max-min:aware=false", load, 0, 4 * jobs),
+        )
+        cells = [load_name(load)]
+        for name in ("average_jct_s", "makespan_s"):
+            a, b = over_seeds(runner, aware, seeds, name), over_seeds(runner, blind, seeds, name)
+            cells += [shown(a, 3600), shown(b, 3600), shown(ratio(b, a), 1, 2)]
+        rows.append(cells)
+        print("steady", *cells, flush=True)
+    return table(
+        ("jobs/h", "JCT h, aware", "agnostic", "ratio", "makespan h, aware", "agnostic", "ratio"), rows
+    )
 
 
 # -- b. mechanism ----------------------------------------------------------------------------------------
@@ -262,7 +296,9 @@ def spec_of(catalogue: ThroughputCatalogue, model: str, gpus: int) -> JobSpec:
     )  # fmt: skip
 
 
-def table_errors(catalogue: ThroughputCatalogue, fraction: float, seed: int, rule: str, hide: str) -> dict[str, float]:
+def table_errors(
+    catalogue: ThroughputCatalogue, fraction: float, seed: int, rule: str, hide: str
+) -> dict[str, float]:
     """Relative errors of the cells that were not profiled, each model a stranger to the estimator."""
     references = _references(catalogue, "family" if hide == "family" else "model")
     estimator = MatrixEstimator(
@@ -301,11 +337,15 @@ def _references(catalogue: ThroughputCatalogue, hide: Hide) -> ReferenceModels:
     return ReferenceModels(catalogue, hide)
 
 
-def sharing_regret(catalogue: ThroughputCatalogue, fraction: float | None, seed: int, jobs: int = 24) -> float:
+def sharing_regret(
+    catalogue: ThroughputCatalogue, fraction: float | None, seed: int, jobs: int = 24
+) -> float:
     """True max-min level with space sharing when it was solved with estimated alone and pair speeds, over the
     level with oracle speeds: shares are kept, speeds are the true ones. `None`: no sharing, oracle speeds."""
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
-    models = [_matrix(catalogue, 1).models[k] for k in rng.integers(0, len(_matrix(catalogue, 1).models), jobs)]
+    models = [
+        _matrix(catalogue, 1).models[k] for k in rng.integers(0, len(_matrix(catalogue, 1).models), jobs)
+    ]
     specs = [replace(spec_of(catalogue, model, 1), id=JobId(f"{k}")) for k, model in enumerate(models)]
     types = catalogue.types
     counts = np.array([4.0, 4.0, 4.0])
@@ -315,14 +355,19 @@ def sharing_regret(catalogue: ThroughputCatalogue, fraction: float | None, seed:
         if estimator is None:
             alone = np.array([[spec.steps_per_s[kind] for kind in types] for spec in specs])
             pair = np.array(
-                [[catalogue.pair_steps_per_s(models[a], 1, models[b], 1, t) or (0.0, 0.0) for t in types] for a, b in members]
+                [
+                    [catalogue.pair_steps_per_s(models[a], 1, models[b], 1, t) or (0.0, 0.0) for t in types]
+                    for a, b in members
+                ]
             )
         else:
             alone = np.array([estimator.profile(spec, types)[0] for spec in specs])
             pair = np.array([estimator.pair_speeds(specs[a], specs[b], types) for a, b in members])
+        one, none = np.ones(jobs), np.zeros(jobs)
         return AllocationProblem(
-            throughput=alone, gpus=np.ones(jobs), counts=counts, type_names=types,
-            pairs=Pairs(members, np.ascontiguousarray(pair)),
+            throughput=alone, gpus=one, counts=counts, weight=one, steps_remaining=one, elapsed_s=none,
+            slo_s=np.full(jobs, np.nan), cost_per_hour=np.ones(len(types)), allowed=np.ones(alone.shape, np.bool_),
+            isolated_so_far_s=none, type_names=types, pairs=Pairs(members, np.ascontiguousarray(pair)),
         )  # fmt: skip
 
     truth = problem(None)
@@ -333,9 +378,12 @@ def sharing_regret(catalogue: ThroughputCatalogue, fraction: float | None, seed:
     believed = problem(MatrixEstimator(catalogue, fraction, seed, references=_references(catalogue, "model")))
     found = allocate(believed, "gavel-max-min", {"space_sharing": True})
     speed = (found.share * truth.throughput).sum(axis=1)
-    assert truth.pairs is not None and found.pair_share is not None
+    assert truth.pairs is not None
+    assert found.pair_share is not None
     for side in (0, 1):
-        np.add.at(speed, members[:, side], (found.pair_share * truth.pairs.throughput[:, :, side]).sum(axis=1))
+        np.add.at(
+            speed, members[:, side], (found.pair_share * truth.pairs.throughput[:, :, side]).sum(axis=1)
+        )
     return float((speed / prop).min() / best.objective)
 
 
@@ -352,7 +400,17 @@ def part_estimator(runner: Runner, out: Path, seeds: int, jobs: int) -> str:
             rows.append(cells)
             print("estimator", *cells, flush=True)
     text = "Relative error in % of cells that were not profiled:\n\n" + table(
-        ("rule", "profiled", "alone, mean", "median", "gangs of 4, mean", "pairs, mean", "median", "fits: wrong"), rows
+        (
+            "rule",
+            "profiled",
+            "alone, mean",
+            "median",
+            "gangs of 4, mean",
+            "pairs, mean",
+            "median",
+            "fits: wrong",
+        ),
+        rows,
     )
     rows = []
     for load in (0.4, 1.6):
@@ -371,7 +429,12 @@ def part_estimator(runner: Runner, out: Path, seeds: int, jobs: int) -> str:
     rows = []
     for fraction in (None, 0.1, 0.4, 1.0):
         values = [sharing_regret(catalogue, fraction, SEED_BASE + k) for k in range(seeds)]
-        rows.append(["no sharing, oracle" if fraction is None else f"sharing, {fraction:g} profiled", shown(values, 1, 3)])
+        rows.append(
+            [
+                "no sharing, oracle" if fraction is None else f"sharing, {fraction:g} profiled",
+                shown(values, 1, 3),
+            ]
+        )
         print("estimator", *rows[-1], flush=True)
     text += "\nTrue max-min level over that of space sharing with oracle speeds (24 jobs, 12 GPUs):\n\n"
     return text + table(("speeds", "level"), rows)
@@ -379,6 +442,7 @@ def part_estimator(runner: Runner, out: Path, seeds: int, jobs: int) -> str:
 
 PARTS = {
     "aware": part_aware,
+    "steady": part_steady,
     "mechanism": part_mechanism,
     "rounds": part_rounds,
     "placement": part_placement,
@@ -387,7 +451,9 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", action="append", choices=sorted(PARTS))
     parser.add_argument("--throughputs", type=Path, default=TABLE)

@@ -81,7 +81,11 @@ class ReferenceModels:
     """Completion fitted to the reference jobs, once for each gang size and hidden model; estimators can share it."""
 
     def __init__(
-        self, catalogue: ThroughputCatalogue, hide: Hide = "model", options: CompletionOptions | None = None, seed: int = 0
+        self,
+        catalogue: ThroughputCatalogue,
+        hide: Hide = "model",
+        options: CompletionOptions | None = None,
+        seed: int = 0,
     ) -> None:
         self.catalogue = catalogue
         self.hide: Hide = hide
@@ -120,7 +124,9 @@ class MatrixEstimator:
         rule: Rule = "completed", hide: Hide = "model", references: ReferenceModels | None = None,
     ) -> None:  # fmt: skip
         if not 0.0 <= profiled_fraction <= 1.0:
-            raise InputError(f"profiled fraction {profiled_fraction}", "a number from 0 to 1", column="profiled_fraction")
+            raise InputError(
+                f"profiled fraction {profiled_fraction}", "a number from 0 to 1", column="profiled_fraction"
+            )
         self.catalogue = catalogue
         self.profiled_fraction = profiled_fraction
         self.seed = seed
@@ -213,7 +219,11 @@ class MatrixEstimator:
         rng = np.random.Generator(np.random.PCG64([self.seed, _digest(spec.id)]))
         gpus, name = _gpus(spec), _name(spec)
         row = np.full(len(reference.columns), np.nan)
-        runnable = [c.accelerator for c in reference.columns if c.kind == "alone" and _true_speed(spec, c.accelerator) > 0]
+        runnable = [
+            c.accelerator
+            for c in reference.columns
+            if c.kind == "alone" and _true_speed(spec, c.accelerator) > 0
+        ]
         order = [runnable[k] for k in rng.permutation(len(runnable)).tolist()]
         types = set(order[: max(1, round(self.profiled_fraction * len(order)))])
         companions = sorted({c.companion for c in reference.columns if c.companion})
@@ -233,7 +243,9 @@ class MatrixEstimator:
     def _complete(self, known: _Known, reference: ReferenceMatrix, model: LowRankModel | None) -> Estimate:
         row, seen = known.row.copy(), known.profiled.copy()
         sd = np.where(seen, 0.0, UNKNOWN_SD)
-        for column, average in sorted(known.speeds.items(), key=lambda item: (item[0].kind, item[0].accelerator)):
+        for column, average in sorted(
+            known.speeds.items(), key=lambda item: (item[0].kind, item[0].accelerator)
+        ):
             k = reference.index(column)
             if k is not None:
                 row[k], seen[k], sd[k] = average.mean, True, math.sqrt(average.variance)
@@ -245,7 +257,9 @@ class MatrixEstimator:
         if self.rule == "nearest":
             filled = _copied(reference, filled, model)
             offset = np.where(seen & (reference.lift > 0), row - filled, np.nan)
-            filled = filled + reference.lift * (float(np.nanmean(offset)) if not np.isnan(offset).all() else 0.0)
+            filled = filled + reference.lift * (
+                float(np.nanmean(offset)) if not np.isnan(offset).all() else 0.0
+            )
         sd = np.where(seen, sd, np.maximum(2.0 * model.residual_sd, MEASURED_SD))
         return Estimate(reference.columns, np.where(seen, row, filled), seen, sd)
 
@@ -269,7 +283,9 @@ def _closest(reference: ReferenceMatrix, row: Floats, model: LowRankModel) -> in
     gap = np.where(reference.observed, reference.values - row[None, :], 0.0)
     count = np.maximum((reference.observed & lifted).sum(axis=1), 1)
     gap = gap - np.outer(np.where(lifted, gap, 0.0).sum(axis=1) / count, reference.lift)
-    distance = (weight * np.where(reference.observed, gap, 0.0) ** 2).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)
+    distance = (weight * np.where(reference.observed, gap, 0.0) ** 2).sum(axis=1) / np.maximum(
+        weight.sum(axis=1), 1e-12
+    )
     return int(np.argmin(distance))
 
 

@@ -25,7 +25,9 @@ def catalogue(models: int = 12) -> TableCatalogue:
     rng = np.random.default_rng(3)
     gain = rng.uniform(0.2, 1.5, models)
     scale = np.exp(rng.normal(0, 2, models))
-    alone = {(m, t): float(scale[m] * math.exp(-gain[m] * k)) for m in range(models) for k, t in enumerate(TYPES)}
+    alone = {
+        (m, t): float(scale[m] * math.exp(-gain[m] * k)) for m in range(models) for k, t in enumerate(TYPES)
+    }
     entries = [Entry(f"m{m}", 1, t, False, speed) for (m, t), speed in alone.items()]
     for m in range(models):
         for other in range(models):
@@ -62,8 +64,12 @@ def test_unprofiled_types_are_found_from_references() -> None:
             for k, column in enumerate(row.columns):
                 if column.kind == "alone" and not row.profiled[k]:
                     errors.append(abs(math.exp(row.values[k]) / spec.steps_per_s[column.accelerator] - 1))
-                    known = next(c for n, c in enumerate(row.columns) if c.kind == "alone" and row.profiled[n])
-                    naive.append(abs(spec.steps_per_s[known.accelerator] / spec.steps_per_s[column.accelerator] - 1))
+                    known = next(
+                        c for n, c in enumerate(row.columns) if c.kind == "alone" and row.profiled[n]
+                    )
+                    naive.append(
+                        abs(spec.steps_per_s[known.accelerator] / spec.steps_per_s[column.accelerator] - 1)
+                    )
     assert np.median(errors) < 0.2
     assert np.mean(errors) < 0.25 * np.mean(naive)
 
@@ -72,7 +78,8 @@ def test_a_hidden_model_is_never_looked_up() -> None:
     """Changing the catalogue's row of the job's own model changes nothing while only one type is profiled alone."""
     table = catalogue()
     entries = [
-        replace(e, steps_per_s=e.steps_per_s * 7.0) if e.model == "m4" and e.other_model is None else e for e in table.entries
+        replace(e, steps_per_s=e.steps_per_s * 7.0) if e.model == "m4" and e.other_model is None else e
+        for e in table.entries
     ]
     alone_only = [e for e in table.entries if e.other_model is None]
     honest = MatrixEstimator(TableCatalogue("a", alone_only), 0.0, 1).profile(job(table, "m4"), TYPES)[0]
@@ -86,7 +93,9 @@ def test_measurements_take_over_and_help_the_other_types() -> None:
     estimator = MatrixEstimator(table, 0.0, 0)
     before = estimator.profile(spec, TYPES)[0]
     row = estimator.estimate(spec)
-    missing = next(c.accelerator for k, c in enumerate(row.columns) if c.kind == "alone" and not row.profiled[k])
+    missing = next(
+        c.accelerator for k, c in enumerate(row.columns) if c.kind == "alone" and not row.profiled[k]
+    )
     sd = row.log_sd[row.columns.index(Column("alone", missing))]
     for _ in range(8):
         estimator.observe(spec.id, missing, spec.steps_per_s[missing])
@@ -128,8 +137,11 @@ def test_types_where_the_job_cannot_run_stay_zero() -> None:
     spec = replace(job(table, "m1"), steps_per_s={"fast": 2.0, "middle": 0.0})
     for fraction in (0.0, 1.0):
         here, spread = MatrixEstimator(table, fraction).profile(spec, TYPES)
-        assert here[0] > 0 and here[1] == 0 and here[2] == 0
-        assert spread[1] == 0 and spread[2] == 0
+        assert here[0] > 0
+        assert here[1] == 0
+        assert here[2] == 0
+        assert spread[1] == 0
+        assert spread[2] == 0
 
 
 def test_pairs_are_near_the_truth_and_symmetric() -> None:
@@ -154,7 +166,14 @@ def test_pairs_are_near_the_truth_and_symmetric() -> None:
 def test_unknown_model_and_size_fall_back_to_what_was_profiled() -> None:
     table = catalogue()
     estimator = MatrixEstimator(table, 0.0)
-    spec = JobSpec(id=JobId("x"), model="never seen", workers_min=3, workers_max=3, workers_ref=3, steps_per_s={"fast": 4.0})
+    spec = JobSpec(
+        id=JobId("x"),
+        model="never seen",
+        workers_min=3,
+        workers_max=3,
+        workers_ref=3,
+        steps_per_s={"fast": 4.0},
+    )
     assert estimator.profile(spec, TYPES)[0][0] == pytest.approx(4.0)
     assert (estimator.pair_speeds(spec, replace(spec, id=JobId("y")), TYPES) == 0).all()
 
@@ -177,13 +196,16 @@ def test_gavels_table(shared_data: Callable[[str], Path]) -> None:
     """26 models in pairs on one GPU; error of unprofiled cells far below that of guessing the type's average."""
     table = load_catalogue(shared_data("gavel/throughputs/simulation_throughputs.json"))
     whole = reference_matrix(table, 1)
-    assert len(whole.models) == 26 and len(whole.columns) == 3 + 3 * 3 * 26
+    assert len(whole.models) == 26
+    assert len(whole.columns) == 3 + 3 * 3 * 26
     references = ReferenceModels(table)
     errors: list[float] = []
     for k, model in enumerate(whole.models[::3]):
         estimator = MatrixEstimator(table, 0.4, 11, references=references)
         spec = JobSpec(
-            id=JobId(str(k)), model=model, steps_per_s={t: table.steps_per_s(model, 1, t) or 0.0 for t in table.types}
+            id=JobId(str(k)),
+            model=model,
+            steps_per_s={t: table.steps_per_s(model, 1, t) or 0.0 for t in table.types},
         )
         row = estimator.estimate(spec)
         for at, column in enumerate(row.columns):
