@@ -34,6 +34,9 @@ def simulate(
     noise: Annotated[float, typer.Option(help="Standard deviation of log speed between runs.")] = 0.0,
     checkpoint_period: Annotated[float, typer.Option(help="Seconds between checkpoints (0: nothing lost).")] = 0.0,
     node_mtbf: Annotated[float, typer.Option(help="Mean seconds between failures of a node (0: none).")] = 0.0,
+    estimates: Annotated[
+        str, typer.Option(help="Speeds that policies believe: oracle | fingerprint[:FRACTION profiled]")
+    ] = "oracle",
     unfit: Annotated[str, typer.Option(help="Jobs that can never fit: error | reject")] = "error",
     seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
@@ -48,7 +51,7 @@ def simulate(
         trace=str(trace), policy=policy, cluster=cluster, throughputs=throughputs, round_s=round, placement=placement,
         restart_cost_s=restart_cost, resize_cost_s=resize_cost, spread_penalty=spread_penalty,
         interference=interference, noise=noise, checkpoint_period_s=checkpoint_period, node_mtbf_s=node_mtbf,
-        unfit=unfit, seed=seed,
+        unfit=unfit, seed=seed, estimates=estimates,
     )  # fmt: skip
     prepared = prepare(wanted)
     with progress_bar(f"simulating {policy}", len(prepared.specs)) as progress:

@@ -74,8 +74,23 @@ def progressed(state: State, event: ev.Progressed) -> None:
     columns.floats["work_done"][slot] = event.work_done
     if event.rate is not None and event.rate >= 0:
         columns.floats["rate"][slot] = event.rate
+        _learn_speed(state, slot, event.rate)
     if event.loss is not None:
         columns.record_loss(slot, event.work_done, event.loss)
+
+
+def _learn_speed(state: State, slot: int, steps_per_s: float) -> None:
+    """Tell an estimator that learns what a job measured, and believe what it now says of the job's types."""
+    observe = getattr(state.estimator, "observe", None)
+    columns = state.columns
+    allocation, spec = columns.allocations[slot], columns.spec(slot)
+    if observe is None or allocation is None or allocation.accelerator < 0:
+        return
+    if allocation.workers != spec.workers_ref or allocation.servers != spec.servers_ref:
+        return  # estimates are for the reference size
+    types = state.cluster.types
+    observe(spec.id, types[allocation.accelerator], steps_per_s, spread=allocation.spread)
+    columns.throughput[slot], columns.throughput_spread[slot] = state.estimator.profile(spec, types)
 
 
 def exited(state: State, event: ev.Exited) -> None:

@@ -186,6 +186,18 @@ class SimulatedBackend:
                 ),
                 min(incarnation.alive, default=None),
             )
+            if self.options.report_ms:
+                self._schedule(productive + self.options.report_ms, "measured", incarnation)
+
+    def _measured(self, incarnation: Incarnation) -> None:
+        if self.running.get(incarnation.spec.id) is incarnation and not incarnation.stopping:
+            self._settle(incarnation)
+            self._report(
+                ev.Progressed(
+                    incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate
+                ),
+                min(incarnation.alive, default=None),
+            )
 
     def _answer_again(self, job_id: JobId, generation: int) -> None:
         """A command for an incarnation that has ended: its report may have been lost, so repeat it."""
@@ -437,6 +449,7 @@ class SimulatedBackend:
 _INTERNAL: dict[str, Callable[[SimulatedBackend, Any], None]] = {
     "deliver": SimulatedBackend._deliver,
     "started": SimulatedBackend._started,
+    "measured": SimulatedBackend._measured,
     "stopped": SimulatedBackend._stopped,
     "finish": SimulatedBackend._finish,
     "collapse": outages.collapse,

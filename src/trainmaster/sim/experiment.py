@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 import polars as pl
 
 from trainmaster.engine.core import Ended, Settings
+from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.catalogue import load_catalogue
+from trainmaster.estimate.fingerprint import DEFAULT_PROFILED_FRACTION, MatrixEstimator
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec, Phase
@@ -30,6 +32,9 @@ from trainmaster.sim.workload import workload
 from trainmaster.traces import JobTrace, load
 from trainmaster.traces.resample import resample
 from trainmaster.traces.slice import stretch
+
+MEASURED_AFTER_MS = 60_000
+"""With estimated speeds, a job says what it measured a minute after it became productive."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class Experiment:
     """Arrivals come this many times as densely as in the trace; 1 is the trace as it is."""
     resample: str = "none"
     """How a seed above 0 varies the workload: windows, jobs or none (see `traces.resample`)."""
+    estimates: str = "oracle"
+    """What policies believe of speeds: `oracle`, or `fingerprint[:FRACTION]` of the cells profiled."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,8 @@ class Prepared:
     policy: Policy
     settings: Settings
     truth: TruthOptions
+    estimator: Estimator | None = None
+    """None: what jobs declare, which is the truth."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +110,14 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
         raise InputError(f"'{wanted.unfit}' is no treatment of jobs that cannot fit", "error or reject", column="--unfit")
     if not wanted.load > 0 or math.isinf(wanted.load):
         raise InputError(f"load factor {wanted.load}", "a positive number", column="--loads")
+    fraction = _profiled_fraction(wanted)
     trace = read_trace(wanted.trace) if trace is None else trace
     catalogue = load_catalogue(wanted.throughputs) if wanted.throughputs else None
+    estimator = None
+    if fraction is not None:
+        assert catalogue is not None
+        estimator = MatrixEstimator(catalogue, fraction, wanted.seed)
+        truth = replace(truth, report_ms=MEASURED_AFTER_MS)
     if wanted.load != 1.0:
         trace = stretch(trace, 1.0 / wanted.load)
     trace = resample(trace, wanted.resample, wanted.seed)
@@ -120,7 +135,7 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
         )  # fmt: skip
     fit = [spec for spec in jobs.specs if spec.id not in unfit_ids]
     return Prepared(
-        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in jobs.unfit], cluster, policy, settings, truth
+        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in jobs.unfit], cluster, policy, settings, truth, estimator
     )
 
 
@@ -132,7 +147,7 @@ def run(
 ) -> Outcome:
     """Simulate what was prepared; jobs that can never fit are accounted for as rejected."""
     result = simulate(
-        prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth,
+        prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth, prepared.estimator,
         progress=progress, record_timeline=record_timeline, record_history=record_history,
     )  # fmt: skip
     result.ended.extend(
@@ -152,10 +167,31 @@ def run(
         "generated_fields": list(prepared.generated_fields),
         "throughputs": wanted.throughputs,
         "load": wanted.load,
+        "estimates": wanted.estimates,
         "truth": asdict(prepared.truth),
         **summary(result, jobs),
     }
     return Outcome(figures, jobs, result)
+
+
+def _profiled_fraction(wanted: Experiment) -> float | None:
+    """The fraction of cells to profile; None for oracle speeds."""
+    kind, _, number = wanted.estimates.partition(":")
+    if wanted.estimates == "oracle":
+        return None
+    try:
+        fraction = float(number) if number else DEFAULT_PROFILED_FRACTION
+    except ValueError:
+        fraction = math.nan
+    if kind != "fingerprint" or not 0.0 <= fraction <= 1.0:
+        raise InputError(
+            f"'{wanted.estimates}' says nothing of estimates", "oracle, fingerprint or fingerprint:0.2", column="--estimates"
+        )
+    if wanted.throughputs is None:
+        raise InputError(
+            "fingerprints need reference jobs", "a throughput table", "Add --throughputs FILE.", column="--estimates"
+        )
+    return fraction
 
 
 def _round_ms(round_s: float | None) -> int | None:

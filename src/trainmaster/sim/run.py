@@ -96,6 +96,8 @@ def simulate(
             events.append(ev.JobSubmitted(specs[next_job]))
             next_job += 1
         events_seen += len(events)
+        if not events and engine.next_wake_ms > now_ms:
+            continue  # the end of an incarnation that was stopped before: nobody hears of it
         idle = 0 if events else idle + 1
         if idle > MAX_IDLE_WAKES:
             break

@@ -36,6 +36,8 @@ class TruthOptions:
     node_mtbf_ms: int = 0
     """Mean time between failures of a node (exponential); 0: nodes do not fail."""
     node_repair_ms: int = 600_000
+    report_ms: int = 0
+    """How long after it became productive an incarnation reports its measured speed; 0: never."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -67,40 +68,131 @@ def _newton(
     throughput: Floats, mask: Bools, gpus: Floats, counts: Floats, need: Floats, total: Floats | None,
     value: float, x: Floats,
 ) -> Floats | None:  # fmt: skip
-    n, types = x.shape
-    active = need > 0
     speeds = np.where(mask, throughput, 0.0)
-    couple = [np.where(mask & (np.arange(types) == j)[None, :], gpus[:, None], 0.0) for j in range(types) if counts[j] > 0]
-    if total is not None:
-        couple.append(-np.where(mask, total, 0.0))
-    rows = np.array(couple).reshape(len(couple), n, types)
-    limits = np.array([c for c in counts if c > 0] + ([] if total is None else [-value]))
-    identity = np.eye(types)
+    worth = np.zeros_like(speeds) if total is None else np.where(mask, total, 0.0)
+    found, centre = _newton_kernel(
+        speeds, mask, np.asarray(gpus, float), np.asarray(counts, float), counts > 0, np.asarray(need, float), worth,
+        total is not None, float(value), np.ascontiguousarray(x),
+    )  # fmt: skip
+    return centre if found else None
+
+
+@njit(cache=True)
+def _newton_kernel(speeds, mask, gpus, limits, capped, need, total, with_total, value, x):
+    """Newton's method on the sum of log slacks. Per job a Cholesky factor of its J x J block; the capacity
+    rows and the total form a small dense system. Returns (found, x)."""
+    n, types = x.shape
+    k_rows = types + 1
+    x = x.copy()
+    gradient = np.empty((n, types))
+    solved = np.empty((k_rows + 1, n, types))
+    scaled = np.empty((k_rows, n, types))
+    block = np.empty((types, types))
+    step = np.empty((n, types))
+    used = np.empty(k_rows)
+    for j in range(types):
+        used[j] = 1.0 if capped[j] else 0.0
+    used[types] = 1.0 if with_total else 0.0
     for _ in range(NEWTON_STEPS_MAX):
-        s_time = 1.0 - x.sum(axis=1)
-        s_need = np.where(active, (speeds * x).sum(axis=1) - need, 1.0)
-        s_rows = limits - (rows * x).sum(axis=(1, 2))
-        if min(s_time.min(), s_need.min(), s_rows.min()) <= 0 or (x[mask] <= 0).any():
-            return None
-        inverse = np.where(mask, 1.0 / np.where(mask, x, 1.0), 0.0)
-        pull = np.where(active, 1.0 / s_need, 0.0)
-        gradient = inverse - np.where(mask, 1.0 / s_time[:, None], 0.0) + speeds * pull[:, None]
-        gradient -= (rows / s_rows[:, None, None]).sum(axis=0)
-        blocks = identity * np.where(mask, inverse**2, 1.0)[:, :, None]
-        both = mask[:, :, None] & mask[:, None, :]
-        blocks = blocks + np.where(both, 1.0 / s_time[:, None, None] ** 2, 0.0)
-        blocks += speeds[:, :, None] * speeds[:, None, :] * (pull**2)[:, None, None]
-        factor = np.linalg.inv(blocks)
-        scaled = rows / s_rows[:, None, None]
-        solved = np.einsum("mij,kmj->kmi", factor, scaled)
-        small = np.eye(len(rows)) + np.einsum("kmi,lmi->kl", scaled, solved)
-        plain = np.einsum("mij,mj->mi", factor, gradient)
-        weights = np.linalg.solve(small, np.einsum("kmi,mi->k", scaled, plain))
-        step = plain - np.einsum("k,kmi->mi", weights, solved)
-        decrement = float((step * gradient).sum())
+        slack = np.empty(k_rows)
+        for j in range(types):
+            slack[j] = limits[j]
+        slack[types] = -value
+        for m in range(n):
+            for j in range(types):
+                if mask[m, j]:
+                    if x[m, j] <= 0.0:
+                        return False, x
+                    slack[j] -= gpus[m] * x[m, j]
+                    slack[types] += total[m, j] * x[m, j]
+        for k in range(k_rows):
+            if used[k] > 0.0 and not slack[k] > 0.0:
+                return False, x
+        for m in range(n):
+            s_time, s_need = 1.0, -need[m]
+            for j in range(types):
+                s_time -= x[m, j]
+                s_need += speeds[m, j] * x[m, j]
+            if not s_time > 0.0 or (need[m] > 0.0 and not s_need > 0.0):
+                return False, x
+            pull = 1.0 / s_need if need[m] > 0.0 else 0.0
+            push = 1.0 / s_time
+            for i in range(types):
+                for j in range(i + 1):
+                    both = push * push if mask[m, i] and mask[m, j] else 0.0
+                    block[i, j] = both + speeds[m, i] * speeds[m, j] * pull * pull
+                if mask[m, i]:
+                    block[i, i] += 1.0 / (x[m, i] * x[m, i])
+                    gradient[m, i] = 1.0 / x[m, i] - push + speeds[m, i] * pull
+                else:
+                    block[i, i] += 1.0
+                    gradient[m, i] = 0.0
+                for k in range(k_rows):
+                    scaled[k, m, i] = 0.0
+                if mask[m, i]:
+                    if used[i] > 0.0:
+                        scaled[i, m, i] = gpus[m] / slack[i]
+                    if with_total:
+                        scaled[types, m, i] = -total[m, i] / slack[types]
+                    for k in range(k_rows):
+                        gradient[m, i] -= scaled[k, m, i]
+            for i in range(types):
+                for j in range(i + 1):
+                    value_ij = block[i, j]
+                    for p in range(j):
+                        value_ij -= block[i, p] * block[j, p]
+                    if i == j:
+                        if not value_ij > 0.0:
+                            return False, x
+                        block[i, i] = np.sqrt(value_ij)
+                    else:
+                        block[i, j] = value_ij / block[j, j]
+            for k in range(k_rows + 1):
+                for i in range(types):
+                    right = scaled[k, m, i] if k < k_rows else gradient[m, i]
+                    for p in range(i):
+                        right -= block[i, p] * solved[k, m, p]
+                    solved[k, m, i] = right / block[i, i]
+                for i in range(types - 1, -1, -1):
+                    right = solved[k, m, i]
+                    for p in range(i + 1, types):
+                        right -= block[p, i] * solved[k, m, p]
+                    solved[k, m, i] = right / block[i, i]
+        small = np.zeros((k_rows, k_rows + 1))
+        for k in range(k_rows):
+            small[k, k] = 1.0
+            for m in range(n):
+                for i in range(types):
+                    s = scaled[k, m, i]
+                    if s != 0.0:
+                        for other in range(k_rows):
+                            small[k, other] += s * solved[other, m, i]
+                        small[k, k_rows] += s * solved[k_rows, m, i]
+        for k in range(k_rows):  # symmetric positive definite: elimination needs no pivots
+            for row in range(k + 1, k_rows):
+                factor = small[row, k] / small[k, k]
+                for column in range(k, k_rows + 1):
+                    small[row, column] -= factor * small[k, column]
+        weights = np.zeros(k_rows)
+        for k in range(k_rows - 1, -1, -1):
+            right = small[k, k_rows]
+            for column in range(k + 1, k_rows):
+                right -= small[k, column] * weights[column]
+            weights[k] = right / small[k, k]
+        decrement = 0.0
+        for m in range(n):
+            for i in range(types):
+                moved = solved[k_rows, m, i]
+                for k in range(k_rows):
+                    moved -= weights[k] * solved[k, m, i]
+                step[m, i] = moved
+                decrement += moved * gradient[m, i]
         if not np.isfinite(decrement):
-            return None
+            return False, x
         if decrement < NEWTON_DECREMENT:
-            return x
-        x = x + step / (1.0 + np.sqrt(decrement)) if decrement > 0.25 else x + step
-    return x
+            return True, x
+        length = 1.0 / (1.0 + np.sqrt(decrement)) if decrement > 0.25 else 1.0
+        for m in range(n):
+            for i in range(types):
+                x[m, i] += length * step[m, i]
+    return True, x

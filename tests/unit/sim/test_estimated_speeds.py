@@ -1,0 +1,88 @@
+"""A simulation whose policy sees estimates: the truth still decides, and what jobs measure reaches the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from trainmaster.engine.core import Settings
+from trainmaster.model.cluster import parse_cluster
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobId, JobSpec
+from trainmaster.policies.registry import create
+from trainmaster.sim.experiment import Experiment, prepare
+from trainmaster.sim.run import simulate
+from trainmaster.sim.truth import TruthOptions
+
+CLUSTER = parse_cluster("fast=1,slow=1")
+
+
+@dataclass
+class Wrong:
+    """Believes that every job is as fast on either type, until it hears otherwise."""
+
+    believed: dict[tuple[str, str], float] = field(default_factory=dict)
+    heard: list[tuple[str, str, float, bool]] = field(default_factory=list)
+
+    def profile(self, spec: JobSpec, types: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        speeds = np.array([self.believed.get((spec.id, kind), 2.0) for kind in types])
+        return speeds, speeds
+
+    def observe(self, job_id: JobId, accelerator: str, steps_per_s: float, *, spread: bool = False) -> None:
+        self.heard.append((job_id, accelerator, steps_per_s, spread))
+        self.believed[job_id, accelerator] = steps_per_s
+
+
+def jobs() -> list[JobSpec]:
+    return [
+        JobSpec(id=JobId(f"j{k}"), work_total=40_000.0, steps_per_s={"fast": 10.0, "slow": 1.0})
+        for k in range(3)
+    ]
+
+
+def test_what_jobs_measure_reaches_the_estimator() -> None:
+    estimator = Wrong()
+    settings = Settings(round_ms=360_000)
+    simulate(jobs(), CLUSTER, create("gavel-max-min"), settings, TruthOptions(report_ms=60_000), estimator)
+    assert {(kind, speed) for _, kind, speed, _ in estimator.heard} == {("fast", 10.0), ("slow", 1.0)}
+    assert not any(spread for *_, spread in estimator.heard)
+
+
+def test_nobody_reports_unless_asked() -> None:
+    estimator = Wrong()
+    simulate(jobs(), CLUSTER, create("gavel-max-min"), Settings(round_ms=360_000), None, estimator)
+    assert estimator.heard == []
+
+
+def test_wrong_beliefs_cost_time_and_the_truth_decides() -> None:
+    spec = [JobSpec(id=JobId("j"), work_total=1000.0, steps_per_s={"fast": 10.0, "slow": 1.0})]
+
+    class Reversed(Wrong):
+        def profile(self, spec: JobSpec, types: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+            speeds = np.array([1.0 if kind == "fast" else 10.0 for kind in types])
+            return speeds, speeds
+
+    right = simulate(spec, CLUSTER, create("gavel-max-min"), Settings(round_ms=360_000))
+    wrong = simulate(spec, CLUSTER, create("gavel-max-min"), Settings(round_ms=360_000), None, Reversed())
+    assert right.ended[0].ended_ms == pytest.approx(100_000, abs=2)
+    assert wrong.ended[0].ended_ms >= 900_000
+
+
+@pytest.mark.parametrize(
+    "estimates", ["guess", "fingerprint:2", "fingerprint:x", "fingerprint:nan", "oracle:1", ""]
+)
+def test_unknown_estimates_are_refused(estimates: str, tmp_path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("job_id,submit_s,gpus,duration_s\na,0,1,10\n")
+    with pytest.raises(InputError, match="estimates"):
+        prepare(Experiment(str(trace), "fifo", "v100=1", throughputs="builtin", estimates=estimates))
+
+
+def test_fingerprints_need_references(tmp_path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("job_id,submit_s,gpus,duration_s\na,0,1,10\n")
+    with pytest.raises(InputError, match="reference jobs"):
+        prepare(Experiment(str(trace), "fifo", "v100=1", estimates="fingerprint"))
