@@ -5,7 +5,7 @@ SEEDS ?= 200
 SEED ?= 0
 STAMP := $(VENV)/.installed
 
-.PHONY: setup check test dst replay bench demo golden-accept clean
+.PHONY: setup check test dst replay bench demo tutorial clean
 
 setup: $(STAMP)
 
@@ -32,8 +32,12 @@ replay: setup  ## one fault seed, told event by event: make replay SEED=42
 bench: setup
 	for b in bench/bench_*.py; do $(PY) $$b || exit 1; done
 
-golden-accept: setup  ## rewrite the reviewed summaries after a wanted change
-	TRAINMASTER_GOLDEN_ACCEPT=1 $(PY) -m pytest tests/golden
+tutorial: setup  ## the figures of docs/tutorial.md
+	rm -rf out/tutorial
+	$(PY) -m trainmaster compare demo --policies fifo,fifo:backfill=true,sjf,srtf,las,tiresias \
+	  --cluster v100=16x4,p100=8x4,k80=8x4 --throughputs builtin --restart-cost 30 \
+	  --loads 0.7,1,1.3 --seeds 10 --out out/tutorial --figures
+	for f in docs/tutorial/*; do cp out/tutorial/figures/$$(basename $$f) docs/tutorial/; done
 
 demo: setup
 	$(PY) -m trainmaster demo
