@@ -88,7 +88,9 @@ def main() -> int:
         )
     name, config = "50+50 servers of both roles, T=100", replace(BASE, horizon=100, longest_run_slots=100)
     row = results[name] = summary(decision_times_ms(config, max(20, arguments.arrivals // 20), both=True))
-    print(f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f}")
+    print(
+        f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f}"
+    )
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     base = next(iter(results.values()))

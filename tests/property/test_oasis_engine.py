@@ -1,4 +1,4 @@
-"""OASiS, RRH and Dorm in the engine: random worlds with failures, noise and restart cost, memory, accounts."""
+"""OASiS, RRH and Dorm in the engine: random worlds with failures and noise, memory, accounts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def some_cluster(rng: np.random.Generator) -> Cluster:
 def some_jobs(
     rng: np.random.Generator, count: int, *, span_s: int = 6000, servers: bool = True
 ) -> list[JobSpec]:
-    """Rigid, elastic and parameter-server jobs, fractions of a GPU, types, deadlines and utilities of all kinds."""
+    """Rigid, elastic and parameter-server jobs, fractions of a GPU, types, deadlines, utilities."""
     specs = []
     submits = np.sort(rng.integers(0, span_s, count)) * 1000
     for n in range(count):
@@ -71,16 +71,27 @@ def some_jobs(
             ][int(rng.integers(0, 4))]
         specs.append(
             JobSpec(
-                id=JobId(f"j{n:02d}"), submit_ms=submit_ms, workers_min=least, workers_max=most,
-                workers_ref=int(rng.integers(least, most + 1)), servers_min=min(ps, 1), servers_max=ps, servers_ref=ps,
-                worker=Demand(gpu_milli, int(rng.choice([0, 1000, 4000]))), server=Demand(0, 1000),
-                gpu_types=("a",) if rng.random() < 0.2 else (), work_total=float(rng.uniform(20, 4000)),
+                id=JobId(f"j{n:02d}"),
+                submit_ms=submit_ms,
+                workers_min=least,
+                workers_max=most,
+                workers_ref=int(rng.integers(least, most + 1)),
+                servers_min=min(ps, 1),
+                servers_max=ps,
+                servers_ref=ps,
+                worker=Demand(gpu_milli, int(rng.choice([0, 1000, 4000]))),
+                server=Demand(0, 1000),
+                gpu_types=("a",) if rng.random() < 0.2 else (),
+                work_total=float(rng.uniform(20, 4000)),
                 steps_per_s=speeds if rng.random() < 0.7 else {},
                 scaling=amdahl(0.1) if least < most else JobSpec(JobId("x")).scaling,
-                deadline_ms=submit_ms + int(rng.integers(500, 9000)) * 1000 if kind else NEVER_MS, deadline_kind=kind,
-                utility=utility, preemptible=bool(rng.random() < 0.9), max_attempts=50,
+                deadline_ms=submit_ms + int(rng.integers(500, 9000)) * 1000 if kind else NEVER_MS,
+                deadline_kind=kind,
+                utility=utility,
+                preemptible=bool(rng.random() < 0.9),
+                max_attempts=50,
             )
-        )  # fmt: skip
+        )
     return specs
 
 
@@ -134,11 +145,16 @@ def test_disturbed_worlds_lose_no_job(policy: str, seed: int) -> None:
     rng = np.random.Generator(np.random.PCG64(seed))
     cluster = some_cluster(rng)
     truth = TruthOptions(
-        restart_cost_ms=int(rng.choice([0, 45_000])), resize_cost_ms=int(rng.choice([0, 5_000])),
-        launch_ms=int(rng.choice([0, 3_000])), stop_ms=int(rng.choice([0, 2_000])), noise=float(rng.choice([0.0, 0.4])),
-        spread_penalty=float(rng.choice([0.0, 0.3])), checkpoint_period_ms=int(rng.choice([0, 120_000])),
-        node_mtbf_ms=int(rng.choice([0, 4_000_000])), node_repair_ms=900_000,
-    )  # fmt: skip
+        restart_cost_ms=int(rng.choice([0, 45_000])),
+        resize_cost_ms=int(rng.choice([0, 5_000])),
+        launch_ms=int(rng.choice([0, 3_000])),
+        stop_ms=int(rng.choice([0, 2_000])),
+        noise=float(rng.choice([0.0, 0.4])),
+        spread_penalty=float(rng.choice([0.0, 0.3])),
+        checkpoint_period_ms=int(rng.choice([0, 120_000])),
+        node_mtbf_ms=int(rng.choice([0, 4_000_000])),
+        node_repair_ms=900_000,
+    )
     recorder = Recorder(create(policy))
     result = simulated(some_jobs(rng, 14), cluster, recorder, truth)
     phases = {ended.spec.id: ended.phase for ended in result.ended}
@@ -224,7 +240,7 @@ def test_a_rejected_job_is_told_what_would_have_helped() -> None:
     told = recorder.rejected["late"]
     assert told["why"] == Why.PRICE
     assert told["payoff"] < 0
-    # It could end at 1800 s at the earliest, 1799 s after its arrival: two slots later than it is worth anything.
+    # It could end at 1800 s at the earliest, 1799 s after its arrival: two slots too late.
     assert told["lateness_s"] == 1200.0
     cheap = JobSpec(JobId("cheap"), 1000, work_total=600.0, utility={"kind": "constant", "value": 1e-6})
     recorder = Recorder(create(OASIS))
@@ -302,7 +318,8 @@ out = []
 for policy in POLICIES:
     rng = np.random.Generator(np.random.PCG64(5))
     recorder = Recorder(create(policy))
-    result = simulated(some_jobs(rng, 14), some_cluster(rng), recorder, TruthOptions(noise=0.2, node_mtbf_ms=5_000_000))
+    truth = TruthOptions(noise=0.2, node_mtbf_ms=5_000_000)
+    result = simulated(some_jobs(rng, 14), some_cluster(rng), recorder, truth)
     out.append([(e.spec.id, int(e.phase), e.ended_ms) for e in result.ended])
     out.append(sorted(recorder.promises.items()))
 for policy in ("oasis", "rrh", "dorm", "fifo", "drf", "optimal"):

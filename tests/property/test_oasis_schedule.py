@@ -195,7 +195,7 @@ def test_greedy_placement_on_shared_servers_is_feasible_and_never_beats_the_exac
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=25, deadline=None)
 def test_rolling_schedule_against_enumeration(seed: int) -> None:
-    """The engine's DP over gangs: every choice of a gang (or none) in each of 4 slots is tried, in exact time.
+    """The engine's DP over gangs: every choice of a gang (or none) in each of 4 slots, in exact time.
 
     Work and speeds are whole grains here, so that the DP has nothing to round.
     """
@@ -203,9 +203,7 @@ def test_rolling_schedule_against_enumeration(seed: int) -> None:
     pool = Pool.of(parse_cluster("a=3x2,b=1"))
     hosts = np.array([True, True, False])
     sizes = np.array([1, 2, 3], np.int64)
-    gangs = Gangs(
-        0, sizes, np.zeros(3, np.int64), np.zeros(3, np.bool_), np.array([16.0, 32.0, 64.0]) / 64.0
-    )
+    gangs = Gangs(0, sizes, np.zeros(3, np.int64), np.zeros(3, np.bool_), np.array([16.0, 32.0, 64.0]) / 64.0)
     used = rng.integers(0, 2, (4, 3, 1)).astype(float)
     table = PriceTable(np.full((3, 1), -1.0), np.full((3, 1), float(rng.uniform(0, 3))), 1.0)
     slot_ms = 64_000

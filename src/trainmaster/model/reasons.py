@@ -155,7 +155,8 @@ def render(reason: Reason) -> str:
         case Why.RESIZING:
             return "is being resized"
         case Why.SCHEDULED:
-            times = ", ".join(f"{key.removesuffix('_s').replace('_', ' ')} at {value:g} s" for key, value in sorted(reason.details.items()))
+            facts = {key.removesuffix("_s").replace("_", " "): at_s for key, at_s in reason.details.items()}
+            times = ", ".join(f"{name} at {at_s:g} s" for name, at_s in sorted(facts.items()))
             return f"{needs}; admitted and scheduled: {times}"
         case _:
             facts = ", ".join(f"{key} {value}" for key, value in sorted(reason.details.items()))

@@ -40,7 +40,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Promise:
-    """What an admitted job was promised: a type, runs of slots, when it ends by them and what that is worth."""
+    """What an admitted job was promised: a type, runs of slots, its end by them and what that is worth."""
 
     accelerator: int
     runs: tuple[Run, ...]
@@ -84,9 +84,12 @@ class Promise:
         return {
             "accelerator": self.accelerator,
             "runs": [[r.start, r.end, r.steps_per_s, [list(p) for p in r.place]] for r in self.runs],
-            "finish_ms": self.finish_ms, "utility": self.utility, "payoff": self.payoff,
-            "worker": list(self.worker), "server": list(self.server),
-        }  # fmt: skip
+            "finish_ms": self.finish_ms,
+            "utility": self.utility,
+            "payoff": self.payoff,
+            "worker": list(self.worker),
+            "server": list(self.server),
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Promise:
@@ -95,9 +98,14 @@ class Promise:
             for start, end, speed, place in data["runs"]
         )
         return Promise(
-            data["accelerator"], runs, data["finish_ms"], data["utility"], data["payoff"], tuple(data["worker"]),
+            data["accelerator"],
+            runs,
+            data["finish_ms"],
+            data["utility"],
+            data["payoff"],
+            tuple(data["worker"]),
             tuple(data["server"]),
-        )  # fmt: skip
+        )
 
 
 def merged(runs: list[Run]) -> list[Run]:
@@ -133,14 +141,18 @@ class Book:
             return Book()
         return Book(
             {JobId(name): Promise.from_json(data) for name, data in values["promises"].items()},
-            list(values["densities"]), values["slot"], frozenset(values["down"]),
-        )  # fmt: skip
+            list(values["densities"]),
+            values["slot"],
+            frozenset(values["down"]),
+        )
 
     def values(self) -> dict[str, Any]:
         return {
             "promises": {name: self.promises[name].to_json() for name in sorted(self.promises)},
-            "densities": self.densities, "slot": self.slot, "down": sorted(self.down),
-        }  # fmt: skip
+            "densities": self.densities,
+            "slot": self.slot,
+            "down": sorted(self.down),
+        }
 
     def last_slot(self) -> int:
         """The slot after the last one that anyone was promised."""

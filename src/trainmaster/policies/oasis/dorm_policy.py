@@ -39,7 +39,7 @@ class _Share:
 @register("dorm")
 @dataclass(frozen=True)
 class Dorm:
-    """Re-divides the cluster for utilisation within bounds on fairness loss and adjustments (Sun et al., 2017)."""
+    """Re-divides the cluster for utilisation, bounds fairness loss and adjustments (Sun et al., 2017)."""
 
     theta1: float = field(default=0.1, metadata={"help": "bound on fairness loss"})
     theta2: float = field(
@@ -134,8 +134,8 @@ class Dorm:
 
 
 def _formulated(view: Snapshot, pool: Pool, row: int) -> AdmissionJob:
-    """The job as the MILP sees it: workers alone. Servers may sit on nodes of any type, so they do not compete
-    for the pool of one type; placement sees to them."""
+    """The job as the MILP sees it: workers alone. Servers may sit on nodes of any type, so they do not
+    compete for the pool of one type; placement sees to them."""
     spec = view.jobs.spec(row)
     most = max(int(view.jobs.workers_max[row]), 1)
     return AdmissionJob(

@@ -138,12 +138,19 @@ class Planner:
         used = self.book.used(self.clock.slot, slots, nodes, resources, without)
         offers = [
             best_rolling(
-                ask if g.accelerator == self.view.jobs.held_type[row] else replace(ask, held=()), g, self.clock,
-                self.prices, self.pool, used, self._type_nodes[g.accelerator], self.view.up,
+                ask if g.accelerator == self.view.jobs.held_type[row] else replace(ask, held=()),
+                g,
+                self.clock,
+                self.prices,
+                self.pool,
+                used,
+                self._type_nodes[g.accelerator],
+                self.view.up,
                 self.settings.operations_max,
             )
-            for g in gangs if self._type_nodes[g.accelerator].any()
-        ]  # fmt: skip
+            for g in gangs
+            if self._type_nodes[g.accelerator].any()
+        ]
         found = [offer for offer in offers if offer is not None]
         if not found:
             return None
@@ -160,9 +167,14 @@ class Planner:
 
     def commit(self, row: int, ask: Ask, offer: RollingOffer) -> None:
         self.book.promises[self.view.jobs.id(row)] = Promise(
-            offer.accelerator, offer.runs, offer.finish_ms, offer.utility, offer.payoff, tuple(ask.worker.tolist()),
+            offer.accelerator,
+            offer.runs,
+            offer.finish_ms,
+            offer.utility,
+            offer.payoff,
+            tuple(ask.worker.tolist()),
             tuple(ask.server.tolist()),
-        )  # fmt: skip
+        )
 
     def offer(self, row: int, gangs: list[Gangs]) -> tuple[Ask, RollingOffer | None]:
         """The best schedule of a job that arrives; commits nothing."""

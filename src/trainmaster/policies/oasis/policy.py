@@ -101,7 +101,7 @@ class _Decision:
     # -- the books -------------------------------------------------------------------------------------
 
     def _let_go(self) -> bool:
-        """Drop the promises of jobs that ended or pause, and slots that are past. True: capacity came free."""
+        """Drop promises of jobs that ended or pause, and slots that are past. True: capacity came free."""
         phases = dict(zip(self.names, self.view.jobs.phase.tolist(), strict=True))
         gone = [name for name in self.book.promises if phases.get(name, P.PAUSED) == P.PAUSED]
         for name in gone:

@@ -102,7 +102,7 @@ def place_of(allocation: Allocation) -> Place:
 
 
 def place_exactly(draft: Draft, row: int, accelerator: int, place: Place) -> bool:
-    """Give a gang these numbers on these nodes if devices, CPU and memory are there; False: nothing happens."""
+    """Give a gang these numbers on these nodes if all it needs is there; False: nothing happens."""
     view = draft.view
     spec = view.jobs.spec(row)
     parts: list[Part] = []

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from trainmaster.model.units import MS_PER_S
 from trainmaster.model.utility import Utility
-from trainmaster.policies.oasis.book import Run, merged
+from trainmaster.policies.oasis.book import Place, Run, merged
 from trainmaster.policies.oasis.gangs import Gangs, Pool
 from trainmaster.policies.oasis.placement import quote
 from trainmaster.policies.oasis.prices import PriceSettings, PriceTable
@@ -184,18 +184,25 @@ def best_rolling(
         *common, hosts, ps_hosts, *options, chosen, held_workers, held_ps
     )
     slot_cost[0] *= part_of_slot
-    last, finish_ms, paid = _follow(ask, gangs, clock, chosen, starts, ends, open_ms, slot_cost)
+    last, finish_ms, paid = _follow(ask, gangs, chosen, starts, ends, open_ms, slot_cost)
     runs = [
         Run(
-            clock.slot + t, clock.slot + t + 1, float(gangs.steps_per_s[chosen[t]]),
-            tuple((int(n), int(on_workers[t, n]), int(on_ps[t, n])) for n in np.flatnonzero(on_workers[t] + on_ps[t])),
+            clock.slot + t,
+            clock.slot + t + 1,
+            float(gangs.steps_per_s[chosen[t]]),
+            _place(on_workers[t], on_ps[t]),
         )
-        for t in range(last + 1) if chosen[t] >= 0
-    ]  # fmt: skip
+        for t in range(last + 1)
+        if chosen[t] >= 0
+    ]
     utility = float(ask.utility.value((finish_ms - ask.submit_ms) / MS_PER_S))
     return RollingOffer(
         gangs.accelerator, tuple(merged(runs)), finish_ms, utility, paid, finish, worths, ages_s
     )
+
+
+def _place(on_workers: NDArray[np.int64], on_ps: NDArray[np.int64]) -> Place:
+    return tuple((int(n), int(on_workers[n]), int(on_ps[n])) for n in np.flatnonzero(on_workers + on_ps))
 
 
 def _grains(slots: int, gangs: int, ideal_slots: float, operations_max: int) -> int:
@@ -206,14 +213,13 @@ def _grains(slots: int, gangs: int, ideal_slots: float, operations_max: int) -> 
 def _follow(
     ask: Ask,
     gangs: Gangs,
-    clock: Clock,
     chosen: NDArray[np.int64],
     starts: Any,
     ends: Any,
     open_ms: Floats,
     cost: Floats,
 ) -> tuple[int, int, float]:
-    """Go through the chosen slots in exact time: the last one needed, when the work ends, and what is paid."""
+    """Go through the chosen slots in exact time: the last one needed, when the work ends, what is paid."""
     left, paid = ask.steps_left, 0.0
     last = 0
     for t in np.flatnonzero(chosen >= 0).tolist():
@@ -239,6 +245,7 @@ class Refusal:
 
 
 def refusal(ask: Ask, offer: RollingOffer | None, clock: Clock) -> Refusal:
+    """Why not, from the least cost of every end slot."""
     if offer is None:
         return Refusal(None, None, None)
     ends = np.flatnonzero(np.isfinite(offer.costs))

@@ -90,9 +90,18 @@ def gang_costs(
             continue
         for k in range(gangs):
             out[t, k] = place_gang_at(
-                used[t], capacity, worker_cost[t], worker_room[t], ps_cost[t], worker, ps, ps_hosts, workers[k],
-                servers[k], one_node[k],
-            )[0]  # fmt: skip
+                used[t],
+                capacity,
+                worker_cost[t],
+                worker_room[t],
+                ps_cost[t],
+                worker,
+                ps,
+                ps_hosts,
+                workers[k],
+                servers[k],
+                one_node[k],
+            )[0]
     return out
 
 
@@ -173,9 +182,22 @@ def _stays(used, capacity, worker, ps, on_workers, on_ps):
 
 @njit(cache=True)
 def place_path(
-    used, capacity, worker_cost, worker_room, ps_cost, worker, ps, hosts, ps_hosts, workers, servers, one_node,
-    chosen, held_workers, held_ps,
-):  # fmt: skip
+    used,
+    capacity,
+    worker_cost,
+    worker_room,
+    ps_cost,
+    worker,
+    ps,
+    hosts,
+    ps_hosts,
+    workers,
+    servers,
+    one_node,
+    chosen,
+    held_workers,
+    held_ps,
+):
     """Nodes of every slot of a path. A gang of the same size stays where it was in the slot before (or where
     it runs now) if that place is free and at most `STAY_FACTOR` times as dear: a move costs a restart.
 
@@ -198,9 +220,18 @@ def place_path(
                 if (last_workers[n] > 0 and not hosts[n]) or (last_ps[n] > 0 and not ps_hosts[n]):
                     same = False
         cost[t], on_workers[t], on_ps[t] = place_gang_at(
-            used[t], capacity, worker_cost[t], worker_room[t], ps_cost[t], worker, ps, ps_hosts, workers[k], servers[k],
+            used[t],
+            capacity,
+            worker_cost[t],
+            worker_room[t],
+            ps_cost[t],
+            worker,
+            ps,
+            ps_hosts,
+            workers[k],
+            servers[k],
             one_node[k],
-        )  # fmt: skip
+        )
         if same and _stays(used[t], capacity, worker, ps, last_workers, last_ps):
             staying = 0.0
             for n in range(nodes):

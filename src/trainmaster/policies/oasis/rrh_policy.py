@@ -1,4 +1,4 @@
-"""RRH in the engine: jobs of fixed size start by risk and reward and run to their end (see docs/policies/rrh.md).
+"""RRH in the engine: jobs of fixed size start by risk and reward and run to their end.
 
 The rule is `RiskReward` of `baselines.py` in seconds of the engine instead of slots of an instance; slots
 remain as the unit of its discount and of the delay that others suffer.
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A job that waits: what it is worth by age, how old it is, how long it runs, what of the cluster it holds."""
+    """A job that waits: its worth by age, how old it is, how long it runs, what of the cluster it holds."""
 
     row: int
     name: str
@@ -47,7 +47,7 @@ class Candidate:
 @register("rrh")
 @dataclass(frozen=True)
 class RiskRewardHeuristic:
-    """Starts jobs by reward against the risk of delaying others, refuses what has no slack (Irwin et al., 2004)."""
+    """Starts jobs by reward against the risk of delaying others; refuses what has no slack (Irwin 2004)."""
 
     slot_s: float = field(default=1200.0, metadata={"help": "length of a slot in seconds"})
     alpha: float = field(default=0.5, metadata={"help": "weight of reward against risk"})
