@@ -190,7 +190,7 @@ def part_aware(runner: Runner, out: Path, seeds: int, jobs: int) -> str:
 def part_steady(runner: Runner, _out: Path, seeds: int, jobs: int) -> str:
     """Four times as many jobs: a backlog has time to build up, which is where the paper's largest gains lie."""
     rows = []
-    for load in (0.6, 1.2):
+    for load in (0.6, 1.2, 2.5):
         aware, blind = (
             Run("gavel-max-min", load, 0, 4 * jobs),
             Run("gavel-max-min:aware=false", load, 0, 4 * jobs),
@@ -232,26 +232,29 @@ def part_mechanism(runner: Runner, _out: Path, seeds: int, jobs: int) -> str:
 # -- c. round length -------------------------------------------------------------------------------------
 
 
-def part_rounds(runner: Runner, out: Path, seeds: int, jobs: int) -> str:
+def part_rounds(runner: Runner, out: Path, seeds: int, jobs: int, loads: Sequence[float] = (0.4, 1.6)) -> str:
+    """Mean JCT by round length and restart cost, as a ratio within each seed to 360 s without cost."""
     text = ""
-    for load in (0.4, 1.6):
+    for load in loads:
+        run = Run("gavel-max-min", load, 0, jobs)
+        base = over_seeds(runner, run, seeds, "average_jct_s")
         rows, curves = [], {}
         for cost in COSTS_S:
-            means = []
+            ratios = []
             for length in ROUNDS_S:
-                run = Run("gavel-max-min", load, 0, jobs, round_s=length, restart_cost_s=cost)
-                means.append(over_seeds(runner, run, seeds, "average_jct_s"))
-            rows.append([str(cost), *(shown(values, 3600) for values in means)])
-            curves[cost] = means
+                varied = replace(run, round_s=length, restart_cost_s=cost)
+                ratios.append(ratio(over_seeds(runner, varied, seeds, "average_jct_s"), base))
+            rows.append([str(cost), *(shown(values, 1, 3) for values in ratios)])
+            curves[cost] = ratios
             print("rounds", load, *rows[-1], flush=True)
-        text += f"\nMean JCT in hours at {load:g} jobs/h, by round length:\n\n"
+        text += f"\nAt {load:g} jobs/h (360 s without cost: {shown(base, 3600)} h):\n\n"
         text += table(("restart cost s", *(f"{length} s" for length in ROUNDS_S)), rows)
         title = f"Round length, {load:g} jobs per hour"
-        with figure(title, "round length (s)", "mean JCT (h)") as (made, axes):
-            for k, (cost, means) in enumerate(curves.items()):
+        with figure(title, "round length (s)", "mean JCT over 360 s, no cost") as (made, axes):
+            for k, (cost, ratios) in enumerate(curves.items()):
                 style = look(k)
                 axes.plot(
-                    ROUNDS_S, [np.mean(values) / 3600 for values in means], marker=style.marker,
+                    ROUNDS_S, [float(np.mean(values)) for values in ratios], marker=style.marker,
                     label=f"{cost} s", **style.line(),
                 )  # fmt: skip
             axes.set_xscale("log")

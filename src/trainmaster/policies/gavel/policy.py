@@ -268,7 +268,7 @@ def _type_order(view: Snapshot, speeds: Floats) -> Ints:
     return np.argsort(-speeds.mean(axis=0), kind="stable")
 
 
-def _assign(view: Snapshot, draft: Draft, chosen: Ints, rows: npt.NDArray[np.bool_]) -> Floats:
+def _assign(view: Snapshot, draft: Draft, chosen: Ints, rows: npt.NDArray[np.bool_]) -> Ints:
     """Bring the jobs in `rows` to their chosen types; returns which of them hold devices afterwards."""
     jobs = view.jobs
     holding, held_type = jobs.holding, jobs.held_type
