@@ -17,6 +17,7 @@ import numpy.typing as npt
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
+from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Draft, Snapshot
@@ -132,7 +133,15 @@ def _round_ms(view: Snapshot) -> int:
 
 
 def _speeds(view: Snapshot) -> Floats:
-    return np.where(view.jobs.allowed, view.jobs.throughput, 0.0)
+    """What a job makes of each type: on one node, or spread where the gang is larger than any node of the type."""
+    jobs = view.jobs
+    speeds = np.where(jobs.allowed, jobs.throughput, 0.0)
+    if view.placement == Strategy.COUNT:
+        return speeds
+    largest = np.zeros(len(view.cluster.types))
+    np.maximum.at(largest, view.cluster.type_of, view.cluster.gpus)
+    apart = _asked_gpus(view)[:, None] > largest[None, :]
+    return np.where(apart & jobs.allowed, jobs.throughput_spread, speeds) if apart.any() else speeds
 
 
 def _asked_gpus(view: Snapshot) -> Floats:
@@ -262,7 +271,7 @@ def _type_order(view: Snapshot, speeds: Floats) -> Ints:
     return np.argsort(-speeds.sum(axis=0), kind="stable")
 
 
-def _assign(view: Snapshot, draft: Draft, chosen: Ints, rows: npt.NDArray[np.bool_]) -> Floats:
+def _assign(view: Snapshot, draft: Draft, chosen: Ints, rows: npt.NDArray[np.bool_]) -> Ints:
     """Bring the jobs in `rows` to their chosen types; returns which of them hold devices afterwards."""
     jobs = view.jobs
     holding, held_type = jobs.holding, jobs.held_type
