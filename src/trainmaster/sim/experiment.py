@@ -11,7 +11,9 @@ from typing import Any
 import polars as pl
 
 from trainmaster.engine.core import Ended, Settings
-from trainmaster.estimate.catalogue import load_catalogue
+from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec, Phase
@@ -65,6 +67,7 @@ class Prepared:
     policy: Policy
     settings: Settings
     truth: TruthOptions
+    catalogue: ThroughputCatalogue | None = None
 
 
 @dataclass(frozen=True)
@@ -107,16 +110,19 @@ def prepare(wanted: Experiment) -> Prepared:
         )  # fmt: skip
     fit = [spec for spec in jobs.specs if spec.id not in unfit_ids]
     return Prepared(
-        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in jobs.unfit], cluster, policy, settings, truth
-    )
+        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in jobs.unfit], cluster, policy, settings,
+        truth, catalogue,
+    )  # fmt: skip
 
 
 def run(
     prepared: Prepared, progress: Callable[[int, int, int], None] | None = None, record_timeline: bool = False
 ) -> Outcome:
     """Simulate what was prepared; jobs that can never fit are accounted for as rejected."""
+    pairs = None if prepared.catalogue is None else PairSlowdowns(prepared.catalogue)
     result = simulate(
         prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth,
+        estimator=DeclaredSpeeds(prepared.truth.spread_penalty, pairs), pairs=pairs,
         progress=progress, record_timeline=record_timeline,
     )  # fmt: skip
     result.ended.extend(
