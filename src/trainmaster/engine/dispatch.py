@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainmaster.engine import transitions
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.state import State
-from trainmaster.model.allocation import Allocation
+from trainmaster.model.allocation import Allocation, only_share_differs
 from trainmaster.model.command import Command, Launch, Resize, Stop
 from trainmaster.model.job import JobSpec, P
 from trainmaster.model.ledger import union
@@ -63,12 +63,11 @@ def carry_out(state: State, slot: int, allocation: Allocation | None) -> None:
 
 def in_place(spec: JobSpec, old: Allocation | None, new: Allocation) -> bool:
     """Whether a running job can be brought to its new allocation without stopping it."""
-    if (
-        old is None
-        or not spec.elastic
-        or old.accelerator != new.accelerator
-        or old.share_milli != new.share_milli
-    ):
+    if old is None or old.accelerator != new.accelerator:
+        return False
+    if old.share_milli != new.share_milli:
+        return only_share_differs(old, new)
+    if not spec.elastic:
         return False
     before = {(part.node, device) for part in old.parts for device in part.devices}
     return any((part.node, device) in before for part in new.parts for device in part.devices)

@@ -23,6 +23,9 @@ class Estimator(Protocol):
         """Steps per second at the reference size by type: on one node, and spread over several.
 
         0 where the job cannot run.
+
+        An estimator that knows how jobs fare on shared devices also has
+        `pair_speeds(spec_a, spec_b, types) -> J x 2 array | None` (see `Snapshot.pair_speeds`).
         """
         ...
 

@@ -66,6 +66,7 @@ def set_allocation(state: State, slot: int, allocation: Allocation | None) -> No
     ints["workers"][slot] = 0 if allocation is None else allocation.workers
     ints["servers"][slot] = 0 if allocation is None else allocation.servers
     ints["nodes_held"][slot] = 0 if allocation is None else len(allocation.parts)
+    ints["held_gpu_milli"][slot] = 0 if allocation is None else allocation.gpu_milli
 
 
 def drop_allocation(state: State, slot: int) -> None:

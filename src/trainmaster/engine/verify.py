@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.model import kernels
-from trainmaster.model.allocation import Allocation
+from trainmaster.model.allocation import Allocation, only_share_differs
 from trainmaster.model.job import JobSpec, P, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.placement import Strategy
@@ -44,7 +44,8 @@ def verify(view: Snapshot, plan: Plan) -> Ledger:
             raise PlanError(f"job {spec.id} cannot be changed while it is {Phase(phase).name.lower()}")
         old = columns.allocations[slot]
         if old is not None:
-            if phase == P.RUNNING and not spec.preemptible and (allocation is None or not spec.elastic):
+            keeps_place = allocation is not None and (spec.elastic or only_share_differs(old, allocation))
+            if phase == P.RUNNING and not spec.preemptible and not keeps_place:
                 raise PlanError(f"job {spec.id} may not be preempted")
             ledger.give(old, spec.worker, spec.server)
         elif allocation is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model.job import JobSpec
 
 Floats = npt.NDArray[np.float64]
@@ -17,10 +18,12 @@ Floats = npt.NDArray[np.float64]
 class DeclaredSpeeds:
     """Steps per second as the job states them, or one step per second on every type.
 
-    `spread_penalty` stands in where nothing is known of spread placement.
+    `spread_penalty` stands in where nothing is known of spread placement; `pairs` is what is known of jobs that
+    share devices.
     """
 
     spread_penalty: float = 0.0
+    pairs: PairSlowdowns | None = field(default=None, compare=False)
 
     def profile(self, spec: JobSpec, types: Sequence[str]) -> tuple[Floats, Floats]:
         if not spec.steps_per_s:
@@ -31,3 +34,13 @@ class DeclaredSpeeds:
         if spec.steps_per_s_spread:
             spread = np.array([spec.steps_per_s_spread.get(name, spread[k]) for k, name in enumerate(types)])
         return here, spread
+
+    def pair_speeds(self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str]) -> Floats | None:
+        """Steps per second of both on the same devices, J x 2; None when no type is known."""
+        if self.pairs is None:
+            return None
+        kept = self.pairs.kept_by_type(spec_a, spec_b, tuple(types))
+        if kept is None:
+            return None
+        alone = np.stack([self.profile(spec, types)[0] for spec in (spec_a, spec_b)], axis=1)
+        return alone * kept

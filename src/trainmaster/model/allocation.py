@@ -46,3 +46,8 @@ class Allocation(NamedTuple):
         parts = self.parts
         devices = len(parts[0].devices) if len(parts) == 1 else sum([len(part.devices) for part in parts])
         return devices * self.share_milli
+
+
+def only_share_differs(old: Allocation, new: Allocation) -> bool:
+    """Whether the gang stays as and where it is, and only has more or less of the same devices."""
+    return old.accelerator == new.accelerator and old.parts == new.parts and old.share_milli != new.share_milli

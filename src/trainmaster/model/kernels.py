@@ -68,21 +68,21 @@ def remaining_seconds(slots, phase, work_done, work_total, rate, as_of_ms, produ
 
 
 @njit(cache=True)
-def service_now(slots, phase, service, as_of_ms, workers, worker_gpu_milli, now_ms):
+def service_now(slots, phase, service, as_of_ms, held_gpu_milli, now_ms):
     """GPU-seconds attained until `now_ms`."""
     out = np.empty(slots.size)
     for row in range(slots.size):
         slot = slots[row]
         attained = service[slot]
         if RUNNING <= phase[slot] <= STOPPING:
-            attained += workers[slot] * worker_gpu_milli[slot] / 1000.0 * (now_ms - as_of_ms[slot]) / MS_PER_S
+            attained += held_gpu_milli[slot] / 1000.0 * (now_ms - as_of_ms[slot]) / MS_PER_S
         out[row] = attained
     return out
 
 
 @njit(cache=True)
 def choose_preemptively(
-    rows, slots, phase, held_type, workers, worker_gpu_milli, ask_gpu_milli, allowed, throughput,
+    rows, slots, phase, held_type, workers, held_gpu_milli, ask_gpu_milli, allowed, throughput,
     type_of, up, device_milli,
 ):  # fmt: skip
     """Down the list, every job that fits by count in what is left of its type shall run.
@@ -99,7 +99,7 @@ def choose_preemptively(
     for k in range(rows.size):
         slot = slots[rows[k]]
         if workers[slot] > 0 and held_type[slot] >= 0:
-            available[held_type[slot]] += workers[slot] * worker_gpu_milli[slot]
+            available[held_type[slot]] += held_gpu_milli[slot]
     start = np.empty(rows.size, np.int64)
     stop = np.empty(rows.size, np.int64)
     n_start = n_stop = 0
@@ -107,7 +107,7 @@ def choose_preemptively(
         slot = slots[rows[k]]
         if workers[slot] > 0:
             kind = held_type[slot]
-            need = workers[slot] * worker_gpu_milli[slot]
+            need = held_gpu_milli[slot]
             if kind < 0 or need == 0:
                 continue
             if need <= available[kind]:

@@ -88,7 +88,7 @@ class Ledger:
 
 
 def union(old: Allocation, new: Allocation) -> Allocation:
-    """What both need together: held while a resize is under way. Both have the same share per device."""
+    """What both need together: held while a resize is under way. Where the shares differ, the larger."""
     by_node: dict[int, tuple[int, int, tuple[int, ...]]] = {}
     for node, workers, servers, devices in (*old.parts, *new.parts):
         w, s, d = by_node.get(node, (0, 0, ()))
@@ -96,4 +96,4 @@ def union(old: Allocation, new: Allocation) -> Allocation:
         both = Counter(d) | Counter(devices)
         by_node[node] = (max(w, workers), max(s, servers), tuple(sorted(both.elements())))
     parts = tuple(Part(node, w, s, d) for node, (w, s, d) in sorted(by_node.items()))
-    return Allocation(new.accelerator, parts, new.share_milli)
+    return Allocation(new.accelerator, parts, max(old.share_milli, new.share_milli))

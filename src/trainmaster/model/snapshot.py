@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from trainmaster.model import kernels
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.job import P
+from trainmaster.model.job import JobSpec
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.placement import Strategy, place_gang, place_in_order
@@ -23,6 +23,9 @@ from trainmaster.model.table import JobTable
 from trainmaster.model.units import GPU_MILLI
 
 Ints = npt.NDArray[np.int64]
+PairSpeeds = Callable[[JobSpec, JobSpec, Sequence[str]], "npt.NDArray[np.float64] | None"]
+HALF_MILLI = GPU_MILLI // 2
+"""What each of two jobs has of a device that they share."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Snapshot:
     seed: int = 0
     entity_weights: Mapping[str, float] = field(default_factory=dict)
     restart_cost_ms: int = 0
+    pair_source: PairSpeeds | None = None
+    """What the estimator knows of jobs that share their devices; None: nothing."""
 
     @cached_property
     def free_gpus_by_type(self) -> npt.NDArray[np.float64]:
@@ -76,6 +81,13 @@ class Snapshot:
     def rng(self, salt: int = 0) -> np.random.Generator:
         """Random numbers that depend only on seed, version and salt, so that a replay draws the same."""
         return np.random.Generator(np.random.PCG64([self.seed, self.version, salt]))
+
+    def pair_speeds(self, row_a: int, row_b: int) -> npt.NDArray[np.float64] | None:
+        """Steps per second of both jobs (columns) when they share the same devices, by type (rows); 0 where
+        they cannot or nothing is known. None: nothing is known of them at all."""
+        if self.pair_source is None:
+            return None
+        return self.pair_source(self.jobs.spec(row_a), self.jobs.spec(row_b), self.cluster.types)
 
     def draft(self) -> Draft:
         return Draft(self)
@@ -190,6 +202,49 @@ class Draft:
             del self.changes[row]
         return True
 
+    def reshare(self, row: int, share_milli: int) -> bool:
+        """Change how much of its devices a job has, leaving it where it is. False if others have the rest."""
+        old = self.allocation(row)
+        if old is None or old.share_milli == share_milli:
+            return old is not None
+        spec, new = self.view.jobs.spec(row), old._replace(share_milli=share_milli)
+        self.ledger.give(old, spec.worker, spec.server)
+        fits = self.ledger.fits(new, spec.worker, spec.server)
+        self.ledger.take(new if fits else old, spec.worker, spec.server)
+        if fits:
+            self.changes[row] = new
+            if self.view.jobs.holds(row) and new == self.view.jobs.allocation(row):
+                del self.changes[row]
+        return fits
+
+    def place_beside(self, row: int, partner_row: int) -> bool:
+        """Give a job that holds nothing the devices of another of the same shape; each has half of them.
+
+        The partner stays where it is; when this fails it keeps its share, and the reason is recorded.
+        """
+        jobs, beside = self.view.jobs, self.allocation(partner_row)
+        spec, partner = jobs.spec(row), jobs.spec(partner_row)
+        self._why[row] = Why.SHAPE
+        if beside is None or beside.share_milli < HALF_MILLI or spec.worker.share_milli < GPU_MILLI:
+            return False
+        same_shape = spec.worker.devices == partner.worker.devices and not beside.servers and not jobs.servers_ask[row]
+        in_range = int(jobs.workers_min[row]) <= beside.workers <= int(jobs.workers_max[row])
+        if not same_shape or not in_range or not jobs.allowed[row, beside.accelerator]:
+            return False
+        if not self.reshare(partner_row, HALF_MILLI):
+            return False
+        allocation = beside._replace(share_milli=HALF_MILLI)
+        if not self.ledger.fits(allocation, spec.worker, spec.server):
+            self._why[row] = Why.CAPACITY
+            self.reshare(partner_row, beside.share_milli)
+            return False
+        self.ledger.take(allocation, spec.worker, spec.server)
+        self.changes[row] = allocation
+        if jobs.holds(row) and allocation == jobs.allocation(row):
+            del self.changes[row]
+        self._why[row] = Why.NONE
+        return True
+
     def restore(self, row: int) -> bool:
         """Undo what this draft changed about a job that holds something, if that is still free."""
         original = self.view.jobs.allocation(row)
@@ -298,7 +353,7 @@ class Draft:
         columns = jobs.columns
         ints = columns.ints
         started, stopped = kernels.choose_preemptively(
-            rows, jobs.slots, ints["phase"], ints["held_type"], ints["workers"], ints["worker_gpu_milli"],
+            rows, jobs.slots, ints["phase"], ints["held_type"], ints["workers"], ints["held_gpu_milli"],
             ints["ask_gpu_milli"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
             view.ledger.device_milli,
         )  # fmt: skip

@@ -34,7 +34,7 @@ INT_COLUMNS = (
     "curve", "phase", "generation", "attempts", "failures", "preemptions", "held_type", "workers", "servers",
     "nodes_held", "first_start_ms", "as_of_ms", "productive_ms", "waiting_since_ms", "not_before_ms",
     "lease_end_ms", "reason", "blocker", "admitted", "after_stop", "stop_confirmed",
-    "workers_ask", "servers_ask", "ask_gpu_milli",
+    "workers_ask", "servers_ask", "ask_gpu_milli", "held_gpu_milli",
 )  # fmt: skip
 FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget", "cost")
 _NEW_ROW = dict.fromkeys(INT_COLUMNS, 0) | {
@@ -281,6 +281,7 @@ class JobTable:
     workers_ask: Ints
     servers_ask: Ints
     ask_gpu_milli: Ints
+    held_gpu_milli: Ints
     work_total: Floats
     rate: Floats
     weight: Floats
@@ -408,8 +409,7 @@ def _service(table: JobTable) -> Floats:
     c = table._source()
     i = c.ints
     return kernels.service_now(
-        table.slots, i["phase"], c.floats["service_gpu_s"], i["as_of_ms"], i["workers"], i["worker_gpu_milli"],
-        table._now_ms,
+        table.slots, i["phase"], c.floats["service_gpu_s"], i["as_of_ms"], i["held_gpu_milli"], table._now_ms
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from trainmaster.model.job import JobId
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.sim import outages
-from trainmaster.sim.incarnation import Incarnation, Record
+from trainmaster.sim.incarnation import Incarnation, Record, companions
 from trainmaster.sim.truth import Truth
 
 Channel = Callable[[ev.Event], list[int]]
@@ -167,6 +167,7 @@ class SimulatedBackend:
         self._plan_finish(incarnation)
         if self.options.launch_ms:
             self._schedule(self.now_ms + self.options.launch_ms, "started", (incarnation, productive))
+            self._sharing_changed(incarnation)
         else:
             self._started((incarnation, productive))
         if self.options.interference:
@@ -186,6 +187,7 @@ class SimulatedBackend:
                 ),
                 min(incarnation.alive, default=None),
             )
+            self._sharing_changed(incarnation)
             if self.options.report_ms:
                 self._schedule(productive + self.options.report_ms, "measured", incarnation)
 
@@ -265,23 +267,27 @@ class SimulatedBackend:
             if self._silent(touched) or not incarnation.whole:
                 return  # not now; it is asked again
             self._settle(incarnation)
+            moved = command.allocation.parts != incarnation.allocation.parts
+            cost_ms = self.options.resize_cost_ms if moved else 0  # a change of share alone is free
+            left = companions(incarnation, self.running)
             incarnation.allocation = command.allocation
             incarnation.allocation_seq = command.seq
             incarnation.alive = nodes
             self.launched_on[command.job_id] = frozenset(nodes)
-            incarnation.as_of_ms = max(incarnation.as_of_ms, self.now_ms + self.options.resize_cost_ms)
-            self.lost_gpu_s += (
-                command.allocation.gpu_milli / GPU_MILLI * self.options.resize_cost_ms / MS_PER_S
-            )
+            incarnation.as_of_ms = max(incarnation.as_of_ms, self.now_ms + cost_ms)
+            self.lost_gpu_s += command.allocation.gpu_milli / GPU_MILLI * cost_ms / MS_PER_S
             incarnation.rate = self._rate(incarnation)
             self._plan_finish(incarnation)
             if self.options.interference:
                 self._rates_changed(touched, incarnation)
+            for other in left:
+                self._rate_changed(other)
         self._report(
             ev.Resized(
                 command.job_id, command.generation, command.seq, incarnation.work, incarnation.as_of_ms
             )
         )
+        self._sharing_changed(incarnation)
 
     # -- physics -------------------------------------------------------------------------------------
 
@@ -303,7 +309,8 @@ class SimulatedBackend:
 
     def _rate(self, incarnation: Incarnation) -> float:
         others = self._others_use(incarnation) if self.options.interference else 0.0
-        return self.truth.rate(incarnation.spec, incarnation.allocation, incarnation.generation, others)
+        beside = [other.spec for other in companions(incarnation, self.running)]
+        return self.truth.rate(incarnation.spec, incarnation.allocation, incarnation.generation, others, beside)
 
     def _others_use(self, incarnation: Incarnation) -> float:
         own = {part.node for part in incarnation.allocation.parts}
@@ -318,19 +325,24 @@ class SimulatedBackend:
     def _rates_changed(self, nodes: set[int], but: Incarnation | None) -> None:
         for incarnation in list(self.running.values()):
             if incarnation is not but and any(part.node in nodes for part in incarnation.allocation.parts):
-                self._settle(incarnation)
-                incarnation.rate = self._rate(incarnation)
-                self._plan_finish(incarnation)
-                self._report(
-                    ev.Progressed(
-                        incarnation.spec.id,
-                        incarnation.generation,
-                        incarnation.work,
-                        self.now_ms,
-                        incarnation.rate,
-                    ),
-                    min(incarnation.alive, default=None),
-                )
+                self._rate_changed(incarnation)
+
+    def _sharing_changed(self, incarnation: Incarnation) -> None:
+        """It has begun beside others, or has told its start there: their speeds and its own are news."""
+        beside = companions(incarnation, self.running)
+        for other in (*beside, incarnation) if beside else ():
+            self._rate_changed(other)
+
+    def _rate_changed(self, incarnation: Incarnation) -> None:
+        self._settle(incarnation)
+        incarnation.rate = self._rate(incarnation)
+        self._plan_finish(incarnation)
+        self._report(
+            ev.Progressed(
+                incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate
+            ),
+            min(incarnation.alive, default=None),
+        )
 
     def _plan_finish(self, incarnation: Incarnation) -> None:
         incarnation.epoch += 1
@@ -391,6 +403,8 @@ class SimulatedBackend:
             self.records[job_id] = Record(incarnation.generation, nodes, work_saved, exit_code)
         if self.options.interference:
             self._rates_changed(set(incarnation.nodes), None)
+        for other in companions(incarnation, self.running):
+            self._rate_changed(other)
 
     # -- nodes ---------------------------------------------------------------------------------------
 

@@ -13,8 +13,10 @@ import polars as pl
 
 from trainmaster.engine.core import Ended, Settings
 from trainmaster.engine.ports import Estimator
-from trainmaster.estimate.catalogue import load_catalogue
+from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
+from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.fingerprint import DEFAULT_PROFILED_FRACTION, MatrixEstimator
+from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec, Phase
@@ -78,6 +80,7 @@ class Prepared:
     truth: TruthOptions
     estimator: Estimator | None = None
     """None: what jobs declare, which is the truth."""
+    catalogue: ThroughputCatalogue | None = None
 
 
 @dataclass(frozen=True)
@@ -135,8 +138,9 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
         )  # fmt: skip
     fit = [spec for spec in jobs.specs if spec.id not in unfit_ids]
     return Prepared(
-        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in jobs.unfit], cluster, policy, settings, truth, estimator
-    )
+        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in jobs.unfit], cluster, policy, settings,
+        truth, estimator, catalogue,
+    )  # fmt: skip
 
 
 def run(
@@ -146,8 +150,10 @@ def run(
     record_history: bool = False,
 ) -> Outcome:
     """Simulate what was prepared; jobs that can never fit are accounted for as rejected."""
+    pairs = None if prepared.catalogue is None else PairSlowdowns(prepared.catalogue)
     result = simulate(
-        prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth, prepared.estimator,
+        prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth,
+        estimator=prepared.estimator or DeclaredSpeeds(prepared.truth.spread_penalty, pairs), pairs=pairs,
         progress=progress, record_timeline=record_timeline, record_history=record_history,
     )  # fmt: skip
     result.ended.extend(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.job import JobSpec
+from trainmaster.model.job import JobId, JobSpec
 
 
 @dataclass(slots=True)
@@ -46,3 +47,22 @@ class Record:
     exit_code: int | None
     blamed_node: int | None = None
     failed_to_start: bool = False
+
+
+def companions(incarnation: Incarnation, running: Mapping[JobId, Incarnation]) -> list[Incarnation]:
+    """Those that live on devices which this one would have to itself, had it all that it asks for.
+
+    A job that has all it asks for, a fraction of a device included, has none: it gets what was measured.
+    """
+    allocation = incarnation.allocation
+    if allocation.share_milli >= incarnation.spec.worker.share_milli:
+        return []
+    devices = {part.node: set(part.devices) for part in allocation.parts}
+    found = []
+    for other in running.values():
+        if other is not incarnation and any(
+            part.node in other.alive and not devices.get(part.node, set()).isdisjoint(part.devices)
+            for part in other.allocation.parts
+        ):
+            found.append(other)
+    return found

@@ -11,6 +11,7 @@ import numpy as np
 from trainmaster.engine.core import Ended, Engine, Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import TrainmasterError
@@ -63,11 +64,15 @@ def simulate(
     settings: Settings | None = None,
     truth: TruthOptions | None = None,
     estimator: Estimator | None = None,
+    pairs: PairSlowdowns | None = None,
     progress: Progress | None = None,
     record_timeline: bool = False,
     record_history: bool = False,
 ) -> RunResult:
-    """Run to the end. Raises `Unaccounted` unless every job has finished, failed or been rejected."""
+    """Run to the end; `pairs` is how jobs really fare on shared devices.
+
+    Raises `Unaccounted` unless every job has finished, failed or been rejected.
+    """
     settings = settings or Settings()
     truth = truth or TruthOptions()
     if settings.placement == Strategy.COUNT:  # only GPUs count there
@@ -75,7 +80,7 @@ def simulate(
         cluster = Cluster(nodes, cluster.price_per_hour)
     settings = replace(settings, resend_ms=NEVER_MS // 2, restart_cost_ms=truth.restart_cost_ms)
     wall_begin, cpu_begin = time.perf_counter(), time.process_time()
-    backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed), settings.lease)
+    backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
     engine = Engine(cluster, policy, estimator or DeclaredSpeeds(truth.spread_penalty), settings)
     engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
     failures = _NodeFailures(cluster, truth, settings.seed)
@@ -140,9 +145,9 @@ def simulate(
 def _sample(engine: Engine, now_ms: int) -> tuple[int, float, int, int]:
     columns = engine.columns
     workers = columns.ints["workers"][columns.rows]
-    gpu = columns.ints["worker_gpu_milli"][columns.rows]
+    held = columns.ints["held_gpu_milli"][columns.rows]
     running = int((workers > 0).sum())
-    return now_ms, float((workers * gpu).sum()) / 1000.0, running, len(columns.rows) - running
+    return now_ms, float(held.sum()) / 1000.0, running, len(columns.rows) - running
 
 
 def _account(specs: Sequence[JobSpec], ended: list[Ended], engine: Engine) -> None:

@@ -6,10 +6,12 @@ print the options that produced them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
@@ -47,16 +49,24 @@ class TruthOptions:
             raise InputError(f"'spread_penalty' is {self.spread_penalty}", expected="a fraction below 1")
 
 
+UNKNOWN_PAIR = 0.5
+"""Part of its speed that a job keeps beside one of which nothing is known: they take turns."""
+
+
 class Truth:
     """True speed of a job in a place. Random factors depend on (seed, job, generation) alone."""
 
-    def __init__(self, cluster: Cluster, options: TruthOptions, seed: int) -> None:
+    def __init__(self, cluster: Cluster, options: TruthOptions, seed: int, pairs: PairSlowdowns | None = None) -> None:
         self.cluster = cluster
         self.options = options
         self.seed = seed
+        self.pairs = pairs
 
-    def rate(self, spec: JobSpec, allocation: Allocation, generation: int, others_use: float) -> float:
-        """Steps per second. `others_use`: share of the busiest of its nodes' GPUs that others use."""
+    def rate(
+        self, spec: JobSpec, allocation: Allocation, generation: int, others_use: float, beside: Sequence[JobSpec] = ()
+    ) -> float:
+        """Steps per second. `others_use`: share of the busiest of its nodes' GPUs that others use; `beside`:
+        jobs with which it shares devices that it would have to itself."""
         kind = self.cluster.types[max(allocation.accelerator, 0)]
         base = spec.steps_per_s.get(kind, 0.0) if spec.steps_per_s else 1.0
         if allocation.spread:
@@ -65,12 +75,18 @@ class Truth:
         if workers != spec.workers_ref or servers != spec.servers_ref:
             speed = spec.scaling.speed
             base *= float(speed(workers, servers)) / float(speed(spec.workers_ref, spec.servers_ref))
+        for other in beside:
+            base *= self._kept_beside(spec, other, kind)
         if self.options.interference:
             base /= 1.0 + self.options.interference * others_use
         if self.options.noise:
             rng = np.random.Generator(np.random.PCG64([self.seed, _stable_hash(spec.id), generation]))
             base *= float(np.exp(rng.normal(0.0, self.options.noise)))
         return base
+
+    def _kept_beside(self, spec: JobSpec, other: JobSpec, kind: str) -> float:
+        kept = None if self.pairs is None else self.pairs.kept(spec, other, kind)
+        return UNKNOWN_PAIR if kept is None else kept[0]
 
     def saved(self, work_at_start: float, work_now: float, rate: float) -> float:
         """What survives a failure: the last checkpoint."""

@@ -196,6 +196,7 @@ def _hold(
     for name, value in (
         ("phase", int(how.phase)), ("held_type", allocation.accelerator), ("workers", allocation.workers),
         ("servers", allocation.servers), ("nodes_held", len(allocation.parts)),
+        ("held_gpu_milli", allocation.gpu_milli),
         ("generation", 1), ("attempts", 1),
         ("as_of_ms", now_ms), ("productive_ms", round(how.since_s * MS_PER_S)),
         ("first_start_ms", round(how.since_s * MS_PER_S)),
