@@ -47,6 +47,8 @@ class Settings:
     """Pause after the first failure of a job; doubles with each further one."""
     restart_cost_ms: int = 0
     """What policies are told a restart costs."""
+    resize_cost_ms: int = 0
+    """What policies are told a resize in place costs."""
     entity_weights: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -161,6 +163,7 @@ class Engine:
             seed=s.seed,
             entity_weights=s.entity_weights,
             restart_cost_ms=s.restart_cost_ms,
+            resize_cost_ms=s.resize_cost_ms,
             any_backoff=self._next_backoff_ms < NEVER_MS,
         )
 

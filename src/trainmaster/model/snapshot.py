@@ -42,6 +42,7 @@ class Snapshot:
     seed: int = 0
     entity_weights: Mapping[str, float] = field(default_factory=dict)
     restart_cost_ms: int = 0
+    resize_cost_ms: int = 0
     any_backoff: bool = True
     """Whether any job waits for a time of its own (`not_before_ms`)."""
 

@@ -175,6 +175,8 @@ class SimulatedBackend:
             self._started((incarnation, productive))
         if self.options.interference:
             self._rates_changed(nodes, incarnation)
+        if self.options.report_period_ms:
+            self._schedule(productive + self.options.report_period_ms, "measure", incarnation)
 
     def _started(self, item: tuple[Incarnation, int]) -> None:
         incarnation, productive = item
@@ -294,6 +296,19 @@ class SimulatedBackend:
                     ),
                     min(incarnation.alive, default=None),
                 )
+
+    def _measure(self, incarnation: Incarnation) -> None:
+        """A periodic report of measured progress, for as long as the incarnation runs."""
+        if self.running.get(incarnation.spec.id) is not incarnation or incarnation.stopping:
+            return
+        self._settle(incarnation)
+        self._report(
+            ev.Progressed(
+                incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate
+            ),
+            min(incarnation.alive, default=None),
+        )
+        self._schedule(self.now_ms + self.options.report_period_ms, "measure", incarnation)
 
     def _plan_finish(self, incarnation: Incarnation) -> None:
         incarnation.epoch += 1
@@ -455,6 +470,7 @@ _INTERNAL: dict[str, Callable[[SimulatedBackend, Any], None]] = {
     "started": SimulatedBackend._started,
     "stopped": SimulatedBackend._stopped,
     "finish": SimulatedBackend._finish,
+    "measure": SimulatedBackend._measure,
     "lease-end": SimulatedBackend._lease_end,
     "notice": SimulatedBackend._notice,
     "return": SimulatedBackend._return,

@@ -36,6 +36,8 @@ class TruthOptions:
     node_mtbf_ms: int = 0
     """Mean time between failures of a node (exponential); 0: nodes do not fail."""
     node_repair_ms: int = 600_000
+    report_period_ms: int = 0
+    """How often a running job reports its measured progress; 0: not at all."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
