@@ -71,10 +71,20 @@ def refused(book: Book, row: int) -> dict[str, Any]:
     }
 
 
+def not_worth_it(book: Book, row: int, times: float) -> dict[str, Any]:
+    """Room is short and this job would take that of many."""
+    return {
+        "deadline_s": float(book.due[row]) / MS_PER_S,
+        "fault": "room is short and it would take that of many jobs",
+        "weight_needed": round(float(book.view.jobs.weight[row]) * times, 4),
+        **promisable(book, row),
+    }
+
+
 def promisable(book: Book, row: int) -> dict[str, Any]:
     """The earliest deadline that could be promised now, with the size and type that would keep it."""
     cert = np.zeros(rs.WIDTH)
-    p = book._build(rs.PROMISED)
+    p = book.build(rs.PROMISED)
     finish = rs.soonest(p.times, p.free, p.n, book.jobs, row, book.capacity, cert)
     if finish < 0:
         return {"earliest_deadline_s": None}
@@ -109,7 +119,7 @@ def _more_gpus(book: Book, row: int) -> dict[str, Any]:
 
 
 def _fits_with(book: Book, row: int, k: int, extra_milli: int, due: float) -> bool:
-    p = book._build(rs.PROMISED)
+    p = book.build(rs.PROMISED)
     p.free[k, : p.n[k]] += extra_milli
     scratch = np.zeros(rs.WIDTH)
     levels = int(book.jobs.levels[row])

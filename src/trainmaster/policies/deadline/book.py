@@ -63,7 +63,7 @@ class Book:
         self.due: Floats = t.deadline_ms.astype(np.float64)
         self.finish = np.empty(len(t))
         rs.follow(self.now, self.jobs, self.certs, self.finish)
-        self.profile = self._build(rs.SOFT)
+        self.profile = self.build(rs.SOFT)
         self.late: list[int] = []
         self._repair()
 
@@ -77,7 +77,7 @@ class Book:
         mine = np.bincount(self.jobs.held_kind[usable], weights=held[usable], minlength=n_types)
         return np.round(view.free_gpus_by_type * GPU_MILLI + mine).astype(np.int64)
 
-    def _build(self, lowest: int, certs: Floats | None = None) -> Profile:
+    def build(self, lowest: int, certs: Floats | None = None) -> Profile:
         room = 2 * rs.MAX_SEGMENTS * (len(self.certs) + 2)
         used = self.certs if certs is None else certs
         return Profile(*rs.build_profile(self.now, self.capacity, used, self.jobs.each, lowest, room))
@@ -95,8 +95,8 @@ class Book:
         broken = np.flatnonzero(short & (certs[:, rs.CLASS] == rs.PROMISED))
         if broken.size and not over:
             certs[broken, rs.COUNT] = 0
-            self.profile = self._build(rs.SOFT)
-            left = [row for row in self._by_due(broken).tolist() if not self._book(row, rs.PROMISED, self._true_due(row))]
+            self.profile = self.build(rs.SOFT)
+            left = [row for row in self._by_due(broken).tolist() if not self.book(row, rs.PROMISED, self._true_due(row))]
             if not left:
                 return
         if broken.size or over:
@@ -115,7 +115,7 @@ class Book:
         pinned = self.jobs.whole[rows] & (self.jobs.held[rows] > 0)
         return rows[np.lexsort((rows, self.slack()[rows], ~pinned))]
 
-    def _book(self, row: int, cls: int, due: float) -> bool:
+    def book(self, row: int, cls: int, due: float) -> bool:
         p = self.profile
         return bool(rs.reserve(p.times, p.free, p.n, self.jobs, row, due, self.capacity, cls, self.certs[row]))
 
@@ -124,7 +124,7 @@ class Book:
         order = self._by_due(np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED))
         softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
         self.certs[:, rs.COUNT] = 0
-        self.profile = p = self._build(rs.SOFT)
+        self.profile = p = self.build(rs.SOFT)
         while order.size:
             done = rs.reserve_in_order(
                 p.times, p.free, p.n, self.jobs, order, self.due, self.capacity, rs.PROMISED, self.certs
@@ -149,7 +149,7 @@ class Book:
     def promise(self, row: int) -> bool:
         """Find a reservation for a job with a hard deadline, rearranging others if need be."""
         due = float(self.due[row])
-        if self._book(row, rs.PROMISED, due):
+        if self.book(row, rs.PROMISED, due):
             return True
         if not rs.demand_fits(self.now, self.jobs, self.certs, self.capacity, row, due):
             return False
@@ -168,7 +168,7 @@ class Book:
         """Book the job with these promises made anew around it; soft reservations give way."""
         trial = self.certs.copy()
         trial[moved, rs.COUNT] = 0
-        p = self._build(rs.PROMISED, trial)
+        p = self.build(rs.PROMISED, trial)
         order = self._by_latest_start(np.append(moved, row))
         if not rs.rearrange(
             p.times, p.free, p.n, self.jobs, order, self._dues(trial), self.capacity, trial, ORDERS
@@ -190,10 +190,10 @@ class Book:
     def book_soft(self, row: int) -> bool:
         """A reservation for the best value step that can still be reached; later hard arrivals may take it."""
         return any(
-            due > self.now and self._fastest(row) <= due and self._book(row, rs.SOFT, due) for due in self._steps(row)
+            due > self.now and self._fastest(row) <= due and self.book(row, rs.SOFT, due) for due in self.steps(row)
         )
 
-    def _steps(self, row: int) -> list[float]:
+    def steps(self, row: int) -> list[float]:
         spec = self.view.jobs.spec(row)
         steps = {float(self.due[row])}
         if spec.utility is not None and spec.utility.get("kind") == "step":

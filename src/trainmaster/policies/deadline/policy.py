@@ -20,6 +20,7 @@ from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.book import RETRIES, Book
 from trainmaster.policies.deadline.carrying_out import carry_out
 from trainmaster.policies.deadline.leftovers import fill_leftovers
+from trainmaster.policies.deadline.worth import Offers, area_ms
 from trainmaster.policies.registry import register
 
 Ints = npt.NDArray[np.int64]
@@ -38,6 +39,10 @@ class Deadline:
     admission: bool = field(default=True, metadata={"help": "refuse hard deadlines that cannot be promised"})
     keep_trying: bool = field(
         default=False, metadata={"help": "keep refused jobs waiting while their deadline is still possible"}
+    )
+    selective: float = field(
+        default=1.0,
+        metadata={"help": "while room is short, promise the smallest jobs up to this part of capacity (0: no choice)"},
     )
     confidence: float = field(
         default=0.9, metadata={"help": "plan with speeds reached with this probability, once deviations are measured"}
@@ -61,7 +66,8 @@ class Deadline:
         book = Book(view, self.confidence, self.admission)
         asked = view.memo.columns.get("asked")
         asked = np.zeros(len(view.jobs)) if asked is None else asked.copy()
-        self._answer(draft, book, asked)
+        offers = Offers.read(view.memo.values.get("offers"))
+        self._answer(draft, book, asked, offers)
         self._soften(draft, book)
         book.hasten(0.0, only_waiting=True)
         kind, size = np.empty(len(view.jobs), np.int64), np.empty(len(view.jobs), np.int64)
@@ -81,40 +87,56 @@ class Deadline:
         rank = np.where(free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(book.due, kind="stable")))
         failed = carry_out(draft, kind, size, rank, free_rows)
         self._explain(draft, book, size)
-        return draft.plan(memo=self._memo(book, asked), wake_at_ms=self._wake(book, bool(failed)), default=Why.OUTRANKED)
+        return draft.plan(memo=self._memo(book, asked, offers), wake_at_ms=self._wake(book, bool(failed)), default=Why.OUTRANKED)
 
     # -- the answers -----------------------------------------------------------------------------------
 
-    def _answer(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64]) -> None:
+    def _answer(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64], offers: Offers) -> None:
         """Every hard deadline without a promise: new ones fully, refused ones (if kept) by free room alone."""
         open_rows = np.flatnonzero(book.is_hard & (book.certs[:, rs.CLASS] == rs.NONE) & draft.view.jobs.waiting)
-        tries = 0
-        slack = book.slack() if open_rows.size else None
-        for row in open_rows[np.argsort(asked[open_rows], kind="stable")].tolist():
-            again = asked[row] > 0
-            if again:
-                assert slack is not None
-                if slack[row] < 0:
-                    draft.reject(row, Why.DEADLINE, **(answers.impossible(book, row) or answers.refused(book, row)))
-                    continue
-                tries += 1
-                if tries > RETRIES:
-                    continue
+        for row in open_rows[asked[open_rows] == 0].tolist():
             asked[row] = 1.0
-            details = None if again else answers.impossible(book, row)
+            details = answers.impossible(book, row)
+            final = details is not None
             if details is None:
-                booked = book._book(row, rs.PROMISED, float(book.due[row])) if again else book.promise(row)
-                if booked:
-                    draft.admit(row)
-                    draft.details[row] = answers.accepted(book, row)
-                    continue
-                if again:
-                    continue
-                details = answers.refused(book, row)
-                if self.keep_trying:
-                    draft.wait(row, Why.DEADLINE, -1, **details)
-                    continue
-            draft.reject(row, Why.DEADLINE, **details)
+                details = self._promise(book, row, offers)
+            if details is None:
+                self._accept(draft, book, row)
+            elif self.keep_trying and not final:
+                draft.wait(row, Why.DEADLINE, -1, **details)
+            else:
+                draft.reject(row, Why.DEADLINE, **details)
+        if self.keep_trying:
+            self._try_again(draft, book, open_rows[asked[open_rows] > 0])
+
+    def _promise(self, book: Book, row: int, offers: Offers) -> dict[str, Any] | None:
+        """None when the job has its promise; otherwise the answer."""
+        area = area_ms(book, row)
+        price = area / max(float(book.view.jobs.weight[row]), 1e-9)
+        offers.offered(book.now, price, area)
+        if self.selective > 0:
+            highest = offers.highest_price(self.selective)
+            if price > highest:
+                return answers.not_worth_it(book, row, price / highest)
+        if book.promise(row):
+            return None
+        offers.refused()
+        return answers.refused(book, row)
+
+    def _accept(self, draft: Draft, book: Book, row: int) -> None:
+        draft.admit(row)
+        draft.details[row] = answers.accepted(book, row)
+
+    def _try_again(self, draft: Draft, book: Book, rows: Ints) -> None:
+        """Refused before: a promise after all if there is room now, the end when it is hopeless."""
+        rows = rows[book.certs[rows, rs.CLASS] == rs.NONE]
+        slack = book.slack()[rows]
+        for row in rows[slack < 0].tolist():
+            draft.reject(row, Why.DEADLINE, **(answers.impossible(book, row) or answers.refused(book, row)))
+        rows, slack = rows[slack >= 0], slack[slack >= 0]
+        for row in rows[np.lexsort((rows, slack))][:RETRIES].tolist():
+            if book.book(row, rs.PROMISED, float(book.due[row])):
+                self._accept(draft, book, row)
 
     def _soften(self, draft: Draft, book: Book) -> None:
         """Reserve for soft deadlines in what the promises leave, least slack first."""
@@ -124,7 +146,7 @@ class Deadline:
         if rows.size == 0:
             return
         slack = book.slack()
-        steps_left = np.array([book._steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_)
+        steps_left = np.array([book.steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_)
         rows = rows[steps_left]
         for row in rows[np.lexsort((rows, slack[rows]))][:RETRIES].tolist():
             book.book_soft(row)
@@ -158,10 +180,10 @@ class Deadline:
                     "promised": bool(certs[row, rs.CLASS] == rs.PROMISED),
                 }
 
-    def _memo(self, book: Book, asked: Any) -> Memo:
+    def _memo(self, book: Book, asked: Any, offers: Offers) -> Memo:
         pool = book.beliefs.pool
         return Memo(
-            values={"ratios": [pool.count, pool.total, pool.squares]},
+            values={"ratios": [pool.count, pool.total, pool.squares], "offers": offers.plain()},
             columns={"plan": book.certs, "sizes": book.tables, "seen": book.beliefs.seen, "asked": asked},
         )
 

@@ -498,3 +498,15 @@ def demand_fits(now, jobs, certs, capacity, row, due):
         if at >= due and (i + 1 == count or dues[order[i + 1]] > at) and total > capacity[0] * (at - now) * (1 + 1e-9):
             return False
     return True
+
+
+@njit(cache=True)
+def free_area(times, free, n, k, until):
+    """Free milli-GPU milliseconds of a type from now until then."""
+    area = 0.0
+    for i in range(n[k]):
+        if times[k, i] >= until:
+            break
+        end = min(times[k, i + 1], until) if i + 1 < n[k] else until
+        area += free[k, i] * (end - times[k, i])
+    return area
