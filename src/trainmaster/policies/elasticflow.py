@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
@@ -23,7 +22,7 @@ from trainmaster.model.snapshot import Draft, Snapshot
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.beliefs import believe
-from trainmaster.policies.deadline.carrying_out import carry_out
+from trainmaster.policies.deadline.carrying_out import carry_out, changeable
 from trainmaster.policies.deadline.sizes import size_tables
 from trainmaster.policies.registry import register
 
@@ -55,7 +54,7 @@ class ElasticFlow:
         kind, size = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
         rs.present(float(view.now_ms), certs, kind, size)
         spend_spare(draft, arrays, profile, kind, size)
-        unable = ~np.isin(jobs.phase, (P.PENDING, P.RESERVED, P.RUNNING))
+        unable = ~changeable(jobs.phase)
         size[unable], kind[unable] = arrays.held[unable], arrays.held_kind[unable]
         for row in draft.rejections:
             size[row] = 0
@@ -76,7 +75,7 @@ class ElasticFlow:
         jobs = view.jobs
         due = jobs.deadline_ms.astype(np.float64)
         now = float(view.now_ms)
-        room = 2 * rs.MAX_SEGMENTS * (len(jobs) + 2)
+        room = 6 * len(jobs) + 8 * rs.MAX_SEGMENTS
 
         def empty() -> tuple[Floats, Ints, Ints]:
             return rs.build_profile(now, capacity, np.zeros((0, rs.WIDTH)), arrays.each, 1, room)
@@ -122,7 +121,7 @@ def spend_spare(draft: Draft, jobs: rs.JobArrays, profile: tuple[Floats, Ints, I
     left = profile[1][:, 0].copy()
     if not (left > 0).any():
         return
-    able = np.isin(view.jobs.phase, (P.PENDING, P.RESERVED, P.RUNNING)) & (view.jobs.not_before_ms <= view.now_ms)
+    able = changeable(view.jobs.phase) & (view.jobs.not_before_ms <= view.now_ms)
     if draft.rejections:
         able[list(draft.rejections)] = False
     heap: list[tuple[float, int, int, int]] = []

@@ -78,7 +78,7 @@ class Book:
         return np.round(view.free_gpus_by_type * GPU_MILLI + mine).astype(np.int64)
 
     def build(self, lowest: int, certs: Floats | None = None) -> Profile:
-        room = 2 * rs.MAX_SEGMENTS * (len(self.certs) + 2)
+        room = 4 * len(self.certs) + 8 * rs.MAX_SEGMENTS
         used = self.certs if certs is None else certs
         return Profile(*rs.build_profile(self.now, self.capacity, used, self.jobs.each, lowest, room))
 
@@ -146,6 +146,16 @@ class Book:
 
     # -- new jobs --------------------------------------------------------------------------------------
 
+    def promise_all(self, rows: list[int]) -> bool:
+        """Reservations for several newcomers at once, or for none of them."""
+        rows = [row for row in rows if not self.book(row, rs.PROMISED, float(self.due[row]))]
+        if not rows:
+            return True
+        softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
+        promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)
+        idle = promised[(self.due[promised] >= self.due[rows].min()) & (self.jobs.held[promised] == 0)]
+        return self._rearranged(np.array(rows), idle, softs)
+
     def promise(self, row: int) -> bool:
         """Find a reservation for a job with a hard deadline, rearranging others if need be."""
         due = float(self.due[row])
@@ -162,14 +172,14 @@ class Book:
             attempts.insert(0, idle)  # first without touching what runs
         if later.size < promised.size:
             attempts.append(promised)
-        return any(self._rearranged(row, moved, softs) for moved in attempts)
+        return any(self._rearranged(np.array([row]), moved, softs) for moved in attempts)
 
-    def _rearranged(self, row: int, moved: Ints, softs: Ints) -> bool:
-        """Book the job with these promises made anew around it; soft reservations give way."""
+    def _rearranged(self, rows: Ints, moved: Ints, softs: Ints) -> bool:
+        """Book newcomers with these promises made anew around them; soft reservations give way."""
         trial = self.certs.copy()
         trial[moved, rs.COUNT] = 0
         p = self.build(rs.PROMISED, trial)
-        order = self._by_latest_start(np.append(moved, row))
+        order = self._by_latest_start(np.concatenate([moved, rows]))
         if not rs.rearrange(
             p.times, p.free, p.n, self.jobs, order, self._dues(trial), self.capacity, trial, ORDERS
         ):

@@ -11,6 +11,11 @@ from trainmaster.model.snapshot import Draft
 Ints = npt.NDArray[np.int64]
 
 
+def changeable(phase: Ints) -> npt.NDArray[np.bool_]:
+    """Which rows a plan may change now."""
+    return (phase == P.PENDING) | (phase == P.RESERVED) | (phase == P.RUNNING)
+
+
 def carry_out(draft: Draft, kind: Ints, size: Ints, rank: Ints, yielding: npt.NDArray[np.bool_]) -> list[int]:
     """Bring every row to its wanted type and size; `rank` orders those that compete for places (low first).
 
@@ -23,8 +28,7 @@ def carry_out(draft: Draft, kind: Ints, size: Ints, rank: Ints, yielding: npt.ND
     held_kind = np.where(holding, jobs.held_type, -1)
     changes = (size != held) | ((size > 0) & (kind != held_kind))
     phase = jobs.phase
-    able = (phase == P.PENDING) | (phase == P.RESERVED) | (phase == P.RUNNING)
-    rows = np.flatnonzero(changes & able)
+    rows = np.flatnonzero(changes & changeable(phase))
     if rows.size == 0:
         return []
     rows = rows[np.lexsort((rows, rank[rows]))]

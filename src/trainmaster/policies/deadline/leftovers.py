@@ -12,16 +12,19 @@ from trainmaster.policies.deadline.book import Book
 Ints = npt.NDArray[np.int64]
 
 
-def fill_leftovers(book: Book, kind: Ints, size: Ints, ready: Ints, order: Ints, window_ms: float, gain: float) -> None:
+def fill_leftovers(book: Book, kind: Ints, size: Ints, waits: npt.NDArray[np.bool_], order: Ints, window_ms: float, gain: float) -> None:
     """Set type and size of rows without reservation (`order`: best first). What runs stays unless it must yield.
 
     A waiting job starts only where the room lasts for `window_ms`, so that it is not stopped at once again.
     """
     jobs, p = book.jobs, book.profile
+    if order.size == 0:
+        return
     running = order[(jobs.held[order] > 0) & (jobs.held_kind[order] >= 0)]
     kind[running] = jobs.held_kind[running]
     size[running] = jobs.held[running]
-    fixed = jobs.whole | ~np.isin(book.view.jobs.phase, (P.RUNNING, P.RESERVED))
+    phase = book.view.jobs.phase
+    fixed = jobs.whole | ((phase != P.RUNNING) & (phase != P.RESERVED))
     left = p.free[:, 0].copy()
     for k in range(len(left)):
         here = running[kind[running] == k]
@@ -34,7 +37,7 @@ def fill_leftovers(book: Book, kind: Ints, size: Ints, ready: Ints, order: Ints,
         return
     lasting = np.array([rs.lowest_free(p.times, p.free, p.n, k, book.now + window_ms) for k in range(len(left))])
     left = np.minimum(left, lasting - (p.free[:, 0] - left))
-    waiting = order[np.isin(order, ready) & (jobs.held[order] == 0)]
+    waiting = order[waits[order] & (jobs.held[order] == 0)]
     unplaced = _start(jobs, waiting, kind, size, left)
     if not unplaced:
         _grow(book, order[(size[order] > 0) & ~fixed[order]], kind, size, left, gain)

@@ -18,9 +18,9 @@ from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.deadline import answers
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.book import RETRIES, Book
-from trainmaster.policies.deadline.carrying_out import carry_out
+from trainmaster.policies.deadline.carrying_out import carry_out, changeable
 from trainmaster.policies.deadline.leftovers import fill_leftovers
-from trainmaster.policies.deadline.worth import Offers, area_ms
+from trainmaster.policies.deadline.worth import EASY, Offers, area_ms, booked
 from trainmaster.policies.registry import register
 
 Ints = npt.NDArray[np.int64]
@@ -73,12 +73,14 @@ class Deadline:
         kind, size = np.empty(len(view.jobs), np.int64), np.empty(len(view.jobs), np.int64)
         rest = self._rest(draft, book)
         ready = view.waiting_rows()
-        if not np.isin(rest, ready).any():
+        waits = np.zeros(len(view.jobs), np.bool_)
+        waits[ready] = True
+        if not waits[rest].any():
             book.hasten(self.gain, only_waiting=False)
         rs.present(book.now, book.certs, kind, size)
         window_ms = max(self.min_run_s * MS_PER_S, 4.0 * view.restart_cost_ms)
-        fill_leftovers(book, kind, size, ready, rest, window_ms, self.gain)
-        unable = ~np.isin(view.jobs.phase, (P.PENDING, P.RESERVED, P.RUNNING))
+        fill_leftovers(book, kind, size, waits, rest, window_ms, self.gain)
+        unable = ~changeable(view.jobs.phase)
         size[unable] = book.jobs.held[unable]
         kind[unable] = book.jobs.held_kind[unable]
         for row in draft.rejections:
@@ -94,34 +96,45 @@ class Deadline:
     def _answer(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64], offers: Offers) -> None:
         """Every hard deadline without a promise: new ones fully, refused ones (if kept) by free room alone."""
         open_rows = np.flatnonzero(book.is_hard & (book.certs[:, rs.CLASS] == rs.NONE) & draft.view.jobs.waiting)
+        candidates: list[int] = []
         for row in open_rows[asked[open_rows] == 0].tolist():
             asked[row] = 1.0
             details = answers.impossible(book, row)
-            final = details is not None
-            if details is None:
-                details = self._promise(book, row, offers)
-            if details is None:
-                self._accept(draft, book, row)
-            elif self.keep_trying and not final:
-                draft.wait(row, Why.DEADLINE, -1, **details)
-            else:
+            if details is not None:
                 draft.reject(row, Why.DEADLINE, **details)
+                continue
+            details = self._too_large(book, row, offers)
+            if details is not None:
+                self._refuse(draft, row, details)
+            else:
+                candidates.append(row)
+        if len(candidates) == 1 or not book.promise_all(candidates):
+            for row in candidates:
+                if book.certs[row, rs.CLASS] == rs.NONE and not book.promise(row):
+                    offers.refused()
+                    self._refuse(draft, row, answers.refused(book, row))
+        for row in candidates:
+            if book.certs[row, rs.CLASS] == rs.PROMISED:
+                self._accept(draft, book, row)
         if self.keep_trying:
             self._try_again(draft, book, open_rows[asked[open_rows] > 0])
 
-    def _promise(self, book: Book, row: int, offers: Offers) -> dict[str, Any] | None:
-        """None when the job has its promise; otherwise the answer."""
+    def _refuse(self, draft: Draft, row: int, details: dict[str, Any]) -> None:
+        if self.keep_trying:
+            draft.wait(row, Why.DEADLINE, -1, **details)
+        else:
+            draft.reject(row, Why.DEADLINE, **details)
+
+    def _too_large(self, book: Book, row: int, offers: Offers) -> dict[str, Any] | None:
+        """The answer to a job that would take the room of many while room is short; else None."""
         area = area_ms(book, row)
         price = area / max(float(book.view.jobs.weight[row]), 1e-9)
         offers.offered(book.now, price, area)
         if self.selective > 0:
             highest = offers.highest_price(self.selective)
-            if price > highest:
+            if price > highest and booked(book, row) > EASY:
                 return answers.not_worth_it(book, row, price / highest)
-        if book.promise(row):
-            return None
-        offers.refused()
-        return answers.refused(book, row)
+        return None
 
     def _accept(self, draft: Draft, book: Book, row: int) -> None:
         draft.admit(row)
@@ -141,8 +154,7 @@ class Deadline:
     def _soften(self, draft: Draft, book: Book) -> None:
         """Reserve for soft deadlines in what the promises leave, least slack first."""
         jobs = draft.view.jobs
-        able = (jobs.phase == P.PENDING) | (jobs.phase == P.RUNNING) | (jobs.phase == P.RESERVED)
-        rows = np.flatnonzero(book.is_soft & able & (book.certs[:, rs.CLASS] == rs.NONE))
+        rows = np.flatnonzero(book.is_soft & changeable(jobs.phase) & (book.certs[:, rs.CLASS] == rs.NONE))
         if rows.size == 0:
             return
         slack = book.slack()
@@ -154,7 +166,7 @@ class Deadline:
     def _rest(self, draft: Draft, book: Book) -> Ints:
         """Rows that fill what is left: priority, then deadlines still possible by slack, then arrival."""
         jobs = draft.view.jobs
-        kept = (book.certs[:, rs.CLASS] == rs.NONE) & ~np.isin(jobs.phase, (P.PAUSED, P.LOST))
+        kept = (book.certs[:, rs.CLASS] == rs.NONE) & (jobs.phase != P.PAUSED) & (jobs.phase != P.LOST)
         if draft.rejections:
             kept[list(draft.rejections)] = False
         if self.admission and not self.keep_trying:

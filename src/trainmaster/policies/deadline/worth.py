@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.book import Book
 
 MEMORY = 512
 """Arrivals remembered."""
 _ENOUGH = 32
+EASY = 0.5
+"""With less than this part booked until its deadline, a job of any size passes."""
 
 
 @dataclass
@@ -71,3 +74,14 @@ def area_ms(book: Book, row: int) -> float:
     ]
     # Types share the load: a job takes its part of one of them.
     return min(areas, default=math.inf) / max(len(areas), 1)
+
+
+def booked(book: Book, row: int) -> float:
+    """The part that is booked of the window until the deadline, on the acceptable type with most room."""
+    p, due = book.profile, float(book.due[row])
+    parts = [
+        1.0 - rs.free_area(p.times, p.free, p.n, k, due) / (book.capacity[k] * max(due - book.now, 1.0))
+        for k in range(len(book.capacity))
+        if book.jobs.base[row, k] > 0 and book.capacity[k] > 0
+    ]
+    return min(max(min(parts, default=1.0), 0.0), 1.0)
