@@ -23,7 +23,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 ORDERS = 6
-"""Orders tried when promises are rearranged around a newcomer."""
+"""Orders tried when promises are rearranged around a newcomer..."""
+RESERVES = 1200
+"""...and about how many reservations that may take: it bounds the time of a decision, not its rightness."""
 RETRIES = 16
 """Jobs without a reservation that are tried again in one decision."""
 
@@ -170,7 +172,7 @@ class Book:
         attempts = [later]
         if softs.size or idle.size < later.size:
             attempts.insert(0, idle)  # first without touching what runs
-        if later.size < promised.size:
+        if later.size < promised.size <= RESERVES // 2:
             attempts.append(promised)
         return any(self._rearranged(np.array([row]), moved, softs) for moved in attempts)
 
@@ -181,8 +183,9 @@ class Book:
         p = self.build(rs.PROMISED, trial)
         order = self._by_latest_start(np.concatenate([moved, rows]))
         if not rs.rearrange(
-            p.times, p.free, p.n, self.jobs, order, self._dues(trial), self.capacity, trial, ORDERS
-        ):
+            p.times, p.free, p.n, self.jobs, order, self._dues(trial), self.capacity, trial,
+            min(ORDERS, 1 + RESERVES // order.size),
+        ):  # fmt: skip
             return False
         self.certs, self.profile = trial, p
         self._rebook_soft(softs)
