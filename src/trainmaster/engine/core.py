@@ -90,6 +90,7 @@ class Engine(State):
             seed=s.seed,
             entity_weights=s.entity_weights,
             restart_cost_ms=s.restart_cost_ms,
+            resize_cost_ms=s.resize_cost_ms,
             pair_source=getattr(self.estimator, "pair_speeds", None),
         )
 

@@ -25,6 +25,8 @@ class Settings:
     """Pause after the first failure of a job; doubles with each further one."""
     restart_cost_ms: int = 0
     """What policies are told a restart costs."""
+    resize_cost_ms: int = 0
+    """What policies are told a resize in place costs."""
     entity_weights: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -45,6 +45,7 @@ class Snapshot:
     seed: int = 0
     entity_weights: Mapping[str, float] = field(default_factory=dict)
     restart_cost_ms: int = 0
+    resize_cost_ms: int = 0
     pair_source: PairSpeeds | None = None
     """What the estimator knows of jobs that share their devices; None: nothing."""
 

@@ -188,18 +188,25 @@ class SimulatedBackend:
                 min(incarnation.alive, default=None),
             )
             self._sharing_changed(incarnation)
-            if self.options.report_ms:
-                self._schedule(productive + self.options.report_ms, "measured", incarnation)
+            first_ms = self.options.report_ms or self.options.report_period_ms
+            if first_ms:
+                self._schedule(productive + first_ms, "measured", incarnation)
 
     def _measured(self, incarnation: Incarnation) -> None:
+        """A report of measured progress, repeated for as long as the incarnation runs if so wished."""
         if self.running.get(incarnation.spec.id) is incarnation and not incarnation.stopping:
             self._settle(incarnation)
-            self._report(
-                ev.Progressed(
-                    incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate
-                ),
-                min(incarnation.alive, default=None),
-            )
+            self._tell_progress(incarnation)
+            if self.options.report_period_ms:
+                self._schedule(self.now_ms + self.options.report_period_ms, "measured", incarnation)
+
+    def _tell_progress(self, incarnation: Incarnation) -> None:
+        self._report(
+            ev.Progressed(
+                incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate
+            ),
+            min(incarnation.alive, default=None),
+        )
 
     def _answer_again(self, job_id: JobId, generation: int) -> None:
         """A command for an incarnation that has ended: its report may have been lost, so repeat it."""
@@ -337,12 +344,7 @@ class SimulatedBackend:
         self._settle(incarnation)
         incarnation.rate = self._rate(incarnation)
         self._plan_finish(incarnation)
-        self._report(
-            ev.Progressed(
-                incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate
-            ),
-            min(incarnation.alive, default=None),
-        )
+        self._tell_progress(incarnation)
 
     def _plan_finish(self, incarnation: Incarnation) -> None:
         incarnation.epoch += 1

@@ -78,7 +78,12 @@ def simulate(
     if settings.placement == Strategy.COUNT:  # only GPUs count there
         nodes = tuple(replace(node, cpu_milli=UNLIMITED, mem_mib=UNLIMITED) for node in cluster.nodes)
         cluster = Cluster(nodes, cluster.price_per_hour)
-    settings = replace(settings, resend_ms=NEVER_MS // 2, restart_cost_ms=truth.restart_cost_ms)
+    settings = replace(
+        settings,
+        resend_ms=NEVER_MS // 2,
+        restart_cost_ms=truth.restart_cost_ms,
+        resize_cost_ms=truth.resize_cost_ms,
+    )
     wall_begin, cpu_begin = time.perf_counter(), time.process_time()
     backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
     engine = Engine(cluster, policy, estimator or DeclaredSpeeds(truth.spread_penalty), settings)

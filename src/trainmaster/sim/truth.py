@@ -39,7 +39,9 @@ class TruthOptions:
     """Mean time between failures of a node (exponential); 0: nodes do not fail."""
     node_repair_ms: int = 600_000
     report_ms: int = 0
-    """How long after it became productive an incarnation reports its measured speed; 0: never."""
+    """How long after it became productive an incarnation reports its measured speed for the first time."""
+    report_period_ms: int = 0
+    """How often it reports from then on; 0 (with `report_ms` 0: no reports): once."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

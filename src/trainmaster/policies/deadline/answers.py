@@ -1,0 +1,141 @@
+"""The answer to a job with a deadline: the configuration found, or what could be promised and what it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trainmaster.model.units import GPU_MILLI, MS_PER_S
+from trainmaster.policies.deadline import reservations as rs
+from trainmaster.policies.deadline.book import Book
+
+
+def accepted(book: Book, row: int) -> dict[str, Any]:
+    """What was reserved, in words and seconds."""
+    cert = book.certs[row]
+    pieces = [
+        {
+            "from_s": float(cert[rs.FIRST + 3 * s]) / MS_PER_S,
+            "until_s": float(cert[rs.FIRST + 3 * s + 1]) / MS_PER_S,
+            "workers": int(cert[rs.FIRST + 3 * s + 2]),
+        }
+        for s in range(int(cert[rs.COUNT]))
+    ]
+    return {
+        "answer": "accepted",
+        "deadline_s": float(book.due[row]) / MS_PER_S,
+        "type": book.view.cluster.types[int(cert[rs.KIND])],
+        "workers": max((piece["workers"] for piece in pieces), default=0),
+        "planned_finish_s": float(cert[rs.FINISH]) / MS_PER_S,
+        "schedule": pieces,
+    }
+
+
+def impossible(book: Book, row: int) -> dict[str, Any] | None:
+    """Answers that do not depend on others: in the past, unknown work, sooner than the fastest finish."""
+    due = float(book.due[row])
+    deadline = {"deadline_s": due / MS_PER_S}
+    if np.isnan(book.view.jobs.work_total[row]):
+        return {
+            **deadline,
+            "fault": "unknown work",
+            "remedy": "state the total steps or epochs, or submit without a hard deadline",
+        }
+    if due <= book.now:
+        return {
+            **deadline,
+            "fault": "deadline in the past",
+            "now_s": book.now / MS_PER_S,
+            **promisable(book, row),
+        }
+    fastest = float(book.fastest_finish()[row])
+    if fastest > due:
+        return {
+            **deadline,
+            "fault": "deadline before the fastest possible finish",
+            "fastest_finish_s": fastest / MS_PER_S,
+            **promisable(book, row),
+        }
+    return None
+
+
+def refused(book: Book, row: int) -> dict[str, Any]:
+    """Feasible alone but not beside the promises: the earliest deadline, and what this one would take."""
+    return {
+        "deadline_s": float(book.due[row]) / MS_PER_S,
+        "fault": "no room beside what is promised",
+        **promisable(book, row),
+        **_more_gpus(book, row),
+        **_whose_slack(book, row),
+    }
+
+
+def not_worth_it(book: Book, row: int, times: float) -> dict[str, Any]:
+    """Room is short and this job would take that of many."""
+    return {
+        "deadline_s": float(book.due[row]) / MS_PER_S,
+        "fault": "room is short and it would take that of many jobs",
+        "weight_needed": round(float(book.view.jobs.weight[row]) * times, 4),
+        **promisable(book, row),
+    }
+
+
+def promisable(book: Book, row: int) -> dict[str, Any]:
+    """The earliest deadline that could be promised now, with the size and type that would keep it."""
+    cert = np.zeros(rs.WIDTH)
+    p = book.build(rs.PROMISED)
+    finish = rs.soonest(p.times, p.free, p.n, book.jobs, row, book.capacity, cert)
+    if finish < 0:
+        return {"earliest_deadline_s": None}
+    sizes = [int(cert[rs.FIRST + 3 * s + 2]) for s in range(int(cert[rs.COUNT]))]
+    # The same allowance for rounding with which a promise is tested.
+    promised = finish + rs.SLIP_MS * (len(sizes) - 1)
+    return {
+        "earliest_deadline_s": promised / MS_PER_S,
+        "with_type": book.view.cluster.types[int(cert[rs.KIND])],
+        "with_workers": max(sizes),
+    }
+
+
+def _more_gpus(book: Book, row: int) -> dict[str, Any]:
+    """The fewest further GPUs of one type with which the deadline could be promised as things stand."""
+    jobs, due = book.jobs, float(book.due[row])
+    best: tuple[float, str] | None = None
+    for k, name in enumerate(book.view.cluster.types):
+        if jobs.base[row, k] <= 0:
+            continue
+        top = int(jobs.levels[row]) - 1
+        low, high = 0, int(jobs.sizes[row, top] * jobs.each[row])
+        if not _fits_with(book, row, k, high, due):
+            continue
+        while high - low > GPU_MILLI and high - low > jobs.each[row]:
+            middle = (low + high) // 2
+            low, high = (low, middle) if _fits_with(book, row, k, middle, due) else (middle, high)
+        more = -(-high // GPU_MILLI)
+        if best is None or (more, name) < best:
+            best = (more, name)
+    return {} if best is None else {"more_gpus": best[0], "more_type": best[1]}
+
+
+def _fits_with(book: Book, row: int, k: int, extra_milli: int, due: float) -> bool:
+    p = book.build(rs.PROMISED)
+    p.free[k, : p.n[k]] += extra_milli
+    scratch = np.zeros(rs.WIDTH)
+    levels = int(book.jobs.levels[row])
+    return any(rs.fill(p.times, p.free, p.n, book.jobs, row, k, level, due, scratch)[0] >= 0 for level in range(levels))
+
+
+def _whose_slack(book: Book, row: int) -> dict[str, Any]:
+    """The promised job on an acceptable type with most time to spare: moving its deadline would help first."""
+    certs = book.certs
+    useful = (certs[:, rs.CLASS] == rs.PROMISED) & (certs[:, rs.COUNT] > 0) & (certs[:, rs.DUE] < rs.FOREVER)
+    useful &= certs[:, rs.FIRST] < book.due[row]
+    kinds = certs[:, rs.KIND].astype(np.int64)
+    useful &= book.jobs.base[row, kinds] > 0
+    rows = np.flatnonzero(useful)
+    if rows.size == 0:
+        return {}
+    slack = certs[rows, rs.DUE] - certs[rows, rs.FINISH]
+    other = int(rows[np.argmax(slack)])
+    return {"slack_of": book.view.jobs.id(other), "slack_s": float(slack.max()) / MS_PER_S}

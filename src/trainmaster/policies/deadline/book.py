@@ -1,0 +1,246 @@
+"""The book of reservations: what has been promised, whether it still holds, and room for more.
+
+A promise is a reservation that covers the job's remaining work before its deadline. Later arrivals are
+booked around the promises, or the promises are rearranged as a whole so that every one of them still
+holds; if neither works, the arrival is refused. So nothing promised is broken by a later arrival.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.model.job import DeadlineKind, P
+from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.units import GPU_MILLI, NEVER_MS
+from trainmaster.policies.deadline import reservations as rs
+from trainmaster.policies.deadline.beliefs import Beliefs, believe
+from trainmaster.policies.deadline.sizes import size_tables
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+ORDERS = 6
+"""Orders tried when promises are rearranged around a newcomer..."""
+RESERVES = 1200
+"""...and about how many reservations that may take: it bounds the time of a decision, not its rightness."""
+RETRIES = 16
+"""Jobs without a reservation that are tried again in one decision."""
+
+
+@dataclass
+class Profile:
+    times: Floats
+    free: Ints
+    n: Ints
+
+
+class Book:
+    """Reservations of one decision. `certs[row]` is a reservation (see `reservations`)."""
+
+    def __init__(self, view: Snapshot, confidence: float, admission: bool) -> None:
+        self.view = view
+        t = view.jobs
+        self.now = float(view.now_ms)
+        self.tables = size_tables(view)
+        kept = view.memo.columns.get("plan")
+        self.certs: Floats = np.zeros((len(t), rs.WIDTH)) if kept is None else kept.copy()
+        self.certs[t.phase == P.PAUSED, rs.CLASS] = rs.NONE
+        booked = self.certs[:, rs.CLASS] > 0
+        overrun = booked & (t.phase == P.RUNNING) & (self.certs[:, rs.FINISH] + rs.PAD_MS <= self.now)
+        self.beliefs: Beliefs = believe(view, self.tables, confidence, overrun)
+        self.jobs = self.beliefs.jobs
+        self.capacity = self._capacity()
+        known = ~np.isnan(t.work_total)
+        deadline = t.deadline_ms < NEVER_MS
+        hard = t.deadline_kind == DeadlineKind.HARD
+        if admission:
+            self.is_hard = hard & deadline
+            self.is_soft = deadline & ~hard & known
+        else:
+            self.is_hard = np.zeros(len(t), np.bool_)
+            self.is_soft = deadline & known
+        self.due: Floats = t.deadline_ms.astype(np.float64)
+        self.finish = np.empty(len(t))
+        rs.follow(self.now, self.jobs, self.certs, self.finish)
+        self.profile = self.build(rs.SOFT)
+        self.late: list[int] = []
+        self._repair()
+
+    def _capacity(self) -> Ints:
+        """Milli-GPUs of each type that can be planned with: all that is up, less what may not be taken."""
+        t, view = self.view.jobs, self.view
+        n_types = len(view.cluster.types)
+        held = self.jobs.held * self.jobs.each
+        fixed = (t.preemptible == 0) & (self.certs[:, rs.CLASS] == rs.NONE) & (self.jobs.held > 0)
+        usable = (self.jobs.held_kind >= 0) & ~fixed
+        mine = np.bincount(self.jobs.held_kind[usable], weights=held[usable], minlength=n_types)
+        return np.round(view.free_gpus_by_type * GPU_MILLI + mine).astype(np.int64)
+
+    def build(self, lowest: int, certs: Floats | None = None) -> Profile:
+        room = 4 * len(self.certs) + 8 * rs.MAX_SEGMENTS
+        used = self.certs if certs is None else certs
+        return Profile(*rs.build_profile(self.now, self.capacity, used, self.jobs.each, lowest, room))
+
+    # -- keeping what was promised --------------------------------------------------------------------
+
+    def _repair(self) -> None:
+        """Reservations that no longer suffice (noise, failures, lost nodes) are made anew."""
+        certs = self.certs
+        short = (certs[:, rs.CLASS] > 0) & ((self.finish < 0) | (self.finish > certs[:, rs.DUE]))
+        over = any((self.profile.free[k, : self.profile.n[k]] < 0).any() for k in range(len(self.capacity)))
+        if not short.any() and not over:
+            return
+        certs[short & (certs[:, rs.CLASS] == rs.SOFT), rs.CLASS] = rs.NONE
+        broken = np.flatnonzero(short & (certs[:, rs.CLASS] == rs.PROMISED))
+        if broken.size and not over:
+            certs[broken, rs.COUNT] = 0
+            self.profile = self.build(rs.SOFT)
+            left = [row for row in self._by_due(broken).tolist() if not self.book(row, rs.PROMISED, self._true_due(row))]
+            if not left:
+                return
+        if broken.size or over:
+            self._replan_all()
+
+    def _true_due(self, row: int) -> float:
+        return float(self.due[row])
+
+    def _by_due(self, rows: Ints) -> Ints:
+        """Earliest deadline first; what may not be interrupted first of all; ties by arrival (row)."""
+        pinned = self.jobs.whole[rows] & (self.jobs.held[rows] > 0)
+        return rows[np.lexsort((rows, self.due[rows], ~pinned))]
+
+    def _by_latest_start(self, rows: Ints) -> Ints:
+        """Least slack first: by the latest moment at which it could start at its fastest."""
+        pinned = self.jobs.whole[rows] & (self.jobs.held[rows] > 0)
+        return rows[np.lexsort((rows, self.slack()[rows], ~pinned))]
+
+    def book(self, row: int, cls: int, due: float) -> bool:
+        p = self.profile
+        return bool(rs.reserve(p.times, p.free, p.n, self.jobs, row, due, self.capacity, cls, self.certs[row]))
+
+    def _replan_all(self) -> None:
+        """All promises anew, earliest deadline first; one that cannot be kept gets the soonest finish."""
+        order = self._by_due(np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED))
+        softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
+        self.certs[:, rs.COUNT] = 0
+        self.profile = p = self.build(rs.SOFT)
+        while order.size:
+            done = rs.reserve_in_order(
+                p.times, p.free, p.n, self.jobs, order, self.due, self.capacity, rs.PROMISED, self.certs
+            )
+            if done < order.size:
+                self._book_late(int(order[done]))
+            order = order[done + 1 :]
+        self._rebook_soft(softs)
+
+    def _book_late(self, row: int) -> None:
+        p = self.profile
+        cert = self.certs[row]
+        self.late.append(row)
+        if rs.soonest(p.times, p.free, p.n, self.jobs, row, self.capacity, cert) < 0:
+            cert[rs.COUNT] = 0
+        cert[rs.CLASS] = rs.PROMISED
+        cert[rs.DUE] = rs.FOREVER
+        rs.occupy(p.times, p.free, p.n, cert, self.jobs.each[row], 1)
+
+    # -- new jobs --------------------------------------------------------------------------------------
+
+    def promise_all(self, rows: list[int]) -> bool:
+        """Reservations for several newcomers at once, or for none of them."""
+        rows = [row for row in rows if not self.book(row, rs.PROMISED, float(self.due[row]))]
+        if not rows:
+            return True
+        softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
+        promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)
+        idle = promised[(self.due[promised] >= self.due[rows].min()) & (self.jobs.held[promised] == 0)]
+        return self._rearranged(np.array(rows), idle, softs)
+
+    def promise(self, row: int) -> bool:
+        """Find a reservation for a job with a hard deadline, rearranging others if need be."""
+        due = float(self.due[row])
+        if self.book(row, rs.PROMISED, due):
+            return True
+        if not rs.demand_fits(self.now, self.jobs, self.certs, self.capacity, row, due):
+            return False
+        softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
+        promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)
+        later = promised[self.due[promised] >= due]
+        idle = later[self.jobs.held[later] == 0]
+        attempts = [later]
+        if softs.size or idle.size < later.size:
+            attempts.insert(0, idle)  # first without touching what runs
+        if later.size < promised.size <= RESERVES // 2:
+            attempts.append(promised)
+        return any(self._rearranged(np.array([row]), moved, softs) for moved in attempts)
+
+    def _rearranged(self, rows: Ints, moved: Ints, softs: Ints) -> bool:
+        """Book newcomers with these promises made anew around them; soft reservations give way."""
+        trial = self.certs.copy()
+        trial[moved, rs.COUNT] = 0
+        p = self.build(rs.PROMISED, trial)
+        order = self._by_latest_start(np.concatenate([moved, rows]))
+        if not rs.rearrange(
+            p.times, p.free, p.n, self.jobs, order, self._dues(trial), self.capacity, trial,
+            min(ORDERS, 1 + RESERVES // order.size),
+        ):  # fmt: skip
+            return False
+        self.certs, self.profile = trial, p
+        self._rebook_soft(softs)
+        return True
+
+    def _dues(self, certs: Floats) -> Floats:
+        """Deadlines to plan for; a promise already lost keeps its soonest finish."""
+        return np.where((certs[:, rs.CLASS] == rs.PROMISED) & (certs[:, rs.DUE] >= rs.FOREVER), rs.FOREVER, self.due)
+
+    def _rebook_soft(self, rows: Ints) -> None:
+        self.certs[rows, rs.CLASS] = rs.NONE
+        for row in rows[np.lexsort((rows, self.certs[rows, rs.DUE]))].tolist():
+            self.book_soft(row)
+
+    def book_soft(self, row: int) -> bool:
+        """A reservation for the best value step that can still be reached; later hard arrivals may take it."""
+        return any(
+            due > self.now and self._fastest(row) <= due and self.book(row, rs.SOFT, due) for due in self.steps(row)
+        )
+
+    def steps(self, row: int) -> list[float]:
+        spec = self.view.jobs.spec(row)
+        steps = {float(self.due[row])}
+        if spec.utility is not None and spec.utility.get("kind") == "step":
+            steps |= {spec.submit_ms + float(age) * 1000.0 for age, value in spec.utility["steps"] if value > 0}
+        return sorted(steps)
+
+    def _fastest(self, row: int) -> float:
+        return float(self.fastest_finish()[row])
+
+    def fastest_finish(self) -> Floats:
+        """The earliest finish of each row if the whole cluster were its own."""
+        if not hasattr(self, "_fastest_finish"):
+            j = self.jobs
+            top = np.maximum(j.levels - 1, 0)
+            # The largest size that the cluster has room for, by type.
+            speed = np.zeros_like(j.base)
+            for k in range(j.base.shape[1]):
+                fits = (j.sizes * j.each[:, None] <= self.capacity[k]) & (np.arange(j.sizes.shape[1]) <= top[:, None])
+                speed[:, k] = np.where(fits, j.speeds, 0.0).max(axis=1)
+            rate = (j.base * speed).max(axis=1)
+            with np.errstate(divide="ignore"):
+                left_ms = np.where(rate > 0, np.ceil(j.work * 1000.0 / np.where(rate > 0, rate, 1.0)), rs.FOREVER)
+            self._fastest_finish = self.now + left_ms
+        return self._fastest_finish
+
+    def slack(self) -> Floats:
+        """Milliseconds to spare if it ran at its fastest from now on."""
+        return self.due - self.fastest_finish()
+
+    def hasten(self, least_gain: float, only_waiting: bool) -> None:
+        """Use what would stand idle now for reserved jobs: least slack first."""
+        p = self.profile
+        if not (p.free[:, 0] > 0).any():
+            return
+        rows = np.flatnonzero(self.certs[:, rs.CLASS] > 0)
+        rows = rows[np.lexsort((rows, self.slack()[rows]))]
+        rs.hasten(p.times, p.free, p.n, self.jobs, rows, self.capacity, self.certs, least_gain, only_waiting)

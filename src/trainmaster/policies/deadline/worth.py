@@ -1,0 +1,87 @@
+"""When room is short: is a job worth the room it takes? Promises are for many rather than for the largest.
+
+Accepting whatever is feasible fills the book with the few largest jobs, and dozens of small ones are then
+refused. So while refusals show that room is short, a newcomer is measured against the offers of late: to
+keep the most (weighted) promises with the capacity that there was in that time, the offers with the
+smallest area per weight are taken until it is used up (the fluid knapsack); a job with a larger area per
+weight than the last of those is refused. Where no job was refused lately, or the offers fit, all pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trainmaster.policies.deadline import reservations as rs
+from trainmaster.policies.deadline.book import Book
+
+MEMORY = 512
+"""Arrivals remembered."""
+_ENOUGH = 32
+EASY = 0.5
+"""With less than this part booked until its deadline, a job of any size passes."""
+
+
+@dataclass
+class Offers:
+    """Lately offered jobs: when, area per weight, area; and how many came since one was refused for lack of room."""
+
+    seen: list[list[float]] = field(default_factory=list)
+    since_refusal: int = MEMORY
+
+    @classmethod
+    def read(cls, kept: Sequence[object] | None) -> Offers:
+        if kept is None:
+            return cls()
+        seen, since = kept
+        return cls(list(seen), int(since))  # type: ignore[call-overload, arg-type]
+
+    def plain(self) -> list[object]:
+        return [self.seen, self.since_refusal]
+
+    def offered(self, now_ms: float, price: float, area_ms: float) -> None:
+        self.seen = [*self.seen[-(MEMORY - 1) :], [now_ms, price, area_ms]]
+        self.since_refusal = min(self.since_refusal + 1, MEMORY)
+
+    def refused(self) -> None:
+        self.since_refusal = 0
+
+    def highest_price(self, target: float) -> float:
+        """The largest area per weight that the capacity of that time, times `target`, reaches to."""
+        if self.since_refusal >= MEMORY or len(self.seen) < _ENOUGH:
+            return math.inf
+        when, price, area = np.array(self.seen).T
+        order = np.argsort(price, kind="stable")
+        used = np.cumsum(area[order])
+        fitting = used <= target * (when[-1] - when[0])
+        if fitting.all():
+            return math.inf
+        return float(price[order][max(int(fitting.sum()) - 1, 0)])
+
+
+def area_ms(book: Book, row: int) -> float:
+    """Least area: milliseconds of the whole cluster's capacity of a type, over the types that would do."""
+    jobs = book.jobs
+    levels = int(jobs.levels[row])
+    per_speed = float((jobs.sizes[row, :levels] / jobs.speeds[row, :levels]).min())
+    areas = [
+        jobs.work[row] * 1000.0 / jobs.base[row, k] * per_speed * jobs.each[row] / book.capacity[k]
+        for k in range(len(book.capacity))
+        if jobs.base[row, k] > 0 and book.capacity[k] > 0
+    ]
+    # Types share the load: a job takes its part of one of them.
+    return min(areas, default=math.inf) / max(len(areas), 1)
+
+
+def booked(book: Book, row: int) -> float:
+    """The part that is booked of the window until the deadline, on the acceptable type with most room."""
+    p, due = book.profile, float(book.due[row])
+    parts = [
+        1.0 - rs.free_area(p.times, p.free, p.n, k, due) / (book.capacity[k] * max(due - book.now, 1.0))
+        for k in range(len(book.capacity))
+        if book.jobs.base[row, k] > 0 and book.capacity[k] > 0
+    ]
+    return min(max(min(parts, default=1.0), 0.0), 1.0)
