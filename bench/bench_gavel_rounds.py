@@ -2,8 +2,8 @@
 
     python bench/bench_gavel_rounds.py [--throughputs FILE] [--policy P ...] [--repeat 3] [--profile]
 
-The run itself, after imports, reading and one warm-up run (Numba loads its kernels from the cache on disk). With
---profile it says where the time goes, function by function.
+The run itself, after imports, reading and one warm-up run (Numba loads its kernels from the cache on
+disk). With --profile it says where the time goes, function by function.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Gavel's studies: what heterogeneity-awareness, the round mechanism, the round length, placement and estimated
-throughputs are worth.
+"""Gavel's studies: what heterogeneity-awareness, the round mechanism, the round length, placement and
+estimated throughputs are worth.
 
     python bench/study_gavel.py --out DIR [--part aware|steady|mechanism|rounds|placement|estimator ...] [--seeds 3] [--jobs 60]
 
-Jobs by Gavel's synthetic generator on v100=12,p100=12,k80=12. Writes DIR/runs.json (every run; an interrupted study
-goes on from there), DIR/study_PART.md and one PNG per figure. Same arguments, same figures.
+Jobs by Gavel's synthetic generator on v100=12,p100=12,k80=12. Writes DIR/runs.json (every run; an
+interrupted study goes on from there), DIR/study_PART.md and one PNG per figure. Same arguments, same
+figures.
 """
 
 from __future__ import annotations
@@ -242,9 +243,12 @@ def part_rounds(runner: Runner, out: Path, seeds: int, jobs: int, loads: Sequenc
         for cost in COSTS_S:
             ratios = []
             for length in ROUNDS_S:
+                if cost >= length:  # a job that is swapped every round would never make a step
+                    ratios.append([math.nan])
+                    continue
                 varied = replace(run, round_s=length, restart_cost_s=cost)
                 ratios.append(ratio(over_seeds(runner, varied, seeds, "average_jct_s"), base))
-            rows.append([str(cost), *(shown(values, 1, 3) for values in ratios)])
+            rows.append([str(cost), *("-" if math.isnan(v[0]) else shown(v, 1, 3) for v in ratios)])
             curves[cost] = ratios
             print("rounds", load, *rows[-1], flush=True)
         text += f"\nAt {load:g} jobs/h (360 s without cost: {shown(base, 3600)} h):\n\n"

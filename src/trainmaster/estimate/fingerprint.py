@@ -1,10 +1,11 @@
-"""Throughput estimator: profile a few cells of a new job, complete its row from reference jobs, correct it online.
+"""Throughput estimator: profile a few cells of a new job, complete its row from reference jobs, correct
+it online.
 
-A new job is run for a moment on some types, alone and beside some reference jobs. Low-rank completion against the
-reference jobs of a catalogue fills in the rest of its row (Gavel, OSDI'20, section 6, takes the nearest reference
-job's row instead; `rule="nearest"` does that, for comparison). What the job reports while it runs enters as further
-cells, averaged exponentially, each with its uncertainty: so a measured type is soon exact, and the other types of
-the same job improve with it.
+A new job is run for a moment on some types, alone and beside some reference jobs. Low-rank completion
+against the reference jobs of a catalogue fills in the rest of its row (Gavel, OSDI'20, section 6, takes
+the nearest reference job's row instead; `rule="nearest"` does that, for comparison). What the job reports
+while it runs enters as further cells, averaged exponentially, each with its uncertainty: so a measured
+type is soon exact, and the other types of the same job improve with it.
 """
 
 from __future__ import annotations

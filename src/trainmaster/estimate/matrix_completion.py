@@ -2,10 +2,10 @@
 
     y_mc ~ mu_c + lift_c a_m + u_m . v_c
 
-`mu` is the mean of a column; `a` the scale of a row, which acts only on columns with lift 1 (logarithms of
-speeds, where a row's unit is arbitrary); u, v are the low-rank part, ridge-regularised (Zhou et al., "Large-scale
-parallel collaborative filtering for the Netflix prize", AAIM 2008). Each half step is exact and the number of steps
-is fixed, so that the same seed gives the same bytes.
+`mu` is the mean of a column; `a` the scale of a row, which acts only on columns with lift 1 (logarithms
+of speeds, where a row's unit is arbitrary); u, v are the low-rank part, ridge-regularised (Zhou et al.,
+"Large-scale parallel collaborative filtering for the Netflix prize", AAIM 2008). Each half step is exact
+and the number of steps is fixed, so that the same seed gives the same bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Reference jobs of a catalogue as a matrix: a row per model, a column per thing that can be measured.
 
-Columns of one gang size: the logarithm of the speed alone, by type and placement; and for jobs that share a
-device, by type and companion, the logarithms of the fraction of its own speed that a job keeps and of the fraction
-that the companion keeps, and whether the two fit in memory together (1 or 0; where they do not, nothing is known of
-fractions). A gang size that was never measured in pairs has no such columns.
+Columns of one gang size: the logarithm of the speed alone, by type and placement; and for jobs that share
+a device, by type and companion, the logarithms of the fraction of its own speed that a job keeps and of
+the fraction that the companion keeps, and whether the two fit in memory together (1 or 0; where they do
+not, nothing is known of fractions). A gang size that was never measured in pairs has no such columns.
 """
 
 from __future__ import annotations

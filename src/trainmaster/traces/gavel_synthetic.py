@@ -1,8 +1,10 @@
-"""Gavel's synthetic workload: the population of its simulated sweeps, for any throughput table that has its models.
+"""Gavel's synthetic workload: the population of its simulated sweeps, for any throughput table that has
+its models.
 
-Duration on the reference type is 60 * 10^U(1.5, 3) s with probability 0.8, else 60 * 10^U(3, 4) s; gangs of
-1, 2, 4, 8 with probabilities 0.70, 0.10, 0.15, 0.05; the model is uniform over those that the table knows at that
-size; steps = duration * speed on the reference type; arrivals are Poisson (Narayanan et al., OSDI'20, section 7).
+Duration on the reference type is 60 * 10^U(1.5, 3) s with probability 0.8, else 60 * 10^U(3, 4) s; gangs
+of 1, 2, 4, 8 with probabilities 0.70, 0.10, 0.15, 0.05; the model is uniform over those that the table
+knows at that size; steps = duration * speed on the reference type; arrivals are Poisson (Narayanan et
+al., OSDI'20, section 7).
 """
 
 from __future__ import annotations

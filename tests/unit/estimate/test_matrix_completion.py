@@ -1,4 +1,6 @@
-"""Completion recovers what really is of low rank; half steps are exact; nothing depends on unobserved cells."""
+"""Completion recovers what really is of low rank; half steps are exact; nothing depends on unobserved
+cells.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A simulation whose policy sees estimates: the truth still decides, and what jobs measure reaches the policy."""
+"""A simulation whose policy sees estimates: the truth still decides, and what jobs measure reaches the
+policy.
+"""
 
 from __future__ import annotations
 
