@@ -96,6 +96,6 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
         task = bar.add_task(description, total=total)
 
         def advance_to(done: int, *_: Any, text: str | None = None) -> None:
-            bar.update(task, completed=done, **({"description": text} if text else {}))
+            bar.update(task, completed=done, description=text or description)
 
         yield advance_to

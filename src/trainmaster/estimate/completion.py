@@ -113,7 +113,7 @@ class IterationFit:
         mean = alpha + beta * x
         p11, p12, p22 = self.precision
         if self.prior_step_s is None and len(self.sizes) < 2:
-            if p22 <= 0.0 or not mean > 0.0:
+            if not self.sizes or p22 <= 0.0 or not mean > 0.0:
                 return math.nan, math.inf
             # Known at one size; each doubling away from it adds the doubt of a declared figure.
             away = abs(math.log2(size / self.sizes[0]))

@@ -52,13 +52,13 @@ class Snapshot:
     @cached_property
     def free_gpus_by_type(self) -> npt.NDArray[np.float64]:
         free = self.ledger.device_milli.sum(axis=1) * self.up / GPU_MILLI
-        return np.bincount(self.cluster.type_of, weights=free, minlength=len(self.cluster.types))
+        return np.bincount(self.cluster.type_of, weights=free, minlength=len(self.cluster.types)).astype(np.float64)
 
     @cached_property
     def up_gpus_by_type(self) -> npt.NDArray[np.float64]:
         """GPUs of each type on nodes that are up, free or not."""
         gpus = self.cluster.gpus * self.up
-        return np.bincount(self.cluster.type_of, weights=gpus, minlength=len(self.cluster.types))
+        return np.bincount(self.cluster.type_of, weights=gpus, minlength=len(self.cluster.types)).astype(np.float64)
 
     def waiting_rows(self) -> Ints:
         """Jobs that could be started now, in order of arrival."""

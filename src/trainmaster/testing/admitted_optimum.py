@@ -76,8 +76,8 @@ def most_deadlines(instance: TinyInstance) -> int:
         model.addConstr(sum(done) >= (spec.work_total or 0.0) * accept[number] - 1e-6)
     for slot in range(horizon):
         if use[slot]:
-            model.addConstr(sum(use[slot]) <= instance.gpus)
-    model.maximize(sum(accept))
+            model.addConstr(model.qsum(use[slot]) <= instance.gpus)
+    model.maximize(model.qsum(accept))
     return round(model.getInfo().objective_function_value)
 
 

@@ -60,7 +60,7 @@ class GavelPolicy:
     patience_s: float = field(
         default=7200.0, metadata={"help": "a job that has waited so long goes first (0: never; not in `original`)"}
     )
-    solver: str = field(default="auto", metadata={"help": "auto | structured | highs"})
+    solver: str = field(default="auto", metadata={"help": "auto | prices | highs"})
     own_rounds = True
 
     def __post_init__(self) -> None:
@@ -68,8 +68,8 @@ class GavelPolicy:
             raise InputError(f"option 'mechanism' is '{self.mechanism}'", expected=" or ".join(MECHANISMS))
         if self.space_sharing and self.allocation in NO_PAIRS:
             raise InputError(f"policy '{self.allocation}' cannot share GPUs", remedy="Leave out space_sharing.")
-        if self.solver not in ("auto", "structured", "highs"):
-            raise InputError(f"option 'solver' is '{self.solver}'", expected="auto, structured or highs")
+        if self.solver not in ("auto", "prices", "highs"):
+            raise InputError(f"option 'solver' is '{self.solver}'", expected="auto, prices or highs")
 
     @property
     def preferred_placement(self) -> str | None:

@@ -7,6 +7,7 @@ fastest with room for its least size. Nobody is refused and nobody is stopped: w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,7 +59,7 @@ class Dorm:
         left = [row for row in pending if draft.allocation(row) is None and row not in draft.rejections]
         return draft.plan(memo=Memo({"divided": self._key(view, names, left)}))
 
-    def _key(self, view: Snapshot, names: list[str], pending: list[int]) -> dict[str, list[str] | list[int]]:
+    def _key(self, view: Snapshot, names: Sequence[str], pending: list[int]) -> dict[str, list[str] | list[int]]:
         """What a division rests on: while it is the same, dividing again would only shuffle."""
         ready = sorted(names[row] for row in pending if view.jobs.not_before_ms[row] <= view.now_ms)
         return {"jobs": sorted(names), "waiting": ready, "down": np.flatnonzero(~view.up).tolist()}

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from typing import Any
+
 import numpy as np
 
 from trainmaster.model.job import P
@@ -249,7 +251,7 @@ class _Decision:
                 draft.wait(row, Why.NO_NODE)
                 continue
             start = promise.next_slot(slot + 1)
-            facts = {"promised_finish_s": promise.finish_ms / MS_PER_S}
+            facts: dict[str, Any] = {"promised_finish_s": promise.finish_ms / MS_PER_S}
             if start is not None:
                 facts["next_slot_s"] = start * self.clock.slot_ms / MS_PER_S
             draft.wait(row, Why.SCHEDULED, **facts)
