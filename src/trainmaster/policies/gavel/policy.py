@@ -129,7 +129,8 @@ class _State:
 
 
 def _round_ms(view: Snapshot) -> int:
-    return view.round_ms or DEFAULT_ROUND_MS
+    """At least twice the restart cost: in shorter rounds jobs that take turns would never get anywhere."""
+    return max(view.round_ms or DEFAULT_ROUND_MS, 2 * view.restart_cost_ms)
 
 
 def _speeds(view: Snapshot) -> Floats:
