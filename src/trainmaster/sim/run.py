@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,9 +14,9 @@ from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
-from trainmaster.model.cluster import Cluster
+from trainmaster.model.cluster import Cluster, parse_cluster
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.model.job import JobSpec
+from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS, UNLIMITED
@@ -84,6 +85,7 @@ def simulate(
         restart_cost_ms=truth.restart_cost_ms,
         resize_cost_ms=truth.resize_cost_ms,
     )
+    _load_kernels(policy)
     wall_begin, cpu_begin = time.perf_counter(), time.process_time()
     backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
     engine = Engine(cluster, policy, estimator or DeclaredSpeeds(truth.spread_penalty), settings)
@@ -145,6 +147,23 @@ def simulate(
         timeline=timeline,
         history=history,
     )
+
+
+_loaded: set[str] = set()
+
+
+def _load_kernels(policy: Policy) -> None:
+    """Run a toy world once, so that compiling (or loading) kernels is not counted as simulation time."""
+    if repr(policy) in _loaded:
+        return
+    _loaded.add(repr(policy))
+    sizes = ((2, 50.0, 0), (1, 20.0, 0), (2, 10.0, 5), (1, 5.0, 6))
+    toys = [
+        JobSpec(JobId(f"toy-{k}"), at_s * 1000, workers_min=n, workers_max=n, workers_ref=n, work_total=work)
+        for k, (n, work, at_s) in enumerate(sizes)
+    ]
+    with suppress(Exception):  # a policy that fails here fails again, visibly, in the run itself
+        simulate(toys, parse_cluster("toy=2x2,other=2x1"), policy)
 
 
 def _sample(engine: Engine, now_ms: int) -> tuple[int, float, int, int]:
