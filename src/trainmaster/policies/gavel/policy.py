@@ -368,7 +368,8 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     if not inside:
         round_end_ms = view.now_ms + _round_ms(view)
     at = np.flatnonzero(chosen >= 0)
-    slice_s = _slices(view, chosen, _speeds_beside(speeds, book, chosen, pair_of), (round_end_ms - view.now_ms) / MS_PER_S)
+    together = sharing.speeds_beside(speeds, book, chosen, pair_of)
+    slice_s = _slices(view, chosen, together, (round_end_ms - view.now_ms) / MS_PER_S)
     alone = at[pair_of[at] < 0]
     state.received_s[alone, chosen[alone]] += slice_s[alone]
     worker_s += np.bincount(chosen[alone], weights=slice_s[alone], minlength=len(worker_s))
@@ -402,17 +403,6 @@ def _recompute_due(policy: GavelPolicy, view: Snapshot, state: _State, inside: b
         return stale or view.now_ms - last_reset_ms >= RESET_MS
     nothing_to_run = not bool((state.share[_changeable(view)] > 0).any()) and len(state.pairs) == 0
     return stale and (view.now_ms - last_reset_ms >= RESET_MS or last_reset_ms == 0 or nothing_to_run)
-
-
-def _speeds_beside(speeds: Floats, book: PairBook, chosen: Ints, pair_of: Ints) -> Floats:
-    """Speeds by type, with those of chosen pairs where they run."""
-    if not (pair_of >= 0).any():
-        return speeds
-    speeds = speeds.copy()
-    for pair in np.unique(pair_of[pair_of >= 0]).tolist():
-        for side, row in enumerate(book.rows[pair].tolist()):
-            speeds[row, chosen[row]] = book.speed[pair, chosen[row], side]
-    return speeds
 
 
 def _slices(view: Snapshot, chosen: Ints, speeds: Floats, round_s: float) -> Floats:

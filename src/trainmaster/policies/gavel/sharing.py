@@ -89,6 +89,17 @@ def _select(entries, priority, usable, gpus, free, only_positive, eligible, firs
     return chosen
 
 
+def speeds_beside(speeds: FloatArray, book: PairBook, chosen: IntArray, pair_of: IntArray) -> FloatArray:
+    """Speeds by type, with those of chosen pairs where they run."""
+    if not (pair_of >= 0).any():
+        return speeds
+    speeds = speeds.copy()
+    for pair in np.unique(pair_of[pair_of >= 0]).tolist():
+        for side, row in enumerate(book.rows[pair].tolist()):
+            speeds[row, chosen[row]] = book.speed[pair, chosen[row], side]
+    return speeds
+
+
 def halved(view: Snapshot) -> BoolArray:
     """Jobs that have less of their devices than they asked for, because others have the rest, or had it."""
     jobs = view.jobs
