@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from trainmaster.model.errors import InputError
 from trainmaster.policies.gavel import allox, filling, finish_time, levels, queues, sums
+from trainmaster.policies.gavel.pairing import blind_pairs
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray
 from trainmaster.policies.gavel.solve import SOLVERS
 
@@ -25,6 +28,8 @@ POLICIES = (
     "isolated",
 )
 NO_PAIRS = frozenset({"gavel-fifo", "gavel-sjf", "allox", "isolated"})
+_EQUAL_TYPES = frozenset({"gavel-max-min", "gavel-water-filling", "gavel-hierarchical"})
+"""Their blind form takes every usable type for one step per second."""
 Option = str | bool | float | int
 
 
@@ -56,10 +61,8 @@ def allocate(
         raise InputError(f"{policy} cannot share GPUs", remedy="Leave out space_sharing")
     pairs = problem.pairs if sharing else None
     if pairs is not None and not aware:
-        raise InputError(
-            f"{policy} cannot share GPUs without knowing throughputs",
-            remedy="Leave out aware=false or space_sharing",
-        )
+        blind = np.where(problem.usable, 1.0, 0.0) if policy in _EQUAL_TYPES else levels.reference_throughput(problem)
+        pairs = blind_pairs(problem, pairs, blind)
     match policy:
         case "gavel-max-min":
             return levels.max_min(problem, aware, pairs, solver, warm)

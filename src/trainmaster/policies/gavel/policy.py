@@ -22,10 +22,13 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Draft, Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
+from trainmaster.policies.gavel import sharing
 from trainmaster.policies.gavel.catalogue import NO_PAIRS, POLICIES, allocate
 from trainmaster.policies.gavel.centre import centre_of_levels, centre_of_total
 from trainmaster.policies.gavel.levels import isolated_share, proportional_throughput, reference_throughput
-from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Status
+from trainmaster.policies.gavel.pair_book import PairBook
+from trainmaster.policies.gavel.pairing import possible_pairs
+from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Pairs, Status
 from trainmaster.policies.gavel.rounds import entry_order, priorities, select
 from trainmaster.policies.registry import register
 
@@ -72,6 +75,11 @@ class GavelPolicy:
             raise InputError(f"option 'solver' is '{self.solver}'", expected="auto, prices or highs")
 
     @property
+    def shares(self) -> bool:
+        """Whether it puts two jobs on the same GPUs where it knows how they fare; Gandiva always does."""
+        return self.space_sharing or self.allocation == "gandiva"
+
+    @property
     def preferred_placement(self) -> str | None:
         """The original knows no nodes: it only counts GPUs of each type."""
         return "count" if self.mechanism == "original" else None
@@ -93,6 +101,7 @@ class _State:
     isolated_rate: Floats
     remaining_before: Floats
     values: dict[str, Any]
+    pairs: PairBook
 
     @classmethod
     def recall(cls, view: Snapshot) -> _State:
@@ -108,9 +117,10 @@ class _State:
             return np.zeros(n) if found is None or found.ndim != 1 else found.copy()
 
         values = dict(view.memo.values)
+        share, received_s = matrix("share"), matrix("received_s")
         return cls(
-            matrix("share"), matrix("received_s"), matrix("deficit_s"), vector("known"), vector("isolated_s"),
-            vector("isolated_rate"), vector("remaining_before"), values,
+            share, received_s, matrix("deficit_s"), vector("known"), vector("isolated_s"), vector("isolated_rate"),
+            vector("remaining_before"), values, PairBook.recall(view, values, share, received_s),
         )  # fmt: skip
 
     def memo(self) -> Memo:
@@ -161,8 +171,11 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
     rows = view.in_arrival_order(np.flatnonzero(_competing(view)))
     state.share[:] = 0.0
     state.known[:] = 1.0
+    state.pairs = PairBook.empty(len(view.cluster.types))
     if len(rows) == 0:
         return
+    if policy.shares:  # the solver's choice among equal pairs follows their order
+        rows = rows[np.argsort(jobs.arrival[rows], kind="stable")]
     speeds, gpus, counts = _speeds(view), _asked_gpus(view), view.up_gpus_by_type
     remaining = jobs.remaining
     if policy.allocation == "gavel-ftf":
@@ -187,23 +200,36 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
         type_names=view.cluster.types,
         entities=entities,
         entity_of=entity_of,
+        pairs=_pairs(policy, view, rows, speeds, draft),
     )
     if (problem.slo_s <= 0).any():  # an SLO that has passed constrains nothing any more
         problem = _without_past_slos(problem)
     options: dict[str, Any] = {"solver": policy.solver}
     if policy.allocation not in ("allox", "gandiva", "isolated"):  # those know no blind form
         options["aware"] = policy.aware
+    if policy.allocation not in NO_PAIRS:
+        options["space_sharing"] = problem.pairs is not None
     result = allocate(problem, policy.allocation, options)
     if result.status != Status.OPTIMAL:
         draft.note(f"{policy.allocation}: {result.status.value}: {result.fallback}")
     share = result.share
-    if policy.mechanism == "original":
+    state.pairs = PairBook.of_result(view, rows, problem.pairs, result, _round_ms(view) / MS_PER_S / 2.0)
+    if policy.mechanism == "original" and problem.pairs is None:
         share = _centred(policy, problem, result)
     state.share[rows] = share
     if policy.allocation == "gavel-ftf":
         state.isolated_rate[:] = 0.0
         state.isolated_rate[rows] = (isolated_share(problem) * np.where(problem.usable, problem.throughput, 0.0)).sum(axis=1)
         state.remaining_before[:] = np.nan_to_num(remaining)
+
+
+def _pairs(policy: GavelPolicy, view: Snapshot, rows: Ints, speeds: Floats, draft: Draft) -> Pairs | None:
+    if not policy.shares:
+        return None
+    pairs, known = possible_pairs(view, rows, speeds)
+    if known is False and policy.space_sharing:
+        draft.note(f"{policy.allocation}: no speeds of jobs that share GPUs are known; each runs alone")
+    return pairs
 
 
 def _centred(policy: GavelPolicy, problem: AllocationProblem, result: AllocationResult) -> Floats:
@@ -299,7 +325,7 @@ def _free_after(view: Snapshot, rows: npt.NDArray[np.bool_]) -> Floats:
     """GPUs of each type when the given rows hold nothing."""
     jobs = view.jobs
     held = rows & jobs.holding & (jobs.held_type >= 0)
-    gpus = jobs.workers[held] * jobs.worker_gpu_milli[held] / GPU_MILLI
+    gpus = jobs.held_gpu_milli[held] / GPU_MILLI
     return view.free_gpus_by_type + np.bincount(jobs.held_type[held], weights=gpus, minlength=len(view.cluster.types))
 
 
@@ -311,6 +337,9 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     round_s = _round_ms(view) / MS_PER_S
     round_end_ms = int(values.get("round_end_ms", 0))
     inside = view.now_ms < round_end_ms and bool(jobs.holding.any())
+    beside = bool(sharing.halved(view).any())
+    if beside:
+        sharing.take_whole_devices(view, draft)
     if inside and original:
         return draft.plan(memo=view.memo, wake_at_ms=round_end_ms, default=Why.NEXT_ROUND)
     worker_s = np.array(values.get("worker_s", [0.0] * len(view.cluster.types)))
@@ -324,8 +353,8 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
         elapsed_s = (view.now_ms - last_reset_ms) / MS_PER_S
         state.deficit_s += state.share * elapsed_s - (state.received_s - round_s / 2.0)
         state.received_s[:] = round_s / 2.0
-        worker_s = np.full(len(worker_s), len(jobs) * round_s / 2.0)
         _compute(policy, view, state, draft)
+        worker_s = np.full(len(worker_s), (len(jobs) + len(state.pairs)) * round_s / 2.0)
         last_reset_ms = view.now_ms
         values.update(computed_jobs=len(jobs), nodes_up=int(view.up.sum()))
     rows = _changeable(view)
@@ -339,19 +368,38 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     by_arrival = view.in_arrival_order(np.arange(len(jobs)))
     order = entry_order(priority, state.deficit_s, state.share, _type_order(view, speeds), by_arrival)
     only_positive = policy.allocation in _QUEUES and original
-    chosen = select(order, priority, speeds > 0, _asked_gpus(view), _free_after(view, rows), only_positive, rows)
-    chosen = _assign(view, draft, chosen, rows)
+    book = state.pairs
+    pair_of = np.full(len(jobs), -1, np.int64)
+    if len(book) or beside:
+        due = priorities(book.share, np.where(worker_s > 0, book.received_s / np.maximum(worker_s, 1e-12), 0.0))
+        by_arrival = np.argsort(jobs.arrival, kind="stable")
+        chosen, pair_of = sharing.choose(
+            book, priority, due, state.deficit_s, state.share, _asked_gpus(view), _free_after(view, rows), rows,
+            speeds > 0, _type_order(view, speeds), by_arrival, only_positive, split=not original,
+        )  # fmt: skip
+        sharing.assign(view, draft, chosen, pair_of, book, rows, by_arrival)
+    else:
+        chosen = select(order, priority, speeds > 0, _asked_gpus(view), _free_after(view, rows), only_positive, rows)
+        chosen = _assign(view, draft, chosen, rows)
     if not inside:
         round_end_ms = view.now_ms + _round_ms(view)
-    slice_s = _slices(view, chosen, speeds, (round_end_ms - view.now_ms) / MS_PER_S)
     at = np.flatnonzero(chosen >= 0)
-    state.received_s[at, chosen[at]] += slice_s[at]
-    worker_s += np.bincount(chosen[at], weights=slice_s[at], minlength=len(worker_s))
+    together = sharing.speeds_beside(speeds, book, chosen, pair_of)
+    slice_s = _slices(view, chosen, together, (round_end_ms - view.now_ms) / MS_PER_S)
+    alone = at[pair_of[at] < 0]
+    state.received_s[alone, chosen[alone]] += slice_s[alone]
+    worker_s += np.bincount(chosen[alone], weights=slice_s[alone], minlength=len(worker_s))
+    for pair in np.unique(pair_of[pair_of >= 0]).tolist():  # a pair has its time once, as long as either runs
+        longest_s, kind = float(slice_s[book.rows[pair]].max()), int(chosen[book.rows[pair, 0]])
+        book.received_s[pair, kind] += longest_s
+        worker_s[kind] += longest_s
     if original and len(at):  # the round is over when its longest slice is; jobs that end with it are gone then
         round_end_ms = view.now_ms + int(np.ceil(float(slice_s[at].max()) * MS_PER_S)) + 1
+    book.write(view, values)
     values.update(round_end_ms=round_end_ms, worker_s=worker_s.tolist(), last_reset_ms=last_reset_ms)
     waiting = bool((rows & (chosen < 0)).any()) or bool((jobs.waiting & ~rows).any())
-    idle = not original and not waiting and not _could_move(view, chosen, rows, speeds, state.share)
+    shared = bool((pair_of >= 0).any())
+    idle = not original and not waiting and not shared and not _could_move(view, chosen, rows, speeds, state.share)
     return draft.plan(memo=state.memo(), wake_at_ms=None if idle else round_end_ms, default=Why.SHARE)
 
 
@@ -369,7 +417,7 @@ def _recompute_due(policy: GavelPolicy, view: Snapshot, state: _State, inside: b
     )
     if policy.mechanism != "original" and policy.allocation in _TIME_DEPENDENT:
         return stale or view.now_ms - last_reset_ms >= RESET_MS
-    nothing_to_run = not bool((state.share[_changeable(view)] > 0).any())
+    nothing_to_run = not bool((state.share[_changeable(view)] > 0).any()) and len(state.pairs) == 0
     return stale and (view.now_ms - last_reset_ms >= RESET_MS or last_reset_ms == 0 or nothing_to_run)
 
 
