@@ -19,9 +19,9 @@ from trainmaster.model.units import MS_PER_S
 
 DECLARED_SIGMA = 0.25
 """Relative standard deviation of a declared or catalogued speed, before anything is measured."""
-MEASURED_SIGMA = 0.05
+MEASURED_SIGMA = 0.1
 """Relative standard deviation of one measurement, until residuals say otherwise."""
-_NOISE_WEIGHT = 4.0
+_NOISE_WEIGHT = 3.0
 """Measurements that the assumed noise is worth against measured residuals."""
 _MIN_SIGMA = 1e-6
 
@@ -35,12 +35,13 @@ def quantile_z(probability: float) -> float:
 class IterationFit:
     """Posterior over (alpha, beta) as information sums; every update returns a new fit.
 
-    `precision` holds (p11, p12, p22) of the inverse covariance and `shift` the precision-weighted mean,
-    `sizes` the distinct sizes measured, `count` and `residuals` the noise statistics.
+    `prior` and `data` hold (p11, p12, p22, s1, s2): the inverse covariance and the precision-weighted mean.
+    The data's are in units of the measurement noise, so that a better figure for it re-weighs all of them.
+    `sizes` are the distinct sizes measured, `count` and `residuals` the noise statistics.
     """
 
-    precision: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    shift: tuple[float, float] = (0.0, 0.0)
+    prior: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    data: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
     sizes: tuple[int, ...] = ()
     count: float = 0.0
     residuals: float = 0.0
@@ -63,8 +64,8 @@ class IterationFit:
         v22 = along[1] ** 2 + across[1] ** 2
         det = max(v11 * v22 - v12 * v12, 1e-300)
         p11, p12, p22 = v22 / det, -v12 / det, v11 / det
-        shift = (p11 * alpha_s + p12 * beta_s, p12 * alpha_s + p22 * beta_s)
-        return cls((p11, p12, p22), shift, prior_step_s=(alpha_s, beta_s))
+        prior = (p11, p12, p22, p11 * alpha_s + p12 * beta_s, p12 * alpha_s + p22 * beta_s)
+        return cls(prior, prior_step_s=(alpha_s, beta_s))
 
     @property
     def noise(self) -> float:
@@ -79,22 +80,29 @@ class IterationFit:
             return self
         known = bool(self.sizes) or self.prior_step_s is not None
         error = step_s / self.step_s(size)[0] - 1.0 if known and size in self.sizes else 0.0
-        weight = 1.0 / (self.noise * step_s) ** 2
+        # Errors are relative: weigh by the step time as believed (as measured, when nothing is).
+        weight = 1.0 / (self.step_s(size)[0] if known else step_s) ** 2
         x = 1.0 / size
-        p11, p12, p22 = self.precision
+        more = (weight, weight * x, weight * x * x, weight * step_s, weight * x * step_s)
+        d = self.data
         return replace(
             self,
-            precision=(p11 + weight, p12 + weight * x, p22 + weight * x * x),
-            shift=(self.shift[0] + weight * step_s, self.shift[1] + weight * x * step_s),
+            data=(d[0] + more[0], d[1] + more[1], d[2] + more[2], d[3] + more[3], d[4] + more[4]),
             sizes=tuple(sorted({*self.sizes, size})),
             count=self.count + (1.0 if size in self.sizes else 0.0),
             residuals=self.residuals + min(error * error, 1.0),
         )
 
+    def _sums(self) -> tuple[float, float, float, float, float]:
+        scale = 1.0 / self.noise**2
+        p, d = self.prior, self.data
+        return (
+            p[0] + scale * d[0], p[1] + scale * d[1], p[2] + scale * d[2], p[3] + scale * d[3], p[4] + scale * d[4]
+        )  # fmt: skip
+
     def coefficients(self) -> tuple[float, float]:
         """(alpha, beta), neither negative."""
-        p11, p12, p22 = self.precision
-        s1, s2 = self.shift
+        p11, p12, p22, s1, s2 = self._sums()
         if self.prior_step_s is None and len(self.sizes) < 2:
             # One size cannot tell the parts apart: all of it divides (beta = c g, alpha = 0).
             return 0.0, s2 / p22 if p22 > 0 else math.nan
@@ -111,7 +119,7 @@ class IterationFit:
         alpha, beta = self.coefficients()
         x = 1.0 / size
         mean = alpha + beta * x
-        p11, p12, p22 = self.precision
+        p11, p12, p22, _, _ = self._sums()
         if self.prior_step_s is None and len(self.sizes) < 2:
             if p22 <= 0.0 or not mean > 0.0:
                 return math.nan, math.inf

@@ -236,11 +236,13 @@ class Book:
         """Milliseconds to spare if it ran at its fastest from now on."""
         return self.due - self.fastest_finish()
 
-    def hasten(self, least_gain: float, only_waiting: bool) -> None:
-        """Use what would stand idle now for reserved jobs: least slack first."""
+    def hasten(self, least_gain: float, only_waiting: bool, used: Ints) -> None:
+        """Use what would stand idle now for reserved jobs, least slack first; `used` by type is not idle."""
         p = self.profile
-        if not (p.free[:, 0] > 0).any():
+        if not (p.free[:, 0] > used).any():
             return
         rows = np.flatnonzero(self.certs[:, rs.CLASS] > 0)
         rows = rows[np.lexsort((rows, self.slack()[rows]))]
+        p.free -= used[:, None]
         rs.hasten(p.times, p.free, p.n, self.jobs, rows, self.capacity, self.certs, least_gain, only_waiting)
+        p.free += used[:, None]

@@ -19,7 +19,7 @@ from trainmaster.policies.deadline import answers
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.book import RETRIES, Book
 from trainmaster.policies.deadline.carrying_out import carry_out, changeable
-from trainmaster.policies.deadline.leftovers import fill_leftovers
+from trainmaster.policies.deadline.leftovers import grow_leftovers, in_use, start_leftovers
 from trainmaster.policies.deadline.worth import EASY, Offers, area_ms, booked
 from trainmaster.policies.registry import register
 
@@ -69,17 +69,20 @@ class Deadline:
         offers = Offers.read(view.memo.values.get("offers"))
         self._answer(draft, book, asked, offers)
         self._soften(draft, book)
-        book.hasten(0.0, only_waiting=True)
-        kind, size = np.empty(len(view.jobs), np.int64), np.empty(len(view.jobs), np.int64)
+        kind, size = book.jobs.held_kind.copy(), book.jobs.held.copy()
         rest = self._rest(draft, book)
-        ready = view.waiting_rows()
-        waits = np.zeros(len(view.jobs), np.bool_)
-        waits[ready] = True
-        if not waits[rest].any():
-            book.hasten(self.gain, only_waiting=False)
+        book.hasten(0.0, only_waiting=True, used=in_use(book, kind, size, rest))
         rs.present(book.now, book.certs, kind, size)
+        waits = np.zeros(len(view.jobs), np.bool_)
+        waits[view.waiting_rows()] = True
         window_ms = max(self.min_run_s * MS_PER_S, 4.0 * view.restart_cost_ms)
-        fill_leftovers(book, kind, size, waits, rest, window_ms, self.gain)
+        if not start_leftovers(book, kind, size, waits, rest, window_ms):
+            grown = in_use(book, kind, size, rest)
+            book.hasten(self.gain, only_waiting=False, used=grown)
+            kept_kind, kept_size = kind[rest], size[rest]
+            rs.present(book.now, book.certs, kind, size)
+            kind[rest], size[rest] = kept_kind, kept_size
+            grow_leftovers(book, kind, size, rest, window_ms, self.gain)
         unable = ~changeable(view.jobs.phase)
         size[unable] = book.jobs.held[unable]
         kind[unable] = book.jobs.held_kind[unable]
