@@ -19,7 +19,7 @@ CLUSTERS = ("gpu=4", "gpu=8x4", "k80=4,v100=4", "gpu=6x2")
 
 
 def world(seed: int, jobs: int) -> tuple[str, list[JobSpec], TruthOptions]:
-    """Rigid and elastic, hard, soft and best-effort jobs, one type or two, with costs of starting and resizing."""
+    """Rigid and elastic, hard, soft and best-effort jobs, one type or two, with costs."""
     rng = np.random.Generator(np.random.PCG64(seed))
     cluster = CLUSTERS[int(rng.integers(len(CLUSTERS)))]
     types = parse_cluster(cluster).types
@@ -40,14 +40,17 @@ def world(seed: int, jobs: int) -> tuple[str, list[JobSpec], TruthOptions]:
                 workers_ref=low,
                 worker=Demand(1000),
                 work_total=work_s,
-                steps_per_s={name: float(rng.uniform(0.5, 2.0)) for name in types} if rng.random() < 0.5 else {},
+                steps_per_s={name: float(rng.uniform(0.5, 2.0)) for name in types}
+                if rng.random() < 0.5
+                else {},
                 scaling=amdahl(float(rng.uniform(0.0, 0.3))),
                 deadline_ms=deadline,
                 deadline_kind=kind,
             )
         )
     costs = TruthOptions(
-        restart_cost_ms=int(rng.choice([0, 5_000, 30_000])), resize_cost_ms=int(rng.choice([0, 1_000, 10_000]))
+        restart_cost_ms=int(rng.choice([0, 5_000, 30_000])),
+        resize_cost_ms=int(rng.choice([0, 1_000, 10_000])),
     )
     return cluster, specs, costs
 
@@ -59,7 +62,11 @@ def test_no_promise_is_broken(seed: int, jobs: int, placement: str) -> None:
 
     cluster, specs, costs = world(seed, jobs)
     result = simulate(
-        specs, parse_cluster(cluster), create("deadline"), Settings(placement=parse_strategy(placement)), costs
+        specs,
+        parse_cluster(cluster),
+        create("deadline"),
+        Settings(placement=parse_strategy(placement)),
+        costs,
     )
     assert result.plans_refused == 0, result.notes
     for ended in result.ended:
@@ -77,7 +84,7 @@ def test_no_promise_is_broken(seed: int, jobs: int, placement: str) -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(seed=st.integers(0, 10**9))
 def test_sizes_do_not_go_back_and_forth(seed: int) -> None:
-    """Changes are bounded by what happened: a job's starts and resizes by the arrivals and ends in its life."""
+    """Changes are bounded by what happened: a job's stops by the arrivals and ends in its life."""
     cluster, specs, costs = world(seed, 15)
     result = simulate(specs, parse_cluster(cluster), create("deadline"), Settings(), costs)
     for ended in result.ended:

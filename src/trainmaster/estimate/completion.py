@@ -48,14 +48,16 @@ class IterationFit:
     prior_step_s: tuple[float, float] | None = None
 
     @classmethod
-    def from_prior(cls, alpha_s: float, beta_s: float, sigma: float = DECLARED_SIGMA, size: int = 1) -> IterationFit:
+    def from_prior(
+        cls, alpha_s: float, beta_s: float, sigma: float = DECLARED_SIGMA, size: int = 1
+    ) -> IterationFit:
         """Believe g(c) = alpha + beta/c with relative error `sigma` at `size` workers.
 
         The common factor is uncertain by sigma; how it divides into alpha and beta by half as much again.
         """
         sigma = max(sigma, _MIN_SIGMA)
         total = alpha_s + beta_s / size
-        # Covariance: a shared factor along (alpha, beta), plus a trade-off that leaves g(size) nearly as it is.
+        # Covariance: a shared factor along (alpha, beta), plus a trade-off that nearly keeps g(size).
         trade = 0.5 * sigma * total
         along = (sigma * alpha_s, sigma * beta_s)
         across = (trade, -trade * size)
@@ -70,9 +72,7 @@ class IterationFit:
     @property
     def noise(self) -> float:
         """Relative standard deviation of one measurement, from residuals so far."""
-        return math.sqrt(
-            (_NOISE_WEIGHT * MEASURED_SIGMA**2 + self.residuals) / (_NOISE_WEIGHT + self.count)
-        )
+        return math.sqrt((_NOISE_WEIGHT * MEASURED_SIGMA**2 + self.residuals) / (_NOISE_WEIGHT + self.count))
 
     def observe(self, size: int, step_s: float) -> IterationFit:
         """One measured step time at a size; implausible figures (not positive, not finite) are left out."""
@@ -97,7 +97,8 @@ class IterationFit:
         scale = 1.0 / self.noise**2
         p, d = self.prior, self.data
         return (
-            p[0] + scale * d[0], p[1] + scale * d[1], p[2] + scale * d[2], p[3] + scale * d[3], p[4] + scale * d[4]
+            p[0] + scale * d[0], p[1] + scale * d[1], p[2] + scale * d[2],
+            p[3] + scale * d[3], p[4] + scale * d[4],
         )  # fmt: skip
 
     def coefficients(self) -> tuple[float, float]:
@@ -124,7 +125,7 @@ class IterationFit:
             if p22 <= 0.0 or not mean > 0.0:
                 return math.nan, math.inf
             # Known at one size; each doubling away from it adds the doubt of a declared figure.
-            away = abs(math.log2(size / self.sizes[0]))
+            away = abs(math.log2(size / min(self.sizes)))
             return mean, math.hypot(math.sqrt(x * x / p22) / mean, DECLARED_SIGMA * away)
         det = p11 * p22 - p12 * p12
         variance = (p22 - 2.0 * x * p12 + x * x * p11) / det
@@ -170,7 +171,9 @@ class RatioPool:
         if self.count == 0.0:
             return 0.0
         # One pseudo-observation at the declared figure keeps a first lucky measurement from closing the band.
-        return math.sqrt(max(self.squares / self.count - self.mean**2, self.squares / (self.count + 1.0) ** 2))
+        return math.sqrt(
+            max(self.squares / self.count - self.mean**2, self.squares / (self.count + 1.0) ** 2)
+        )
 
     def factor(self, probability: float) -> float:
         """Speed relative to the declared one that is exceeded with this probability."""
@@ -189,7 +192,7 @@ class RatioPool:
 
 @dataclass(frozen=True)
 class Eta:
-    """A predicted finish. `p10_ms` <= `p50_ms` <= `p90_ms`; `sigma` is the relative spread of the time left."""
+    """A predicted finish. `p10_ms` <= `p50_ms` <= `p90_ms`; `sigma` is the relative spread of what is left."""
 
     p10_ms: int
     p50_ms: int
@@ -212,7 +215,9 @@ class CompletionModel:
         """Measured progress: speed at a size, on a type, spread over nodes or not."""
         if not steps_per_s > 0.0:
             return self
-        return replace(self, fit=self.fit.observe(size, 1.0 / steps_per_s / self._factor(accelerator, spread)))
+        return replace(
+            self, fit=self.fit.observe(size, 1.0 / steps_per_s / self._factor(accelerator, spread))
+        )
 
     def _factor(self, accelerator: str, spread: bool) -> float:
         return self.type_factor.get(accelerator, 1.0) * (self.spread_factor if spread else 1.0)
@@ -223,7 +228,12 @@ class CompletionModel:
         return mean * self._factor(accelerator, spread), sigma
 
     def remaining_s(
-        self, steps_left: float, size: int, accelerator: str = "", spread: bool = False, probability: float = 0.5
+        self,
+        steps_left: float,
+        size: int,
+        accelerator: str = "",
+        spread: bool = False,
+        probability: float = 0.5,
     ) -> float:
         """R(c) = steps left x g(c), not exceeded with this probability (log-normal band)."""
         mean, sigma = self.step_s(size, accelerator, spread)
@@ -231,17 +241,30 @@ class CompletionModel:
         return max(steps_left, 0.0) * mean * math.exp(quantile_z(probability) * log_sigma)
 
     def eta(
-        self, now_ms: int, steps_left: float, size: int, accelerator: str = "", spread: bool = False, delay_ms: int = 0
+        self,
+        now_ms: int,
+        steps_left: float,
+        size: int,
+        accelerator: str = "",
+        spread: bool = False,
+        delay_ms: int = 0,
     ) -> Eta:
         """When it finishes at this size, if it becomes productive after `delay_ms`."""
         low, middle, high = (
-            now_ms + delay_ms + math.ceil(self.remaining_s(steps_left, size, accelerator, spread, p) * MS_PER_S)
+            now_ms
+            + delay_ms
+            + math.ceil(self.remaining_s(steps_left, size, accelerator, spread, p) * MS_PER_S)
             for p in (0.1, 0.5, 0.9)
         )
         return Eta(low, middle, high, self.step_s(size, accelerator, spread)[1])
 
     def smallest_size(
-        self, steps_left: float, seconds: float, sizes: tuple[int, ...], accelerator: str = "", probability: float = 0.9
+        self,
+        steps_left: float,
+        seconds: float,
+        sizes: tuple[int, ...],
+        accelerator: str = "",
+        probability: float = 0.9,
     ) -> int | None:
         """The least of these sizes that finishes in time with this probability; None if none does."""
         fitting = (

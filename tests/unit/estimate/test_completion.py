@@ -41,7 +41,9 @@ def test_measurements_narrow_the_band_and_implausible_ones_are_left_out() -> Non
 
 
 def test_types_and_spread_are_restated() -> None:
-    model = CompletionModel(prior_of_scaling(1.0, 1, amdahl(0.0)), {"v100": 1.0, "k80": 4.0}, spread_factor=1.25)
+    model = CompletionModel(
+        prior_of_scaling(1.0, 1, amdahl(0.0)), {"v100": 1.0, "k80": 4.0}, spread_factor=1.25
+    )
     for _ in range(20):
         model = model.measured(1, 1.0 / (4.0 * 1.25 * 2.0), "k80", spread=True)
     assert model.step_s(1, "v100")[0] == pytest.approx(2.0, rel=0.02)
@@ -55,7 +57,7 @@ def test_smallest_size_meets_the_time_with_the_asked_probability() -> None:
 
 
 def _lives(seed: int, jobs: int) -> tuple[list[list[bool]], list[list[float]]]:
-    """Noisy worlds: declared speed wrong by 25 %, each report by 10 %; predictions at five points of each life."""
+    """Noisy worlds: declared speed wrong by 25 %, each report by 10 %; five points of each life."""
     rng = np.random.Generator(np.random.PCG64(seed))
     inside: list[list[bool]] = [[] for _ in range(5)]
     errors: list[list[float]] = [[] for _ in range(5)]
@@ -77,7 +79,7 @@ def _lives(seed: int, jobs: int) -> tuple[list[list[bool]], list[list[float]]]:
 
 
 def test_the_band_covers_what_it_says_and_the_error_falls() -> None:
-    """The 10-90 % band holds 80 % of the finishes, at the start and later; the error shrinks with measurements."""
+    """The 10-90 % band holds 80 % of the finishes, early and late; the error shrinks."""
     inside, errors = _lives(3, 600)
     coverage = [float(np.mean(point)) for point in inside]
     assert all(0.70 <= c <= 0.92 for c in coverage), coverage

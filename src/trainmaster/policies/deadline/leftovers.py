@@ -1,4 +1,4 @@
-"""Jobs without a reservation fill what is left now, and yield: best effort, and soft deadlines out of reach."""
+"""Jobs without a reservation fill what is left now, and yield: best effort, lost soft deadlines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 def start_leftovers(
     book: Book, kind: Ints, size: Ints, waits: npt.NDArray[np.bool_], order: Ints, window_ms: float
 ) -> bool:
-    """Set type and size of rows without reservation (`order`: best first). What runs stays unless it must yield.
+    """Set type and size of rows without reservation (`order`: best first). What runs stays if it can.
 
     A waiting job starts only where the room lasts for `window_ms`, so that it is not stopped at once again.
     Returns whether some still wait.
@@ -70,7 +70,7 @@ def _lasting(book: Book, left: Ints, window_ms: float) -> Ints:
 
 
 def _yield(jobs: rs.JobArrays, worst_first: Ints, size: Ints, need: int, fixed: npt.NDArray[np.bool_]) -> int:
-    """Take at least `need` milli-GPUs back: shrink to the smallest size first, then stop. Returns what was got."""
+    """Take at least `need` milli-GPUs back: shrink first, then stop. Returns what was got."""
     got = 0
     for stop in (False, True):
         for row in worst_first.tolist():
@@ -94,7 +94,7 @@ def _yield(jobs: rs.JobArrays, worst_first: Ints, size: Ints, need: int, fixed: 
 
 
 def _start(jobs: rs.JobArrays, waiting: Ints, kind: Ints, size: Ints, left: Ints) -> bool:
-    """Start in order what fits, on the fastest type with room, at the largest size that fits. True: some wait."""
+    """Start in order what fits, smallest size, on the fastest type with room. True: some wait."""
     need = jobs.sizes[waiting, 0] * jobs.each[waiting]
     some_wait = False
     for row, least in zip(waiting.tolist(), need.tolist(), strict=True):
@@ -103,7 +103,11 @@ def _start(jobs: rs.JobArrays, waiting: Ints, kind: Ints, size: Ints, left: Ints
             continue
         best = -1
         for k in range(len(left)):
-            if jobs.base[row, k] > 0 and least <= left[k] and (best < 0 or jobs.base[row, k] > jobs.base[row, best]):
+            if (
+                jobs.base[row, k] > 0
+                and least <= left[k]
+                and (best < 0 or jobs.base[row, k] > jobs.base[row, best])
+            ):
                 best = k
         if best < 0:
             some_wait = True
@@ -115,7 +119,7 @@ def _start(jobs: rs.JobArrays, waiting: Ints, kind: Ints, size: Ints, left: Ints
 
 
 def _grow(book: Book, rows: Ints, kind: Ints, size: Ints, left: Ints, gain: float) -> None:
-    """Give idle GPUs to elastic jobs, one level at a time to the smallest first, when it pays for the resize."""
+    """Give idle GPUs to elastic jobs, the smallest first, when it pays for the resize."""
     jobs = book.jobs
     for row in rows[np.argsort(size[rows], kind="stable")].tolist():
         levels = int(jobs.levels[row])

@@ -23,7 +23,7 @@ Bools = npt.NDArray[np.bool_]
 
 MAX_SEGMENTS = 8
 CLASS, KIND, COUNT, DUE, FINISH, FIRST = 0, 1, 2, 3, 4, 5
-"""Columns of a reservation row: class (0 none, 1 soft, 2 promised), type, pieces, due, planned finish, pieces."""
+"""Columns of a reservation row: class (0 none, 1 soft, 2 promised), type, count, due, finish, pieces."""
 WIDTH = FIRST + 3 * MAX_SEGMENTS
 NONE, SOFT, PROMISED = 0, 1, 2
 PAD_MS = 3
@@ -125,7 +125,7 @@ def _break_at(times, free, n, k, at):
 
 @njit(cache=True)
 def occupy(times, free, n, cert, each, sign):
-    """Take (sign 1) a reservation out of the free profile, or give it back (-1). False: no room for breaks."""
+    """Take (sign 1) a reservation out of the free profile, or give it back (-1). False: too many breaks."""
     k = int(cert[KIND])
     if n[k] + 2 * int(cert[COUNT]) > times.shape[1]:
         return False
@@ -356,10 +356,8 @@ def follow(now, jobs, certs, finish):
             if a > end:
                 current, pending = 0, 0.0
             if size != current:
-                if current > 0:
-                    pending = max(pending, jobs.resize_ms)
-                else:
-                    pending = jobs.restart_ms if ran else 0.0
+                restart = jobs.restart_ms if ran else 0.0
+                pending = max(pending, jobs.resize_ms) if current > 0 else restart
             ran, current, end = True, size, b
             speed = 0.0
             for c in range(jobs.levels[row]):
@@ -383,7 +381,7 @@ def follow(now, jobs, certs, finish):
 
 
 @njit(cache=True)
-def hasten(times, free, n, jobs, rows, capacity, certs, least_gain, only_waiting):
+def hasten(times, free, n, jobs, rows, certs, least_gain, only_waiting):
     """Let reserved jobs use what would stand idle now: start sooner, or grow, when that pays.
 
     A change must start now and bring the finish forward by the fraction `least_gain` of the time left and
@@ -495,7 +493,11 @@ def demand_fits(now, jobs, certs, capacity, row, due):
     for i in range(count):
         total += areas[order[i]]
         at = dues[order[i]]
-        if at >= due and (i + 1 == count or dues[order[i + 1]] > at) and total > capacity[0] * (at - now) * (1 + 1e-9):
+        if (
+            at >= due
+            and (i + 1 == count or dues[order[i + 1]] > at)
+            and total > capacity[0] * (at - now) * (1 + 1e-9)
+        ):
             return False
     return True
 

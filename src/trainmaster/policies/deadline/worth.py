@@ -27,7 +27,7 @@ EASY = 0.5
 
 @dataclass
 class Offers:
-    """Lately offered jobs: when, area per weight, area; and how many came since one was refused for lack of room."""
+    """Lately offered jobs (when, area per weight, area) and how many came since one was refused."""
 
     seen: list[list[float]] = field(default_factory=list)
     since_refusal: int = MEMORY

@@ -110,7 +110,11 @@ def test_the_further_gpus_it_names_are_enough() -> None:
 def test_smallest_sufficient_size_when_others_wait() -> None:
     """Of 8 GPUs it needs 2 to be in time; the rest is for the best-effort job that waits."""
     world = World("gpu=8")
-    world.submit(0, job("d", 100, 60, workers_max=8, scaling=LINEAR), job("b", 1000, None, workers_min=6, workers_max=6, workers_ref=6))
+    world.submit(
+        0,
+        job("d", 100, 60, workers_max=8, scaling=LINEAR),
+        job("b", 1000, None, workers_min=6, workers_max=6, workers_ref=6),
+    )
     assert world.workers("d") == 2
     assert world.workers("b") == 6
 
@@ -143,7 +147,13 @@ def test_chooses_the_type_that_is_fast_enough() -> None:
 
 def test_an_urgent_newcomer_is_fitted_in_and_the_old_promise_kept() -> None:
     early = job("early", 100, 400)
-    urgent = JobSpec(id=JobId("urgent"), submit_ms=10_000, work_total=50.0, deadline_ms=61_000, deadline_kind=DeadlineKind.HARD)
+    urgent = JobSpec(
+        id=JobId("urgent"),
+        submit_ms=10_000,
+        work_total=50.0,
+        deadline_ms=61_000,
+        deadline_kind=DeadlineKind.HARD,
+    )
     result = simulate([early, urgent], parse_cluster("gpu=1"), create("deadline"))
     ends = {ended.spec.id: ended.ended_ms for ended in result.ended}
     assert ends["urgent"] == 60_000
@@ -166,7 +176,11 @@ def test_soft_deadlines_give_way_to_hard_ones() -> None:
 
 def test_a_second_look_changes_nothing() -> None:
     world = World("gpu=8")
-    world.submit(0, *[job(f"d{i}", 100 + i, 300 + 20 * i, workers_max=4) for i in range(6)], job("b", 500, None, workers_max=4))
+    world.submit(
+        0,
+        *[job(f"d{i}", 100 + i, 300 + 20 * i, workers_max=4) for i in range(6)],
+        job("b", 500, None, workers_max=4),
+    )
     engine = world.engine
     before = [engine.columns.allocations[slot] for slot in engine.columns.rows]
     for _ in range(3):
@@ -184,7 +198,9 @@ def test_never_more_than_the_optimum(seed: int) -> None:
     assert got >= best - 2
 
 
-@pytest.mark.parametrize("text", ["deadline:confidence=1", "deadline:gain=-1", "deadline:look_s=0", "deadline:x=1"])
+@pytest.mark.parametrize(
+    "text", ["deadline:confidence=1", "deadline:gain=-1", "deadline:look_s=0", "deadline:x=1"]
+)
 def test_bad_options(text: str) -> None:
     with pytest.raises(InputError):
         create(text)
