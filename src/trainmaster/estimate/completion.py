@@ -192,7 +192,7 @@ class RatioPool:
 
 @dataclass(frozen=True)
 class Eta:
-    """A predicted finish. `p10_ms` <= `p50_ms` <= `p90_ms`; `sigma` is the relative spread of what is left."""
+    """A predicted finish. `p10_ms` <= `p50_ms` <= `p90_ms`; `sigma`: relative spread of what is left."""
 
     p10_ms: int
     p50_ms: int

@@ -17,6 +17,7 @@ from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.beliefs import Beliefs, believe
+from trainmaster.policies.deadline.room import demand_fits
 from trainmaster.policies.deadline.sizes import size_tables
 
 Floats = npt.NDArray[np.float64]
@@ -169,7 +170,7 @@ class Book:
         due = float(self.due[row])
         if self.book(row, rs.PROMISED, due):
             return True
-        if not rs.demand_fits(self.now, self.jobs, self.certs, self.capacity, row, due):
+        if not demand_fits(self.now, self.jobs, self.certs, self.capacity, row, due):
             return False
         softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
         promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)

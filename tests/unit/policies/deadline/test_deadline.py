@@ -155,7 +155,7 @@ def test_an_urgent_newcomer_is_fitted_in_and_the_old_promise_kept() -> None:
         deadline_kind=DeadlineKind.HARD,
     )
     result = simulate([early, urgent], parse_cluster("gpu=1"), create("deadline"))
-    ends = {ended.spec.id: ended.ended_ms for ended in result.ended}
+    ends = {str(ended.spec.id): ended.ended_ms for ended in result.ended}
     assert ends["urgent"] == 60_000
     assert ends["early"] == 150_000
 
