@@ -53,7 +53,9 @@ def all_jobs(name: str, data: Path) -> list[JobSpec] | None:
     """Every job of a trace as a specification (a cluster that fits them all)."""
     everything = parse_cluster("gpu=4096")
     if name == "generated":
-        spec = GeneratorSpec(jobs=4000, arrivals="poisson", load=1.0, cluster_gpus=64, median_s=3600.0, sigma=1.2)
+        spec = GeneratorSpec(
+            jobs=4000, arrivals="poisson", load=1.0, cluster_gpus=64, median_s=3600.0, sigma=1.2
+        )
         wishes = Assignment(deadline_fraction=0.8, soft_fraction=0.25, slack=(1.1, 3.0))
         return workload(assign(generate(spec, 11), wishes, 12), everything).specs
     path = data / FILES[name]
@@ -138,13 +140,14 @@ def sweep(traces: dict[str, list[JobSpec]], count: int, seeds: int) -> dict[str,
         for seed in range(seeds):
             jobs = window(specs, count, seed)
             largest = int(max(spec.gpus for spec in jobs))
-            sizes = {label: max(largest, round(offered_gpus(jobs) / factor)) for label, factor in LOADS.items()}
+            sizes = {
+                label: max(largest, round(offered_gpus(jobs) / factor)) for label, factor in LOADS.items()
+            }
             sizes["sufficient"] = max(largest, math.ceil(peak_gpus(jobs)))
             for label, gpus in sizes.items():
                 for policy in POLICIES:
                     cell = rows.setdefault(name, {}).setdefault(label, {}).setdefault(policy, [])
                     cell.append({"gpus": gpus, **run_one(jobs, gpus, policy, COSTS, seed)})
-        print(f"{name}: done", flush=True)
     return rows
 
 
@@ -179,7 +182,9 @@ def tables(study: dict[str, Any]) -> str:
         for label, cells in worlds.items():
             for policy, runs in cells.items():
                 missed = sum(r["late"] for r in runs) / max(sum(r["accepted"] for r in runs), 1.0)
-                lines.append(f"| {name} | {label} | {policy} | {interval([r['met'] for r in runs])} | {missed:.3f} |")
+                lines.append(
+                    f"| {name} | {label} | {policy} | {interval([r['met'] for r in runs])} | {missed:.3f} |"
+                )
     gap = study["gap"]
     lines += ["", "## Admitted against the exact optimum", ""]
     lines.append(
@@ -190,7 +195,9 @@ def tables(study: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=400)
@@ -200,13 +207,13 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     loaded = {name: all_jobs(name, arguments.data) for name in ("generated", *FILES)}
     traces = {name: specs for name, specs in loaded.items() if specs is not None}
-    study = {
-        "gap": compare_with_optimum(arguments.tiny),
-        "sweep": sweep(traces, arguments.jobs, arguments.seeds),
-        "troubled": troubled({k: v for k, v in traces.items() if k != "itp"}, arguments.jobs, arguments.seeds),
-    }
-    (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True, indent=1) + "\n")
-    (arguments.out / "study.md").write_text(tables(study))
+    study: dict[str, Any] = {"gap": compare_with_optimum(arguments.tiny), "sweep": {}, "troubled": {}}
+    for part, run in (("sweep", sweep), ("troubled", troubled)):
+        for name, specs in traces.items():
+            study[part].update(run({name: specs}, arguments.jobs, arguments.seeds))
+            (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True, indent=1) + "\n")
+            (arguments.out / "study.md").write_text(tables(study))
+            print(f"{part} {name}: done", flush=True)
     print(tables(study))
 
 

@@ -19,9 +19,9 @@ from trainmaster.model.units import MS_PER_S
 
 DECLARED_SIGMA = 0.25
 """Relative standard deviation of a declared or catalogued speed, before anything is measured."""
-MEASURED_SIGMA = 0.05
+MEASURED_SIGMA = 0.1
 """Relative standard deviation of one measurement, until residuals say otherwise."""
-_NOISE_WEIGHT = 4.0
+_NOISE_WEIGHT = 3.0
 """Measurements that the assumed noise is worth against measured residuals."""
 _MIN_SIGMA = 1e-6
 
@@ -35,26 +35,29 @@ def quantile_z(probability: float) -> float:
 class IterationFit:
     """Posterior over (alpha, beta) as information sums; every update returns a new fit.
 
-    `precision` holds (p11, p12, p22) of the inverse covariance and `shift` the precision-weighted mean,
-    `sizes` the distinct sizes measured, `count` and `residuals` the noise statistics.
+    `prior` and `data` hold (p11, p12, p22, s1, s2): the inverse covariance and the precision-weighted mean.
+    The data's are in units of the measurement noise, so that a better figure for it re-weighs all of them.
+    `sizes` are the distinct sizes measured, `count` and `residuals` the noise statistics.
     """
 
-    precision: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    shift: tuple[float, float] = (0.0, 0.0)
+    prior: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    data: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
     sizes: tuple[int, ...] = ()
     count: float = 0.0
     residuals: float = 0.0
     prior_step_s: tuple[float, float] | None = None
 
     @classmethod
-    def from_prior(cls, alpha_s: float, beta_s: float, sigma: float = DECLARED_SIGMA, size: int = 1) -> IterationFit:
+    def from_prior(
+        cls, alpha_s: float, beta_s: float, sigma: float = DECLARED_SIGMA, size: int = 1
+    ) -> IterationFit:
         """Believe g(c) = alpha + beta/c with relative error `sigma` at `size` workers.
 
         The common factor is uncertain by sigma; how it divides into alpha and beta by half as much again.
         """
         sigma = max(sigma, _MIN_SIGMA)
         total = alpha_s + beta_s / size
-        # Covariance: a shared factor along (alpha, beta), plus a trade-off that leaves g(size) nearly as it is.
+        # Covariance: a shared factor along (alpha, beta), plus a trade-off that nearly keeps g(size).
         trade = 0.5 * sigma * total
         along = (sigma * alpha_s, sigma * beta_s)
         across = (trade, -trade * size)
@@ -63,15 +66,13 @@ class IterationFit:
         v22 = along[1] ** 2 + across[1] ** 2
         det = max(v11 * v22 - v12 * v12, 1e-300)
         p11, p12, p22 = v22 / det, -v12 / det, v11 / det
-        shift = (p11 * alpha_s + p12 * beta_s, p12 * alpha_s + p22 * beta_s)
-        return cls((p11, p12, p22), shift, prior_step_s=(alpha_s, beta_s))
+        prior = (p11, p12, p22, p11 * alpha_s + p12 * beta_s, p12 * alpha_s + p22 * beta_s)
+        return cls(prior, prior_step_s=(alpha_s, beta_s))
 
     @property
     def noise(self) -> float:
         """Relative standard deviation of one measurement, from residuals so far."""
-        return math.sqrt(
-            (_NOISE_WEIGHT * MEASURED_SIGMA**2 + self.residuals) / (_NOISE_WEIGHT + self.count)
-        )
+        return math.sqrt((_NOISE_WEIGHT * MEASURED_SIGMA**2 + self.residuals) / (_NOISE_WEIGHT + self.count))
 
     def observe(self, size: int, step_s: float) -> IterationFit:
         """One measured step time at a size; implausible figures (not positive, not finite) are left out."""
@@ -79,22 +80,30 @@ class IterationFit:
             return self
         known = bool(self.sizes) or self.prior_step_s is not None
         error = step_s / self.step_s(size)[0] - 1.0 if known and size in self.sizes else 0.0
-        weight = 1.0 / (self.noise * step_s) ** 2
+        # Errors are relative: weigh by the step time as believed (as measured, when nothing is).
+        weight = 1.0 / (self.step_s(size)[0] if known else step_s) ** 2
         x = 1.0 / size
-        p11, p12, p22 = self.precision
+        more = (weight, weight * x, weight * x * x, weight * step_s, weight * x * step_s)
+        d = self.data
         return replace(
             self,
-            precision=(p11 + weight, p12 + weight * x, p22 + weight * x * x),
-            shift=(self.shift[0] + weight * step_s, self.shift[1] + weight * x * step_s),
+            data=(d[0] + more[0], d[1] + more[1], d[2] + more[2], d[3] + more[3], d[4] + more[4]),
             sizes=tuple(sorted({*self.sizes, size})),
             count=self.count + (1.0 if size in self.sizes else 0.0),
             residuals=self.residuals + min(error * error, 1.0),
         )
 
+    def _sums(self) -> tuple[float, float, float, float, float]:
+        scale = 1.0 / self.noise**2
+        p, d = self.prior, self.data
+        return (
+            p[0] + scale * d[0], p[1] + scale * d[1], p[2] + scale * d[2],
+            p[3] + scale * d[3], p[4] + scale * d[4],
+        )  # fmt: skip
+
     def coefficients(self) -> tuple[float, float]:
         """(alpha, beta), neither negative."""
-        p11, p12, p22 = self.precision
-        s1, s2 = self.shift
+        p11, p12, p22, s1, s2 = self._sums()
         if self.prior_step_s is None and len(self.sizes) < 2:
             # One size cannot tell the parts apart: all of it divides (beta = c g, alpha = 0).
             return 0.0, s2 / p22 if p22 > 0 else math.nan
@@ -111,12 +120,12 @@ class IterationFit:
         alpha, beta = self.coefficients()
         x = 1.0 / size
         mean = alpha + beta * x
-        p11, p12, p22 = self.precision
+        p11, p12, p22, _, _ = self._sums()
         if self.prior_step_s is None and len(self.sizes) < 2:
             if not self.sizes or p22 <= 0.0 or not mean > 0.0:
                 return math.nan, math.inf
             # Known at one size; each doubling away from it adds the doubt of a declared figure.
-            away = abs(math.log2(size / self.sizes[0]))
+            away = abs(math.log2(size / min(self.sizes)))
             return mean, math.hypot(math.sqrt(x * x / p22) / mean, DECLARED_SIGMA * away)
         det = p11 * p22 - p12 * p12
         variance = (p22 - 2.0 * x * p12 + x * x * p11) / det
@@ -162,7 +171,9 @@ class RatioPool:
         if self.count == 0.0:
             return 0.0
         # One pseudo-observation at the declared figure keeps a first lucky measurement from closing the band.
-        return math.sqrt(max(self.squares / self.count - self.mean**2, self.squares / (self.count + 1.0) ** 2))
+        return math.sqrt(
+            max(self.squares / self.count - self.mean**2, self.squares / (self.count + 1.0) ** 2)
+        )
 
     def factor(self, probability: float) -> float:
         """Speed relative to the declared one that is exceeded with this probability."""
@@ -181,7 +192,7 @@ class RatioPool:
 
 @dataclass(frozen=True)
 class Eta:
-    """A predicted finish. `p10_ms` <= `p50_ms` <= `p90_ms`; `sigma` is the relative spread of the time left."""
+    """A predicted finish. `p10_ms` <= `p50_ms` <= `p90_ms`; `sigma`: relative spread of what is left."""
 
     p10_ms: int
     p50_ms: int
@@ -204,7 +215,9 @@ class CompletionModel:
         """Measured progress: speed at a size, on a type, spread over nodes or not."""
         if not steps_per_s > 0.0:
             return self
-        return replace(self, fit=self.fit.observe(size, 1.0 / steps_per_s / self._factor(accelerator, spread)))
+        return replace(
+            self, fit=self.fit.observe(size, 1.0 / steps_per_s / self._factor(accelerator, spread))
+        )
 
     def _factor(self, accelerator: str, spread: bool) -> float:
         return self.type_factor.get(accelerator, 1.0) * (self.spread_factor if spread else 1.0)
@@ -215,7 +228,12 @@ class CompletionModel:
         return mean * self._factor(accelerator, spread), sigma
 
     def remaining_s(
-        self, steps_left: float, size: int, accelerator: str = "", spread: bool = False, probability: float = 0.5
+        self,
+        steps_left: float,
+        size: int,
+        accelerator: str = "",
+        spread: bool = False,
+        probability: float = 0.5,
     ) -> float:
         """R(c) = steps left x g(c), not exceeded with this probability (log-normal band)."""
         mean, sigma = self.step_s(size, accelerator, spread)
@@ -223,17 +241,30 @@ class CompletionModel:
         return max(steps_left, 0.0) * mean * math.exp(quantile_z(probability) * log_sigma)
 
     def eta(
-        self, now_ms: int, steps_left: float, size: int, accelerator: str = "", spread: bool = False, delay_ms: int = 0
+        self,
+        now_ms: int,
+        steps_left: float,
+        size: int,
+        accelerator: str = "",
+        spread: bool = False,
+        delay_ms: int = 0,
     ) -> Eta:
         """When it finishes at this size, if it becomes productive after `delay_ms`."""
         low, middle, high = (
-            now_ms + delay_ms + math.ceil(self.remaining_s(steps_left, size, accelerator, spread, p) * MS_PER_S)
+            now_ms
+            + delay_ms
+            + math.ceil(self.remaining_s(steps_left, size, accelerator, spread, p) * MS_PER_S)
             for p in (0.1, 0.5, 0.9)
         )
         return Eta(low, middle, high, self.step_s(size, accelerator, spread)[1])
 
     def smallest_size(
-        self, steps_left: float, seconds: float, sizes: tuple[int, ...], accelerator: str = "", probability: float = 0.9
+        self,
+        steps_left: float,
+        seconds: float,
+        sizes: tuple[int, ...],
+        accelerator: str = "",
+        probability: float = 0.9,
     ) -> int | None:
         """The least of these sizes that finishes in time with this probability; None if none does."""
         fitting = (

@@ -15,9 +15,11 @@ from trainmaster.policies.registry import register
 @register("edf")
 @dataclass(frozen=True)
 class EarliestDeadlineFirst:
-    """Down the list by deadline (jobs without one last, by arrival) whatever fits runs; nothing is refused."""
+    """Down the list by deadline (jobs without one last) whatever fits runs; nothing is refused."""
 
-    preempt: bool = field(default=True, metadata={"help": "a job with an earlier deadline may stop one that runs"})
+    preempt: bool = field(
+        default=True, metadata={"help": "a job with an earlier deadline may stop one that runs"}
+    )
     hopeless_last: bool = field(
         default=False, metadata={"help": "put jobs that can no longer make their deadline behind the others"}
     )

@@ -45,7 +45,9 @@ class ElasticFlow:
         arrays = believe(view, tables, 0.5, None).jobs._replace(restart_ms=0.0, resize_ms=0.0)
         usable = arrays.held_kind >= 0
         held = np.bincount(
-            arrays.held_kind[usable], weights=(arrays.held * arrays.each)[usable], minlength=len(view.cluster.types)
+            arrays.held_kind[usable],
+            weights=(arrays.held * arrays.each)[usable],
+            minlength=len(view.cluster.types),
         )
         capacity = np.round(view.free_gpus_by_type * GPU_MILLI + held).astype(np.int64)
         timed = (jobs.deadline_ms < NEVER_MS) & ~np.isnan(jobs.work_total)
@@ -59,13 +61,17 @@ class ElasticFlow:
         for row in draft.rejections:
             size[row] = 0
         free_rows = certs[:, rs.CLASS] == rs.NONE
-        rank = np.where(free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(jobs.deadline_ms, kind="stable")))
+        rank = np.where(
+            free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(jobs.deadline_ms, kind="stable"))
+        )
         failed = carry_out(draft, kind, size, rank, free_rows)
         wake = rs.next_break(float(view.now_ms), certs)
         if failed:
             wake = min(wake, float(view.now_ms + _RETRY_MS))
         memo = Memo(columns={"sizes": tables})
-        return draft.plan(memo=memo, wake_at_ms=int(wake) if wake < rs.FOREVER else None, default=Why.OUTRANKED)
+        return draft.plan(
+            memo=memo, wake_at_ms=int(wake) if wake < rs.FOREVER else None, default=Why.OUTRANKED
+        )
 
     def _admit(
         self, draft: Draft, arrays: rs.JobArrays, capacity: Ints, timed: npt.NDArray[np.bool_], certs: Floats
@@ -107,7 +113,9 @@ class ElasticFlow:
             order = order[np.lexsort((order, due[order]))]
             found = plan(order, trial, strict=True) if due[row] > now else None
             if found is None:
-                draft.reject(row, Why.DEADLINE, fault="no minimum satisfactory share", deadline_s=due[row] / 1000.0)
+                draft.reject(
+                    row, Why.DEADLINE, fault="no minimum satisfactory share", deadline_s=due[row] / 1000.0
+                )
                 continue
             certs[:] = trial
             profile, admitted = found, order
@@ -115,7 +123,9 @@ class ElasticFlow:
         return profile
 
 
-def spend_spare(draft: Draft, jobs: rs.JobArrays, profile: tuple[Floats, Ints, Ints], kind: Ints, size: Ints) -> None:
+def spend_spare(
+    draft: Draft, jobs: rs.JobArrays, profile: tuple[Floats, Ints, Ints], kind: Ints, size: Ints
+) -> None:
     """GPUs that no share needs now, to the job that saves most GPU time per GPU added, level by level."""
     view = draft.view
     left = profile[1][:, 0].copy()
@@ -144,8 +154,10 @@ def spend_spare(draft: Draft, jobs: rs.JobArrays, profile: tuple[Floats, Ints, I
             heapq.heappush(heap, more)
 
 
-def _next_step(jobs: rs.JobArrays, row: int, kind: int, size: int, left: Ints) -> tuple[float, int, int, int] | None:
-    """(-saving per GPU, row, type, level) of the next larger size with room; a job at 0 keeps its type if it has one."""
+def _next_step(
+    jobs: rs.JobArrays, row: int, kind: int, size: int, left: Ints
+) -> tuple[float, int, int, int] | None:
+    """(-saving per GPU, row, type, level) of the next larger size with room."""
     best: tuple[float, int, int, int] | None = None
     kinds = range(jobs.base.shape[1]) if kind < 0 else (kind,)
     for k in kinds:

@@ -1,4 +1,4 @@
-"""How many hard deadlines could be promised at best: a time-indexed MILP, as an oracle for small instances."""
+"""How many hard deadlines could be promised at best: a time-indexed MILP as an oracle."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def tiny_deadline_instance(seed: int, jobs: int = 7) -> TinyInstance:
 
 
 def most_deadlines(instance: TinyInstance) -> int:
-    """The largest number of deadlines that can be met: x[j, size, slot] = 1 when job j has that size in that slot.
+    """The largest number of deadlines that can be met: x[j, size, slot] = 1 when job j has it there.
 
     Sizes change freely at slot boundaries (no cost), so this bounds every schedule on that grid.
     """
-    model = highspy.Highs()
+    model: Any = highspy.Highs()
     model.setOptionValue("output_flag", False)
     horizon = max(spec.deadline_ms for spec in instance.specs) // (SLOT_S * 1000)
     accept = [model.addBinary() for _ in instance.specs]

@@ -1,4 +1,4 @@
-"""The answer to a job with a deadline: the configuration found, or what could be promised and what it takes."""
+"""The answer to a job with a deadline: the configuration found, or what could be promised."""
 
 from __future__ import annotations
 
@@ -123,11 +123,14 @@ def _fits_with(book: Book, row: int, k: int, extra_milli: int, due: float) -> bo
     p.free[k, : p.n[k]] += extra_milli
     scratch = np.zeros(rs.WIDTH)
     levels = int(book.jobs.levels[row])
-    return any(rs.fill(p.times, p.free, p.n, book.jobs, row, k, level, due, scratch)[0] >= 0 for level in range(levels))
+    return any(
+        rs.fill(p.times, p.free, p.n, book.jobs, row, k, level, due, scratch)[0] >= 0
+        for level in range(levels)
+    )
 
 
 def _whose_slack(book: Book, row: int) -> dict[str, Any]:
-    """The promised job on an acceptable type with most time to spare: moving its deadline would help first."""
+    """The promised job on an acceptable type with most time to spare: its slack would help first."""
     certs = book.certs
     useful = (certs[:, rs.CLASS] == rs.PROMISED) & (certs[:, rs.COUNT] > 0) & (certs[:, rs.DUE] < rs.FOREVER)
     useful &= certs[:, rs.FIRST] < book.due[row]

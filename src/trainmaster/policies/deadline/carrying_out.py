@@ -67,7 +67,9 @@ def _give(draft: Draft, row: int, kind: int, size: int) -> bool:
 def _make_room(draft: Draft, row: int, kind: int, size: int, yielding: npt.NDArray[np.bool_]) -> bool:
     """Stop yielding jobs of the type, latest first, until the gang finds a place."""
     jobs = draft.view.jobs
-    candidates = np.flatnonzero(yielding & (jobs.phase == P.RUNNING) & (jobs.held_type == kind) & (jobs.preemptible > 0))
+    candidates = np.flatnonzero(
+        yielding & (jobs.phase == P.RUNNING) & (jobs.held_type == kind) & (jobs.preemptible > 0)
+    )
     for victim in candidates[::-1].tolist():
         if draft.allocation(victim) is None:
             continue

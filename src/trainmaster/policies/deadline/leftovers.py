@@ -1,4 +1,4 @@
-"""Jobs without a reservation fill what is left now, and yield: best effort, and soft deadlines out of reach."""
+"""Jobs without a reservation fill what is left now, and yield: best effort, lost soft deadlines."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ import numpy.typing as npt
 from trainmaster.model.job import P
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.book import Book
+from trainmaster.policies.deadline.room import lowest_free
 
 Ints = npt.NDArray[np.int64]
 
 
-def fill_leftovers(book: Book, kind: Ints, size: Ints, waits: npt.NDArray[np.bool_], order: Ints, window_ms: float, gain: float) -> None:
-    """Set type and size of rows without reservation (`order`: best first). What runs stays unless it must yield.
+def start_leftovers(
+    book: Book, kind: Ints, size: Ints, waits: npt.NDArray[np.bool_], order: Ints, window_ms: float
+) -> bool:
+    """Set type and size of rows without reservation (`order`: best first). What runs stays if it can.
 
     A waiting job starts only where the room lasts for `window_ms`, so that it is not stopped at once again.
+    Returns whether some still wait.
     """
     jobs, p = book.jobs, book.profile
     if order.size == 0:
-        return
+        return False
     running = order[(jobs.held[order] > 0) & (jobs.held_kind[order] >= 0)]
     kind[running] = jobs.held_kind[running]
     size[running] = jobs.held[running]
-    phase = book.view.jobs.phase
-    fixed = jobs.whole | ((phase != P.RUNNING) & (phase != P.RESERVED))
+    fixed = _fixed(book)
     left = p.free[:, 0].copy()
     for k in range(len(left)):
         here = running[kind[running] == k]
@@ -33,18 +36,42 @@ def fill_leftovers(book: Book, kind: Ints, size: Ints, waits: npt.NDArray[np.boo
         left[k] -= int((size[here] * jobs.each[here]).sum())
         if left[k] < 0:
             left[k] += _yield(jobs, here[::-1], size, -int(left[k]), fixed)
-    if not (left > 0).any():
-        return
-    lasting = np.array([rs.lowest_free(p.times, p.free, p.n, k, book.now + window_ms) for k in range(len(left))])
-    left = np.minimum(left, lasting - (p.free[:, 0] - left))
     waiting = order[waits[order] & (jobs.held[order] == 0)]
-    unplaced = _start(jobs, waiting, kind, size, left)
-    if not unplaced:
-        _grow(book, order[(size[order] > 0) & ~fixed[order]], kind, size, left, gain)
+    if not (left > 0).any():
+        return waiting.size > 0
+    return _start(jobs, waiting, kind, size, _lasting(book, left, window_ms))
+
+
+def grow_leftovers(book: Book, kind: Ints, size: Ints, order: Ints, window_ms: float, gain: float) -> None:
+    """Let elastic jobs without reservation have what nobody else uses now."""
+    left = book.profile.free[:, 0] - in_use(book, kind, size, order)
+    if (left > 0).any():
+        fixed = _fixed(book)
+        rows = order[(size[order] > 0) & ~fixed[order]]
+        _grow(book, rows, kind, size, _lasting(book, left, window_ms), gain)
+
+
+def in_use(book: Book, kind: Ints, size: Ints, rows: Ints) -> Ints:
+    """Milli-GPUs by type that these rows shall have (what may not be interrupted is outside the capacity)."""
+    rows = rows[(size[rows] > 0) & ~book.jobs.whole[rows]]
+    amounts = size[rows] * book.jobs.each[rows]
+    return np.bincount(kind[rows], weights=amounts, minlength=len(book.capacity)).astype(np.int64)
+
+
+def _fixed(book: Book) -> npt.NDArray[np.bool_]:
+    phase = book.view.jobs.phase
+    return book.jobs.whole | ((phase != P.RUNNING) & (phase != P.RESERVED) & (phase != P.PENDING))
+
+
+def _lasting(book: Book, left: Ints, window_ms: float) -> Ints:
+    """What of this room lasts for the window."""
+    p = book.profile
+    least = [lowest_free(p.times, p.free, p.n, k, book.now + window_ms) for k in range(len(left))]
+    return np.minimum(left, np.array(least) - (p.free[:, 0] - left))
 
 
 def _yield(jobs: rs.JobArrays, worst_first: Ints, size: Ints, need: int, fixed: npt.NDArray[np.bool_]) -> int:
-    """Take at least `need` milli-GPUs back: shrink to the smallest size first, then stop. Returns what was got."""
+    """Take at least `need` milli-GPUs back: shrink first, then stop. Returns what was got."""
     got = 0
     for stop in (False, True):
         for row in worst_first.tolist():
@@ -68,7 +95,7 @@ def _yield(jobs: rs.JobArrays, worst_first: Ints, size: Ints, need: int, fixed: 
 
 
 def _start(jobs: rs.JobArrays, waiting: Ints, kind: Ints, size: Ints, left: Ints) -> bool:
-    """Start in order what fits, on the fastest type with room, at the largest size that fits. True: some wait."""
+    """Start in order what fits, smallest size, on the fastest type with room. True: some wait."""
     need = jobs.sizes[waiting, 0] * jobs.each[waiting]
     some_wait = False
     for row, least in zip(waiting.tolist(), need.tolist(), strict=True):
@@ -77,7 +104,11 @@ def _start(jobs: rs.JobArrays, waiting: Ints, kind: Ints, size: Ints, left: Ints
             continue
         best = -1
         for k in range(len(left)):
-            if jobs.base[row, k] > 0 and least <= left[k] and (best < 0 or jobs.base[row, k] > jobs.base[row, best]):
+            if (
+                jobs.base[row, k] > 0
+                and least <= left[k]
+                and (best < 0 or jobs.base[row, k] > jobs.base[row, best])
+            ):
                 best = k
         if best < 0:
             some_wait = True
@@ -89,7 +120,7 @@ def _start(jobs: rs.JobArrays, waiting: Ints, kind: Ints, size: Ints, left: Ints
 
 
 def _grow(book: Book, rows: Ints, kind: Ints, size: Ints, left: Ints, gain: float) -> None:
-    """Give idle GPUs to elastic jobs, one level at a time to the smallest first, when it pays for the resize."""
+    """Give idle GPUs to elastic jobs, the smallest first, when it pays for the resize."""
     jobs = book.jobs
     for row in rows[np.argsort(size[rows], kind="stable")].tolist():
         levels = int(jobs.levels[row])

@@ -1,4 +1,4 @@
-"""The `deadline` policy: admission with promises, least slack with feasibility, sizes found by the scheduler."""
+"""The `deadline` policy: admission with promises, least slack with feasibility, sizes found for the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainmaster.policies.deadline import answers
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.book import RETRIES, Book
 from trainmaster.policies.deadline.carrying_out import carry_out, changeable
-from trainmaster.policies.deadline.leftovers import fill_leftovers
+from trainmaster.policies.deadline.leftovers import grow_leftovers, in_use, start_leftovers
 from trainmaster.policies.deadline.worth import EASY, Offers, area_ms, booked
 from trainmaster.policies.registry import register
 
@@ -42,22 +42,33 @@ class Deadline:
     )
     selective: float = field(
         default=1.0,
-        metadata={"help": "while room is short, promise the smallest jobs up to this part of capacity (0: no choice)"},
+        metadata={
+            "help": "while room is short, promise small jobs up to this part of capacity (0: no choice)"
+        },
     )
     confidence: float = field(
-        default=0.9, metadata={"help": "plan with speeds reached with this probability, once deviations are measured"}
+        default=0.9,
+        metadata={"help": "plan with speeds reached with this probability, once deviations are measured"},
     )
-    gain: float = field(default=0.05, metadata={"help": "least part of the time left that a growth must save"})
-    min_run_s: float = field(default=60.0, metadata={"help": "best-effort jobs start where room lasts so long"})
+    gain: float = field(
+        default=0.05, metadata={"help": "least part of the time left that a growth must save"}
+    )
+    min_run_s: float = field(
+        default=60.0, metadata={"help": "best-effort jobs start where room lasts so long"}
+    )
     look_s: float = field(default=600.0, metadata={"help": "look again so often while speeds deviate"})
     own_rounds = True
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.confidence < 1.0:
-            raise InputError(f"option 'confidence' of policy 'deadline' is {self.confidence}", "from 0.5 to below 1")
+            raise InputError(
+                f"option 'confidence' of policy 'deadline' is {self.confidence}", "from 0.5 to below 1"
+            )
         for name in ("gain", "min_run_s"):
             if not getattr(self, name) >= 0.0:
-                raise InputError(f"option '{name}' of policy 'deadline' is {getattr(self, name)}", "0 or more")
+                raise InputError(
+                    f"option '{name}' of policy 'deadline' is {getattr(self, name)}", "0 or more"
+                )
         if not self.look_s > 0.0:
             raise InputError(f"option 'look_s' of policy 'deadline' is {self.look_s}", "a positive number")
 
@@ -69,33 +80,44 @@ class Deadline:
         offers = Offers.read(view.memo.values.get("offers"))
         self._answer(draft, book, asked, offers)
         self._soften(draft, book)
-        book.hasten(0.0, only_waiting=True)
-        kind, size = np.empty(len(view.jobs), np.int64), np.empty(len(view.jobs), np.int64)
+        kind, size = book.jobs.held_kind.copy(), book.jobs.held.copy()
         rest = self._rest(draft, book)
-        ready = view.waiting_rows()
-        waits = np.zeros(len(view.jobs), np.bool_)
-        waits[ready] = True
-        if not waits[rest].any():
-            book.hasten(self.gain, only_waiting=False)
+        book.hasten(0.0, only_waiting=True, used=in_use(book, kind, size, rest))
         rs.present(book.now, book.certs, kind, size)
+        waits = np.zeros(len(view.jobs), np.bool_)
+        waits[view.waiting_rows()] = True
         window_ms = max(self.min_run_s * MS_PER_S, 4.0 * view.restart_cost_ms)
-        fill_leftovers(book, kind, size, waits, rest, window_ms, self.gain)
+        if not start_leftovers(book, kind, size, waits, rest, window_ms):
+            grown = in_use(book, kind, size, rest)
+            book.hasten(self.gain, only_waiting=False, used=grown)
+            kept_kind, kept_size = kind[rest], size[rest]
+            rs.present(book.now, book.certs, kind, size)
+            kind[rest], size[rest] = kept_kind, kept_size
+            grow_leftovers(book, kind, size, rest, window_ms, self.gain)
         unable = ~changeable(view.jobs.phase)
         size[unable] = book.jobs.held[unable]
         kind[unable] = book.jobs.held_kind[unable]
         for row in draft.rejections:
             size[row] = 0
         free_rows = book.certs[:, rs.CLASS] == rs.NONE
-        rank = np.where(free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(book.due, kind="stable")))
+        rank = np.where(
+            free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(book.due, kind="stable"))
+        )
         failed = carry_out(draft, kind, size, rank, free_rows)
         self._explain(draft, book, size)
-        return draft.plan(memo=self._memo(book, asked, offers), wake_at_ms=self._wake(book, bool(failed)), default=Why.OUTRANKED)
+        return draft.plan(
+            memo=self._memo(book, asked, offers),
+            wake_at_ms=self._wake(book, bool(failed)),
+            default=Why.OUTRANKED,
+        )
 
     # -- the answers -----------------------------------------------------------------------------------
 
     def _answer(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64], offers: Offers) -> None:
-        """Every hard deadline without a promise: new ones fully, refused ones (if kept) by free room alone."""
-        open_rows = np.flatnonzero(book.is_hard & (book.certs[:, rs.CLASS] == rs.NONE) & draft.view.jobs.waiting)
+        """Every hard deadline without a promise: new ones fully, kept ones by free room alone."""
+        open_rows = np.flatnonzero(
+            book.is_hard & (book.certs[:, rs.CLASS] == rs.NONE) & draft.view.jobs.waiting
+        )
         candidates: list[int] = []
         for row in open_rows[asked[open_rows] == 0].tolist():
             asked[row] = 1.0
@@ -158,7 +180,9 @@ class Deadline:
         if rows.size == 0:
             return
         slack = book.slack()
-        steps_left = np.array([book.steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_)
+        steps_left = np.array(
+            [book.steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_
+        )
         rows = rows[steps_left]
         for row in rows[np.lexsort((rows, slack[rows]))][:RETRIES].tolist():
             book.book_soft(row)

@@ -23,7 +23,7 @@ Bools = npt.NDArray[np.bool_]
 
 MAX_SEGMENTS = 8
 CLASS, KIND, COUNT, DUE, FINISH, FIRST = 0, 1, 2, 3, 4, 5
-"""Columns of a reservation row: class (0 none, 1 soft, 2 promised), type, pieces, due, planned finish, pieces."""
+"""Columns of a reservation row: class (0 none, 1 soft, 2 promised), type, count, due, finish, pieces."""
 WIDTH = FIRST + 3 * MAX_SEGMENTS
 NONE, SOFT, PROMISED = 0, 1, 2
 PAD_MS = 3
@@ -125,7 +125,7 @@ def _break_at(times, free, n, k, at):
 
 @njit(cache=True)
 def occupy(times, free, n, cert, each, sign):
-    """Take (sign 1) a reservation out of the free profile, or give it back (-1). False: no room for breaks."""
+    """Take (sign 1) a reservation out of the free profile, or give it back (-1). False: too many breaks."""
     k = int(cert[KIND])
     if n[k] + 2 * int(cert[COUNT]) > times.shape[1]:
         return False
@@ -356,10 +356,8 @@ def follow(now, jobs, certs, finish):
             if a > end:
                 current, pending = 0, 0.0
             if size != current:
-                if current > 0:
-                    pending = max(pending, jobs.resize_ms)
-                else:
-                    pending = jobs.restart_ms if ran else 0.0
+                restart = jobs.restart_ms if ran else 0.0
+                pending = max(pending, jobs.resize_ms) if current > 0 else restart
             ran, current, end = True, size, b
             speed = 0.0
             for c in range(jobs.levels[row]):
@@ -383,7 +381,7 @@ def follow(now, jobs, certs, finish):
 
 
 @njit(cache=True)
-def hasten(times, free, n, jobs, rows, capacity, certs, least_gain, only_waiting):
+def hasten(times, free, n, jobs, rows, certs, least_gain, only_waiting):
     """Let reserved jobs use what would stand idle now: start sooner, or grow, when that pays.
 
     A change must start now and bring the finish forward by the fraction `least_gain` of the time left and
@@ -456,57 +454,3 @@ def next_break(now, certs):
                     if now < at < first:
                         first = at
     return first
-
-
-@njit(cache=True)
-def lowest_free(times, free, n, k, until):
-    """The least that is free on a type from now until then."""
-    low = free[k, 0]
-    for i in range(1, n[k]):
-        if times[k, i] >= until:
-            break
-        low = min(low, free[k, i])
-    return low
-
-
-@njit(cache=True)
-def demand_fits(now, jobs, certs, capacity, row, due):
-    """Whether the work promised until each deadline fits by area alone (necessary for one type; else True).
-
-    The processor-demand test: for every deadline d >= due, the least GPU time of all promised jobs with
-    deadlines up to d, and of this one, is at most the capacity until d.
-    """
-    if capacity.size > 1:
-        return True
-    count = 0
-    dues = np.empty(certs.shape[0] + 1)
-    areas = np.empty(certs.shape[0] + 1)
-    for other in range(certs.shape[0]):
-        if other == row or certs[other, CLASS] == 2.0:
-            least = np.inf
-            for c in range(jobs.levels[other]):
-                least = min(least, jobs.sizes[other, c] / jobs.speeds[other, c])
-            base = jobs.base[other, 0]
-            dues[count] = due if other == row else certs[other, DUE]
-            areas[count] = jobs.work[other] * 1000.0 / base * least * jobs.each[other] if base > 0.0 else 0.0
-            count += 1
-    order = np.argsort(dues[:count], kind="mergesort")
-    total = 0.0
-    for i in range(count):
-        total += areas[order[i]]
-        at = dues[order[i]]
-        if at >= due and (i + 1 == count or dues[order[i + 1]] > at) and total > capacity[0] * (at - now) * (1 + 1e-9):
-            return False
-    return True
-
-
-@njit(cache=True)
-def free_area(times, free, n, k, until):
-    """Free milli-GPU milliseconds of a type from now until then."""
-    area = 0.0
-    for i in range(n[k]):
-        if times[k, i] >= until:
-            break
-        end = min(times[k, i + 1], until) if i + 1 < n[k] else until
-        area += free[k, i] * (end - times[k, i])
-    return area

@@ -1,4 +1,4 @@
-"""Which sizes a job may have and how fast it is at each: small tables, made once per job and kept in the memo."""
+"""Which sizes a job may have and how fast it is at each: small tables, kept in the memo."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def candidate_sizes(lowest: int, highest: int) -> list[int]:
 
 
 def size_table(jobs: JobTable, row: int) -> Floats:
-    """One row: only sizes that are faster than every smaller one, with speed relative to the reference size."""
+    """One row: only sizes that are faster than every smaller one, with relative speed."""
     out = np.zeros(TABLE_WIDTH)
     lowest, highest = int(jobs.workers_min[row]), int(jobs.workers_max[row])
     scaling = jobs.scaling(row)

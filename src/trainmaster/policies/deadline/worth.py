@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.book import Book
+from trainmaster.policies.deadline.room import free_area
 
 MEMORY = 512
 """Arrivals remembered."""
@@ -27,7 +27,7 @@ EASY = 0.5
 
 @dataclass
 class Offers:
-    """Lately offered jobs: when, area per weight, area; and how many came since one was refused for lack of room."""
+    """Lately offered jobs (when, area per weight, area) and how many came since one was refused."""
 
     seen: list[list[float]] = field(default_factory=list)
     since_refusal: int = MEMORY
@@ -80,7 +80,7 @@ def booked(book: Book, row: int) -> float:
     """The part that is booked of the window until the deadline, on the acceptable type with most room."""
     p, due = book.profile, float(book.due[row])
     parts = [
-        1.0 - rs.free_area(p.times, p.free, p.n, k, due) / (book.capacity[k] * max(due - book.now, 1.0))
+        1.0 - free_area(p.times, p.free, p.n, k, due) / (book.capacity[k] * max(due - book.now, 1.0))
         for k in range(len(book.capacity))
         if book.jobs.base[row, k] > 0 and book.capacity[k] > 0
     ]

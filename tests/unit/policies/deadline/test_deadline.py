@@ -1,0 +1,206 @@
+"""The answers of the deadline policy, one at a time, through the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainmaster.engine.core import Engine, Settings
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.model import event as ev
+from trainmaster.model.cluster import parse_cluster
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import DeadlineKind, JobId, JobSpec
+from trainmaster.model.reasons import Why
+from trainmaster.model.scaling import LINEAR
+from trainmaster.model.units import NEVER_MS
+from trainmaster.policies.registry import create
+from trainmaster.sim.run import simulate
+from trainmaster.testing.admitted_optimum import admitted, most_deadlines, tiny_deadline_instance
+
+
+def job(name: str, work_s: float | None, due_s: float | None, **more: Any) -> JobSpec:
+    kind = more.pop("kind", DeadlineKind.HARD)
+    return JobSpec(
+        id=JobId(name),
+        work_total=work_s,
+        deadline_ms=NEVER_MS if due_s is None else round(due_s * 1000),
+        deadline_kind=DeadlineKind.NONE if due_s is None else kind,
+        **more,
+    )
+
+
+class World:
+    """An engine that is told that every command succeeded at once."""
+
+    def __init__(self, cluster: str, policy: str = "deadline") -> None:
+        self.engine = Engine(parse_cluster(cluster), create(policy), DeclaredSpeeds(), Settings())
+        self.refusals: dict[str, Any] = {}
+
+    def submit(self, now_s: float, *specs: JobSpec) -> World:
+        now = round(now_s * 1000)
+        pending: list[Any] = [ev.JobSubmitted(spec) for spec in specs]
+        while pending:
+            commands = self.engine.step(now, *pending)
+            pending = [_answer(command, self.engine, now) for command in commands]
+        for ended in self.engine.drain_ended():
+            if ended.rejection is not None:
+                assert ended.rejection.why == Why.DEADLINE
+                self.refusals[ended.spec.id] = ended.rejection.details
+        return self
+
+    def workers(self, name: str) -> int:
+        return int(self.engine.columns.ints["workers"][self.engine.columns.slot_of[JobId(name)]])
+
+    def kind(self, name: str) -> str:
+        columns = self.engine.columns
+        return self.engine.cluster.types[int(columns.ints["held_type"][columns.slot_of[JobId(name)]])]
+
+
+def _answer(command: Any, engine: Engine, now: int) -> Any:
+    name = type(command).__name__
+    slot = engine.columns.slot_of[command.job_id]
+    done = float(engine.columns.floats["work_done"][slot])
+    if name == "Launch":
+        return ev.Started(command.job_id, command.generation, done, now)
+    if name == "Resize":
+        return ev.Resized(command.job_id, command.generation, command.seq, done, now)
+    return ev.Stopped(command.job_id, command.generation, done)
+
+
+def test_deadline_in_the_past() -> None:
+    details = World("gpu=4").submit(100, job("a", 10, 50)).refusals["a"]
+    assert details["fault"] == "deadline in the past"
+    assert details["earliest_deadline_s"] == 110.0
+
+
+def test_deadline_before_the_fastest_finish() -> None:
+    elastic = job("a", 100, 20, workers_max=4)
+    details = World("gpu=4").submit(0, elastic).refusals["a"]
+    assert details["fault"] == "deadline before the fastest possible finish"
+    assert details["fastest_finish_s"] == 25.0
+    assert details["earliest_deadline_s"] == 25.0
+
+
+def test_unknown_work() -> None:
+    details = World("gpu=4").submit(0, job("a", None, 50)).refusals["a"]
+    assert details["fault"] == "unknown work"
+    assert "steps" in details["remedy"]
+
+
+def test_refused_with_the_earliest_deadline_which_can_then_be_promised() -> None:
+    busy = [job(f"b{i}", 100, 110) for i in range(2)]
+    world = World("gpu=2").submit(0, *busy, job("late", 50, 90))
+    details = world.refusals["late"]
+    assert details["fault"] == "no room beside what is promised"
+    assert details["more_gpus"] == 1
+    assert details["more_type"] == "gpu"
+    assert details["slack_of"] in ("b0", "b1")
+    assert 150 <= details["earliest_deadline_s"] < 150.1
+    again = job("again", 50, details["earliest_deadline_s"])
+    assert "again" not in world.submit(0, again).refusals
+
+
+def test_the_further_gpus_it_names_are_enough() -> None:
+    busy = [job(f"b{i}", 100, 110) for i in range(2)]
+    assert not World("gpu=3").submit(0, *busy, job("late", 50, 90)).refusals
+
+
+def test_smallest_sufficient_size_when_others_wait() -> None:
+    """Of 8 GPUs it needs 2 to be in time; the rest is for the best-effort job that waits."""
+    world = World("gpu=8")
+    world.submit(
+        0,
+        job("d", 100, 60, workers_max=8, scaling=LINEAR),
+        job("b", 1000, None, workers_min=6, workers_max=6, workers_ref=6),
+    )
+    assert world.workers("d") == 2
+    assert world.workers("b") == 6
+
+
+def test_idle_gpus_let_it_grow() -> None:
+    assert World("gpu=8").submit(0, job("d", 100, 60, workers_max=8, scaling=LINEAR)).workers("d") == 8
+
+
+def test_best_effort_yields() -> None:
+    world = World("gpu=4").submit(0, job("b", 1000, None, workers_min=4, workers_max=4, workers_ref=4))
+    assert world.workers("b") == 4
+    world.submit(1, job("d", 50, 52))
+    assert world.workers("d") == 1
+    assert world.workers("b") == 0
+
+
+def test_elastic_best_effort_shrinks_instead_of_stopping() -> None:
+    world = World("gpu=4").submit(0, job("b", 1000, None, workers_max=4))
+    world.submit(1, job("d", 50, 52))
+    assert world.workers("d") == 1
+    assert world.workers("b") == 3
+
+
+def test_chooses_the_type_that_is_fast_enough() -> None:
+    slow_fast = {"k80": 1.0, "v100": 4.0}
+    world = World("k80=4,v100=4")
+    world.submit(0, job("tight", 100, 30, steps_per_s=slow_fast))
+    assert world.kind("tight") == "v100"
+
+
+def test_an_urgent_newcomer_is_fitted_in_and_the_old_promise_kept() -> None:
+    early = job("early", 100, 400)
+    urgent = JobSpec(
+        id=JobId("urgent"),
+        submit_ms=10_000,
+        work_total=50.0,
+        deadline_ms=61_000,
+        deadline_kind=DeadlineKind.HARD,
+    )
+    result = simulate([early, urgent], parse_cluster("gpu=1"), create("deadline"))
+    ends = {str(ended.spec.id): ended.ended_ms for ended in result.ended}
+    assert ends["urgent"] == 60_000
+    assert ends["early"] == 150_000
+
+
+def test_without_admission_nothing_is_refused() -> None:
+    world = World("gpu=1", "deadline:admission=false")
+    world.submit(0, job("a", 100, 110), job("b", 100, 110), job("c", 100, 50))
+    assert not world.refusals
+
+
+def test_soft_deadlines_give_way_to_hard_ones() -> None:
+    world = World("gpu=1").submit(0, job("soft", 100, 150, kind=DeadlineKind.SOFT))
+    assert world.workers("soft") == 1
+    world.submit(1, job("hard", 100, 102))
+    assert world.workers("hard") == 1
+    assert world.workers("soft") == 0
+
+
+def test_a_second_look_changes_nothing() -> None:
+    world = World("gpu=8")
+    world.submit(
+        0,
+        *[job(f"d{i}", 100 + i, 300 + 20 * i, workers_max=4) for i in range(6)],
+        job("b", 500, None, workers_max=4),
+    )
+    engine = world.engine
+    before = [engine.columns.allocations[slot] for slot in engine.columns.rows]
+    for _ in range(3):
+        engine._changed = True
+        assert engine.step(0) == []
+    assert [engine.columns.allocations[slot] for slot in engine.columns.rows] == before
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_never_more_than_the_optimum(seed: int) -> None:
+    """Against an exact MILP; a promise beyond it would be a lie (the bound holds on the grid of slots)."""
+    instance = tiny_deadline_instance(seed, jobs=5)
+    got, best = admitted(instance), most_deadlines(instance)
+    assert got <= best
+    assert got >= best - 2
+
+
+@pytest.mark.parametrize(
+    "text", ["deadline:confidence=1", "deadline:gain=-1", "deadline:look_s=0", "deadline:x=1"]
+)
+def test_bad_options(text: str) -> None:
+    with pytest.raises(InputError):
+        create(text)
