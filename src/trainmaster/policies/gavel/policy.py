@@ -44,10 +44,12 @@ _TIME_DEPENDENT = frozenset({"gavel-ftf", "gavel-makespan", "gavel-cost-slo", "g
 _QUEUES = frozenset({"gavel-fifo", "gavel-sjf"})
 
 
+_MAY_STARVE = frozenset({"gavel-throughput", "gavel-cost", "gavel-cost-slo", "gavel-sjf", "allox"})
+
+
 def _registered(cls: type) -> type:
     for name in POLICIES:
-        register(name, fair=name not in ("gavel-throughput", "gavel-cost", "gavel-cost-slo", "gavel-sjf", "allox"),
-                 allocation=name)(cls)  # fmt: skip
+        register(name, fair=name not in _MAY_STARVE, allocation=name)(cls)
     return cls
 
 
@@ -78,6 +80,11 @@ class GavelPolicy:
     def shares(self) -> bool:
         """Whether it puts two jobs on the same GPUs where it knows how they fare; Gandiva always does."""
         return self.space_sharing or self.allocation == "gandiva"
+
+    @property
+    def fair(self) -> bool:
+        """The original mechanism can starve a gang that needs most of a type; patience prevents that."""
+        return self.allocation not in _MAY_STARVE and self.mechanism != "original" and self.patience_s > 0
 
     @property
     def preferred_placement(self) -> str | None:
@@ -383,7 +390,7 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
         chosen = _assign(view, draft, chosen, rows)
     if not inside:
         round_end_ms = view.now_ms + _round_ms(view)
-    at = np.flatnonzero(chosen >= 0)
+    at = view.in_arrival_order(np.flatnonzero(chosen >= 0))
     together = sharing.speeds_beside(speeds, book, chosen, pair_of)
     slice_s = _slices(view, chosen, together, (round_end_ms - view.now_ms) / MS_PER_S)
     alone = at[pair_of[at] < 0]
