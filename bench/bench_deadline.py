@@ -101,9 +101,7 @@ def decision_times(jobs: int, gpus: int, arrivals: int, seed: int = 0) -> tuple[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--gpus", type=int, default=512)
     parser.add_argument("--arrivals", type=int, default=60)
@@ -120,9 +118,7 @@ def main() -> None:
     if arguments.trace:
         from trainmaster.sim.experiment import Experiment, prepare, run
 
-        wanted = Experiment(
-            trace=str(arguments.trace), policy="deadline", cluster=arguments.cluster, unfit="reject"
-        )
+        wanted = Experiment(trace=str(arguments.trace), policy="deadline", cluster=arguments.cluster, unfit="reject")
         summary = run(replace(prepare(wanted))).summary
         keys = ("jobs_submitted", "deadline_met_fraction", "decisions", "decide_cpu_s", "cpu_s")
         out["trace"] = {"cluster": arguments.cluster, **{key: summary[key] for key in keys}}

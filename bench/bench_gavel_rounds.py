@@ -42,16 +42,12 @@ def once(table: Path, policy_text: str, seed: int, jobs: int, per_hour: float, m
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--throughputs", type=Path, default=TABLE)
     parser.add_argument("--policy", action="append")
     parser.add_argument("--jobs", type=int, default=300)
     parser.add_argument("--per-hour", type=float, default=1.5)
-    parser.add_argument(
-        "--multi-gpu", action="store_true", help="gangs of 1, 2, 4, 8 in place of single GPUs"
-    )
+    parser.add_argument("--multi-gpu", action="store_true", help="gangs of 1, 2, 4, 8 in place of single GPUs")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--profile", action="store_true")
     asked = parser.parse_args()

@@ -14,16 +14,11 @@ import numpy as np
 from trainmaster.policies.gavel.catalogue import allocate
 from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, make_problem
 
-POLICIES = (
-    "gavel-max-min,gavel-makespan,gavel-ftf,gavel-throughput,"
-    "gavel-cost,gavel-water-filling,gavel-hierarchical"
-)
+POLICIES = "gavel-max-min,gavel-makespan,gavel-ftf,gavel-throughput,gavel-cost,gavel-water-filling,gavel-hierarchical"
 CVXPY_JOBS_MAX = 2048
 
 
-def random_problem(
-    jobs: int, types: int, seed: int, load: float = 16.0, pairs: bool = False
-) -> AllocationProblem:
+def random_problem(jobs: int, types: int, seed: int, load: float = 16.0, pairs: bool = False) -> AllocationProblem:
     """Gangs 1/2/4/8 as in the published generator, weight 5 for a fifth, `load` GPUs asked per GPU (so that
     GPUs are scarce, not one job's time), some 30 h of work each; ten entities."""
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -34,9 +29,7 @@ def random_problem(
     if pairs:
         first, second = np.triu_indices(jobs, 1)
         part = rng.uniform(0.35, 0.75, (len(first), types, 2))
-        sharing = Pairs(
-            np.stack([first, second], axis=1), part * np.stack([speed[first], speed[second]], axis=2)
-        )
+        sharing = Pairs(np.stack([first, second], axis=1), part * np.stack([speed[first], speed[second]], axis=2))
     return make_problem(
         speed,
         counts,
@@ -81,9 +74,7 @@ def cvxpy_seconds(problem: AllocationProblem, policy: str) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--types", type=int, default=3)
     parser.add_argument("--sizes", default="32,128,512,2048,100000")
     parser.add_argument("--policies", default=POLICIES)

@@ -57,9 +57,7 @@ def summary(times_ms: np.ndarray) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arrivals", type=int, default=1000)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -82,15 +80,10 @@ def main() -> int:
     print(f"{'case':34} {'decisions':>9} {'median ms':>10} {'p99 ms':>9} {'max ms':>9}")
     for name, (config, arrivals) in cases.items():
         row = results[name] = summary(decision_times_ms(config, arrivals))
-        print(
-            f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} "
-            f"{row['max_ms']:9.2f}"
-        )
+        print(f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f}")
     name, config = "50+50 servers of both roles, T=100", replace(BASE, horizon=100, longest_run_slots=100)
     row = results[name] = summary(decision_times_ms(config, max(20, arguments.arrivals // 20), both=True))
-    print(
-        f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f}"
-    )
+    print(f"{name:34} {row['decisions']:9} {row['median_ms']:10.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     base = next(iter(results.values()))

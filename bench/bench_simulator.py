@@ -7,7 +7,6 @@ plans, no verification): what the duties cost is the ratio.
 
 from __future__ import annotations
 
-import heapq
 import os
 import resource
 import sys
@@ -72,7 +71,8 @@ def small() -> None:
             naive(rows, 64, policy == "srtf")
             baseline = time.process_time() - begun
         print(
-            f"{policy:22s} {best['average_jct_s']:11,.0f} {GOLDEN_S.get(policy, float('nan')):9,.0f} {best['cpu_s']:7.3f}"
+            f"{policy:22s} {best['average_jct_s']:11,.0f} {GOLDEN_S.get(policy, float('nan')):9,.0f}"
+            f" {best['cpu_s']:7.3f}"
             f" {1000 / best['cpu_s']:10,.0f} {baseline:11.3f}"
         )
 

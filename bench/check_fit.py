@@ -45,8 +45,7 @@ def mean_jcts_s(trace: JobTrace, gpus: int, quantum_s: float) -> list[float]:
         result = simulate(specs, cluster, create(name.format(quantum=quantum_s)), settings)
         made.append(summary(result)["average_jct_s"])
         print(
-            f"    {name.format(quantum=quantum_s):24s} {made[-1]:9.0f} s "
-            f" ({time.perf_counter() - begun:.1f} s)",
+            f"    {name.format(quantum=quantum_s):24s} {made[-1]:9.0f} s  ({time.perf_counter() - begun:.1f} s)",
             file=sys.stderr,
         )
     return made

@@ -53,9 +53,7 @@ def all_jobs(name: str, data: Path) -> list[JobSpec] | None:
     """Every job of a trace as a specification (a cluster that fits them all)."""
     everything = parse_cluster("gpu=4096")
     if name == "generated":
-        spec = GeneratorSpec(
-            jobs=4000, arrivals="poisson", load=1.0, cluster_gpus=64, median_s=3600.0, sigma=1.2
-        )
+        spec = GeneratorSpec(jobs=4000, arrivals="poisson", load=1.0, cluster_gpus=64, median_s=3600.0, sigma=1.2)
         wishes = Assignment(deadline_fraction=0.8, soft_fraction=0.25, slack=(1.1, 3.0))
         return workload(assign(generate(spec, 11), wishes, 12), everything).specs
     path = data / FILES[name]
@@ -140,9 +138,7 @@ def sweep(traces: dict[str, list[JobSpec]], count: int, seeds: int) -> dict[str,
         for seed in range(seeds):
             jobs = window(specs, count, seed)
             largest = int(max(spec.gpus for spec in jobs))
-            sizes = {
-                label: max(largest, round(offered_gpus(jobs) / factor)) for label, factor in LOADS.items()
-            }
+            sizes = {label: max(largest, round(offered_gpus(jobs) / factor)) for label, factor in LOADS.items()}
             sizes["sufficient"] = max(largest, math.ceil(peak_gpus(jobs)))
             for label, gpus in sizes.items():
                 for policy in POLICIES:
@@ -182,9 +178,7 @@ def tables(study: dict[str, Any]) -> str:
         for label, cells in worlds.items():
             for policy, runs in cells.items():
                 missed = sum(r["late"] for r in runs) / max(sum(r["accepted"] for r in runs), 1.0)
-                lines.append(
-                    f"| {name} | {label} | {policy} | {interval([r['met'] for r in runs])} | {missed:.3f} |"
-                )
+                lines.append(f"| {name} | {label} | {policy} | {interval([r['met'] for r in runs])} | {missed:.3f} |")
     gap = study["gap"]
     lines += ["", "## Admitted against the exact optimum", ""]
     lines.append(
@@ -195,9 +189,7 @@ def tables(study: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=400)

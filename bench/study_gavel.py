@@ -1,7 +1,8 @@
 """Gavel's studies: what heterogeneity-awareness, the round mechanism, the round length, placement and
 estimated throughputs are worth.
 
-    python bench/study_gavel.py --out DIR [--part aware|steady|mechanism|rounds|placement|estimator ...] [--seeds 3] [--jobs 60]
+    python bench/study_gavel.py --out DIR [--part PART ...] [--seeds 3] [--jobs 60]
+    PART: aware | steady | mechanism | rounds | placement | estimator
 
 Jobs by Gavel's synthetic generator on v100=12,p100=12,k80=12. Writes DIR/runs.json (every run; an
 interrupted study goes on from there), DIR/study_PART.md and one PNG per figure. Same arguments, same
@@ -73,9 +74,7 @@ class Runner:
     def __init__(self, table: Path, out: Path) -> None:
         self.catalogue = load_catalogue(table)
         self.path = out / "runs.json"
-        self.done: dict[str, dict[str, float]] = (
-            json.loads(self.path.read_text()) if self.path.exists() else {}
-        )
+        self.done: dict[str, dict[str, float]] = json.loads(self.path.read_text()) if self.path.exists() else {}
         self._trace = cache(self._make_trace)
 
     def __call__(self, run: Run) -> dict[str, float]:
@@ -202,9 +201,7 @@ def part_steady(runner: Runner, _out: Path, seeds: int, jobs: int) -> str:
             cells += [shown(a, 3600), shown(b, 3600), shown(ratio(b, a), 1, 2)]
         rows.append(cells)
         print("steady", *cells, flush=True)
-    return table(
-        ("jobs/h", "JCT h, aware", "agnostic", "ratio", "makespan h, aware", "agnostic", "ratio"), rows
-    )
+    return table(("jobs/h", "JCT h, aware", "agnostic", "ratio", "makespan h, aware", "agnostic", "ratio"), rows)
 
 
 # -- b. mechanism ----------------------------------------------------------------------------------------
@@ -303,9 +300,7 @@ def spec_of(catalogue: ThroughputCatalogue, model: str, gpus: int) -> JobSpec:
     )  # fmt: skip
 
 
-def table_errors(
-    catalogue: ThroughputCatalogue, fraction: float, seed: int, rule: str, hide: str
-) -> dict[str, float]:
+def table_errors(catalogue: ThroughputCatalogue, fraction: float, seed: int, rule: str, hide: str) -> dict[str, float]:
     """Relative errors of the cells that were not profiled, each model a stranger to the estimator."""
     references = _references(catalogue, "family" if hide == "family" else "model")
     estimator = MatrixEstimator(
@@ -351,9 +346,7 @@ def sharing_level(
     normalised throughput over those with oracle speeds. `misfits_found`: a pair that does not fit in memory failed
     when it was started, so it is known. Fraction `None`: no sharing, oracle speeds."""
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
-    models = [
-        _matrix(catalogue, 1).models[k] for k in rng.integers(0, len(_matrix(catalogue, 1).models), jobs)
-    ]
+    models = [_matrix(catalogue, 1).models[k] for k in rng.integers(0, len(_matrix(catalogue, 1).models), jobs)]
     specs = [replace(spec_of(catalogue, model, 1), id=JobId(f"{k}")) for k, model in enumerate(models)]
     types = catalogue.types
     counts = np.array([4.0, 4.0, 4.0])
@@ -394,9 +387,7 @@ def sharing_level(
     if fraction is None:
         level = delivered(allocate(truth, "gavel-max-min"))
     else:
-        believed = problem(
-            MatrixEstimator(catalogue, fraction, seed, references=_references(catalogue, "model"))
-        )
+        believed = problem(MatrixEstimator(catalogue, fraction, seed, references=_references(catalogue, "model")))
         if misfits_found:
             assert believed.pairs is not None
             believed.pairs.throughput[(truth.pairs.throughput <= 0).any(axis=2)] = 0.0
@@ -449,9 +440,7 @@ def part_estimator(runner: Runner, _out: Path, seeds: int, jobs: int) -> str:
         levels = [sharing_level(catalogue, fraction, SEED_BASE + k, misfits) for k in range(seeds)]
         name = "no sharing, oracle" if fraction is None else f"sharing, {fraction:g} profiled"
         name += ", misfits found at start" if misfits else ""
-        rows.append(
-            [name, shown([low for low, _ in levels], 1, 2), shown([mean for _, mean in levels], 1, 2)]
-        )
+        rows.append([name, shown([low for low, _ in levels], 1, 2), shown([mean for _, mean in levels], 1, 2)])
         print("estimator", *rows[-1], flush=True)
     text += "\nSpace sharing, one allocation of 24 single-GPU jobs on 12 GPUs, over oracle speeds:\n\n"
     return text + table(("speeds", "smallest normalised throughput", "mean"), rows)
@@ -468,9 +457,7 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", action="append", choices=sorted(PARTS))
     parser.add_argument("--throughputs", type=Path, default=TABLE)

@@ -63,9 +63,7 @@ def main_comparison(seeds: int) -> dict[str, Any]:
         arrival = {job["id"]: job["arrival"] for job in instance["jobs"]}
         for name in totals:
             result = (
-                solve_instance(instance, "oasis", PAPER)
-                if name == "oasis (paper)"
-                else solve_instance(instance, name)
+                solve_instance(instance, "oasis", PAPER) if name == "oasis (paper)" else solve_instance(instance, name)
             )
             totals[name].append(result["total_utility"])
             ages[name] += [
@@ -185,9 +183,7 @@ def figures(study: dict[str, Any], out: Path) -> None:
     for name, ratios in study["tiny"]["ratios"].items():
         if name.startswith("oasis"):
             axes.step(np.sort(ratios), np.arange(1, len(ratios) + 1) / len(ratios), where="post", label=name)
-    axes.axvline(
-        np.mean(study["tiny"]["bounds"]["oasis (density, history)"]), ls=":", color="grey", label="2 alpha"
-    )
+    axes.axvline(np.mean(study["tiny"]["bounds"]["oasis (density, history)"]), ls=":", color="grey", label="2 alpha")
     axes.set(xlabel="optimum / OASiS", ylabel="fraction of instances", xscale="log", ylim=(0, 1))
     axes.set_xticks([1, 1.5, 2, 3, 5, 10], labels=["1", "1.5", "2", "3", "5", "10"])
     axes.minorticks_off()
@@ -203,9 +199,7 @@ def _save(figure: Any, axes: Any, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--sweep-seeds", type=int, default=5)

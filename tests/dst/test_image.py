@@ -38,9 +38,7 @@ class Twinned(World):
         twin, expected, ended = None, [], []
         if self.outcome.steps % CHECK_EVERY == 0:
             scenario = self.scenario
-            twin = restore(
-                self.store.load(), scenario.cluster, scenario.policy, self.estimator, scenario.settings
-            )
+            twin = restore(self.store.load(), scenario.cluster, scenario.policy, self.estimator, scenario.settings)
             assert twin.pending_commands() == engine.pending_commands()
             expected = twin.step(self.now_ms, *events)
             ended = [ended_record(end) for end in twin.drain_ended()]
@@ -50,8 +48,7 @@ class Twinned(World):
             assert expected == engine.commands
             assert records(twin) == records(engine)
             assert (
-                all(ended_from_record(record).spec.id in self.store.load().ended for record in ended)
-                or not self.engine
+                all(ended_from_record(record).spec.id in self.store.load().ended for record in ended) or not self.engine
             )
 
 

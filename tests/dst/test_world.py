@@ -22,11 +22,7 @@ from trainmaster.sim.world import Outcome, World, run_seed
 
 def check(seeds: range) -> list[Outcome]:
     outcomes = [run_seed(seed) for seed in seeds]
-    bad = [
-        f"seed {o.seed} ({o.policy}): {o.violation}\n" + "\n".join(o.story[-30:])
-        for o in outcomes
-        if o.violation
-    ]
+    bad = [f"seed {o.seed} ({o.policy}): {o.violation}\n" + "\n".join(o.story[-30:]) for o in outcomes if o.violation]
     assert not bad, "\n\n".join(bad[:3])
     return outcomes
 

@@ -39,9 +39,7 @@ def load(shared_data: Callable[[str], Path]) -> Load:
 
 
 def as_instance(case: dict[str, Any], slos: dict[str, float] | None = None) -> dict[str, Any]:
-    entity_of = {
-        job: entity for entity, jobs in case["hierarchical"]["entity_to_jobs"].items() for job in jobs
-    }
+    entity_of = {job: entity for entity, jobs in case["hierarchical"]["entity_to_jobs"].items() for job in jobs}
     due_s: dict[str, float] = case["SLO_seconds_from_now"] if slos is None else slos
     return {
         "kind": "allocation",
@@ -131,9 +129,7 @@ def test_space_sharing(load: Load, name: str) -> None:
     """Exact reference of packed max-min, mixed gang sizes included, where the original fails."""
     case = load(name)
     result = solve_instance(as_instance(case), "gavel-max-min", {"space_sharing": True})
-    assert result["objective"] == pytest.approx(
-        case["packed_check"]["exact_max_min_packed_objective"], rel=1e-5
-    )
+    assert result["objective"] == pytest.approx(case["packed_check"]["exact_max_min_packed_objective"], rel=1e-5)
     assert result["status"] == "optimal"
     packed = case["gavel"]
     key = "max_sum_throughput_normalized_by_cost_packed_SLOs(no SLOs)"
@@ -147,9 +143,7 @@ def test_space_sharing(load: Load, name: str) -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-5)
     if "finish_time_fairness_packed" in packed:
         fair = solve_instance(as_instance(case), "gavel-ftf", {"space_sharing": True})
-        assert fair["objective"] == pytest.approx(
-            packed["finish_time_fairness_packed"]["objective"], rel=1e-5
-        )
+        assert fair["objective"] == pytest.approx(packed["finish_time_fairness_packed"]["objective"], rel=1e-5)
     if "min_total_duration_packed" in packed:
         shortest = solve_instance(as_instance(case), "gavel-makespan", {"space_sharing": True})
         found = packed["min_total_duration_packed"]["gavel_last_feasible_T"]  # searched to 5 %

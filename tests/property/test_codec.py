@@ -30,9 +30,7 @@ numbers = st.floats(0, 1e18, allow_nan=False)
 words = st.text(max_size=8)
 gpu_sizes = st.integers(0, 1000) | st.integers(1, 64).map(lambda n: n * 1000)
 demands = st.builds(Demand, gpu_milli=gpu_sizes, cpu_milli=counts, mem_mib=counts)
-plain = st.dictionaries(
-    words, st.none() | st.booleans() | counts | words | st.lists(words, max_size=3), max_size=3
-)
+plain = st.dictionaries(words, st.none() | st.booleans() | counts | words | st.lists(words, max_size=3), max_size=3)
 curves = st.builds(
     Scaling, a=numbers, b=numbers, g=numbers,
     points=st.dictionaries(st.integers(1, 64), numbers, max_size=4).map(lambda d: tuple(sorted(d.items()))),
@@ -58,9 +56,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
 
 
 parts = st.builds(Part, counts, counts, counts, st.lists(st.integers(0, 63), max_size=4).map(tuple))
-allocations = st.builds(
-    Allocation, st.integers(-1, 9), st.lists(parts, max_size=4).map(tuple), st.integers(0, 1000)
-)
+allocations = st.builds(Allocation, st.integers(-1, 9), st.lists(parts, max_size=4).map(tuple), st.integers(0, 1000))
 ids = words.map(JobId)
 commands = (
     st.builds(Launch, ids, counts, counts, allocations, specs())

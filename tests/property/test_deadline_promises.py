@@ -40,9 +40,7 @@ def world(seed: int, jobs: int) -> tuple[str, list[JobSpec], TruthOptions]:
                 workers_ref=low,
                 worker=Demand(1000),
                 work_total=work_s,
-                steps_per_s={name: float(rng.uniform(0.5, 2.0)) for name in types}
-                if rng.random() < 0.5
-                else {},
+                steps_per_s={name: float(rng.uniform(0.5, 2.0)) for name in types} if rng.random() < 0.5 else {},
                 scaling=amdahl(float(rng.uniform(0.0, 0.3))),
                 deadline_ms=deadline,
                 deadline_kind=kind,

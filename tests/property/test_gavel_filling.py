@@ -27,9 +27,7 @@ def random_problem(
     """Gangs, weights, useless and forbidden types, ties, spare and scarce clusters; a random tree of
     entities."""
     throughput = (
-        rng.choice([1.0, 2.0, 4.0], (jobs, types))
-        if rng.random() < 0.3
-        else rng.uniform(0.3, 10.0, (jobs, types))
+        rng.choice([1.0, 2.0, 4.0], (jobs, types)) if rng.random() < 0.3 else rng.uniform(0.3, 10.0, (jobs, types))
     )
     throughput[rng.random((jobs, types)) < 0.25] = 0.0
     keep = rng.integers(0, types, jobs)
@@ -73,11 +71,7 @@ class Oracle:
         home = problem.entity_of if hierarchical and problem.entity_of is not None else np.full(n, -1)
         self.jobs_in = {e: [m for m in range(n) if home[m] == e] for e in range(-1, len(self.entities))}
         self.below = {
-            e: [
-                i
-                for i, child in enumerate(self.entities)
-                if (child.parent if child.parent is not None else -1) == e
-            ]
+            e: [i for i, child in enumerate(self.entities) if (child.parent if child.parent is not None else -1) == e]
             for e in range(-1, len(self.entities))
         }
         rows = np.repeat(np.arange(n), types)
@@ -88,14 +82,10 @@ class Oracle:
         used = sparse.csr_matrix(
             (np.repeat(problem.gpus, types) / problem.counts[kind], (kind, cols)), shape=(types, n * types)
         )
-        self.limits = sparse.hstack(
-            [sparse.vstack([time, used]), sparse.csr_matrix((n + types, 1 + n))], format="csr"
-        )
+        self.limits = sparse.hstack([sparse.vstack([time, used]), sparse.csr_matrix((n + types, 1 + n))], format="csr")
 
     def alive(self, node: int, frozen: np.ndarray) -> bool:
-        return any(not frozen[m] for m in self.jobs_in[node]) or any(
-            self.alive(i, frozen) for i in self.below[node]
-        )
+        return any(not frozen[m] for m in self.jobs_in[node]) or any(self.alive(i, frozen) for i in self.below[node])
 
     def rates(self, frozen: np.ndarray) -> np.ndarray:
         """How fast each job rises per unit of level, from the root down."""
@@ -123,9 +113,7 @@ class Oracle:
         spread(-1, None)
         return rate
 
-    def program(
-        self, base: np.ndarray, rate: np.ndarray, cost: np.ndarray, ceiling: np.ndarray
-    ) -> np.ndarray:
+    def program(self, base: np.ndarray, rate: np.ndarray, cost: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
         """max cost . (d, s)  s.t. speed_m >= base_m + rate_m d + s_m; 0 <= s <= ceiling. Returns (d, s)."""
         n = len(base)
         shares = self.speed.shape[1]

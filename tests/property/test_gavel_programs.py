@@ -14,15 +14,11 @@ from hypothesis import strategies as st
 from trainmaster.policies.gavel.catalogue import allocate
 from trainmaster.policies.gavel.problem import AllocationProblem, Pairs, make_problem
 
-SETTINGS = settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
-def problems(
-    draw: st.DrawFn, jobs_max: int = 40, types_max: int = 8, with_pairs: bool = False
-) -> AllocationProblem:
+def problems(draw: st.DrawFn, jobs_max: int = 40, types_max: int = 8, with_pairs: bool = False) -> AllocationProblem:
     """Gangs, weights, forbidden types, zero speeds, ties (few distinct values), fewer jobs than GPUs and
     more."""
     rng = np.random.Generator(np.random.PCG64(draw(st.integers(0, 2**32 - 1))))
@@ -44,9 +40,7 @@ def problems(
     counts = rng.integers(1, draw(st.sampled_from([2, 8, 60])), types, endpoint=True)
     pairs = None
     if with_pairs and n > 1:
-        rows = [
-            (a, b) for a in range(n) for b in range(a + 1, n) if gpus[a] == gpus[b] and rng.random() < 0.7
-        ]
+        rows = [(a, b) for a in range(n) for b in range(a + 1, n) if gpus[a] == gpus[b] and rng.random() < 0.7]
         if rows:
             index = np.array(rows)
             part = rng.uniform(0.3, 0.9, (len(rows), types, 2))
@@ -96,9 +90,7 @@ class Oracle:  # cvxpy's own annotations are too wide to follow: its values are 
             for side in (0, 1):
                 member[side][pairs.jobs[:, side], np.arange(len(pairs))] = 1.0
                 time = time + member[side] @ cp.sum(z, axis=1)
-                self.thr = self.thr + member[side] @ cp.sum(
-                    cp.multiply(pairs.throughput[:, :, side], z), axis=1
-                )
+                self.thr = self.thr + member[side] @ cp.sum(cp.multiply(pairs.throughput[:, :, side], z), axis=1)
             used = used + z.T @ problem.gpus[pairs.jobs[:, 0]]
         self.constraints += [time <= 1, used <= problem.counts]
 
@@ -187,9 +179,7 @@ def progressive_filling(problem: AllocationProblem) -> np.ndarray:
     while np.isnan(fixed).any():
         live = np.isnan(fixed)
 
-        def solve(
-            objective: Callable[[Oracle], cp.Expression], floor: np.ndarray, live: np.ndarray = live
-        ) -> float:
+        def solve(objective: Callable[[Oracle], cp.Expression], floor: np.ndarray, live: np.ndarray = live) -> float:
             oracle = Oracle(problem)
             t = cp.Variable()
             oracle.level_variable = t  # type: ignore[attr-defined]

@@ -53,9 +53,7 @@ def mutations(draw: st.DrawFn) -> bytes:
         piece = draw(
             st.one_of(
                 st.binary(max_size=4),
-                st.sampled_from(
-                    [b",", b"\n", b'"', b"nan", b"-1", b"1e400", b"\r", b"\xef\xbb\xbf", b"|", b":"]
-                ),
+                st.sampled_from([b",", b"\n", b'"', b"nan", b"-1", b"1e400", b"\r", b"\xef\xbb\xbf", b"|", b":"]),
             )
         )
         data[at : at + draw(st.integers(0, 5))] = piece
@@ -102,9 +100,7 @@ def tables(draw: st.DrawFn) -> pl.DataFrame:
     for name in ("gpus", "duration_s"):
         columns[name] = [draw(st.floats(0, 1e12)) for _ in range(count)]
     for low, high in (("start_s", "end_s"), ("min_gpus", "max_gpus")):
-        columns[high] = [
-            a if a is None else max(a, b or a) for a, b in zip(columns[low], columns[high], strict=True)
-        ]
+        columns[high] = [a if a is None else max(a, b or a) for a, b in zip(columns[low], columns[high], strict=True)]
     return pl.DataFrame(columns, schema={c.name: c.dtype for c in JOB_COLUMNS})
 
 

@@ -40,16 +40,12 @@ OASIS = POLICIES[0]
 
 def some_cluster(rng: np.random.Generator) -> Cluster:
     """Two types, one of them on small nodes, some with few cores."""
-    nodes = [
-        Node(f"a{n}", "a", 4, cpu_milli=32_000 if n % 2 else 12_000) for n in range(int(rng.integers(1, 4)))
-    ]
+    nodes = [Node(f"a{n}", "a", 4, cpu_milli=32_000 if n % 2 else 12_000) for n in range(int(rng.integers(1, 4)))]
     nodes += [Node(f"b{n}", "b", int(rng.integers(1, 3))) for n in range(int(rng.integers(0, 3)))]
     return cluster_of(nodes)
 
 
-def some_jobs(
-    rng: np.random.Generator, count: int, *, span_s: int = 6000, servers: bool = True
-) -> list[JobSpec]:
+def some_jobs(rng: np.random.Generator, count: int, *, span_s: int = 6000, servers: bool = True) -> list[JobSpec]:
     """Rigid, elastic and parameter-server jobs, fractions of a GPU, types, deadlines, utilities."""
     specs = []
     submits = np.sort(rng.integers(0, span_s, count)) * 1000
@@ -129,9 +125,7 @@ class Recorder:
         return plan
 
 
-def simulated(
-    specs: list[JobSpec], cluster: Cluster, policy: Policy, truth: TruthOptions | None = None
-) -> RunResult:
+def simulated(specs: list[JobSpec], cluster: Cluster, policy: Policy, truth: TruthOptions | None = None) -> RunResult:
     result = simulate(specs, cluster, policy, Settings(), truth)
     assert result.plans_refused == 0, result.notes
     assert len(result.ended) == len(specs)
@@ -205,9 +199,7 @@ def test_memory_is_the_memo_alone(policy: str, seed: int) -> None:
     def world(through_json: bool) -> list[tuple[Any, ...]]:
         rng = np.random.Generator(np.random.PCG64(seed))
         cluster = some_cluster(rng)
-        recorder = Recorder(
-            create(policy), through_json, rebuild=(lambda: create(policy)) if through_json else None
-        )
+        recorder = Recorder(create(policy), through_json, rebuild=(lambda: create(policy)) if through_json else None)
         truth = TruthOptions(noise=0.2, node_mtbf_ms=5_000_000, restart_cost_ms=20_000)
         result = simulated(some_jobs(rng, 12), cluster, recorder, truth)
         return [(e.spec.id, e.phase, e.ended_ms, e.preemptions, e.service_gpu_s) for e in result.ended]
@@ -287,9 +279,7 @@ def test_the_demo_trace_is_accounted_for(policy: str) -> None:
     assert figures["jobs_failed"] == 0
     finished = outcome.jobs.filter((pl.col("status") == "finished") & pl.col("utility").is_not_null())
     specs = {e.spec.id: e.spec for e in outcome.result.ended}
-    again = sum(
-        utility_at(specs[i].utility or {}, jct) for i, jct in finished.select("job_id", "jct_s").iter_rows()
-    )
+    again = sum(utility_at(specs[i].utility or {}, jct) for i, jct in finished.select("job_id", "jct_s").iter_rows())
     assert figures["total_utility"] == pytest.approx(again)
 
 
@@ -297,9 +287,7 @@ def test_the_demo_trace_is_accounted_for(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["oasis", "rrh", "dorm"])
 def test_a_real_trace_is_accounted_for(policy: str, shared_data: Callable[[str], Path]) -> None:
     trace = shared_data("traces/philly-mix-1k.csv")
-    wanted = Experiment(
-        str(trace), policy, "gpu=64", restart_cost_s=30.0, node_mtbf_s=400_000.0, unfit="reject"
-    )
+    wanted = Experiment(str(trace), policy, "gpu=64", restart_cost_s=30.0, node_mtbf_s=400_000.0, unfit="reject")
     figures = run(prepare(wanted)).summary
     assert figures["plans_refused"] == 0
     assert figures["jobs_finished"] + figures["jobs_rejected"] + figures["jobs_failed"] == 1000
@@ -332,13 +320,9 @@ print(hashlib.sha256(json.dumps(out, sort_keys=True).encode()).hexdigest())
 def test_the_same_whatever_the_hash_seed() -> None:
     def digest(hash_seed: str) -> str:
         here = Path(__file__).parent
-        paths = os.pathsep.join(
-            [str(here), str(here.parent.parent / "src"), os.environ.get("PYTHONPATH", "")]
-        )
+        paths = os.pathsep.join([str(here), str(here.parent.parent / "src"), os.environ.get("PYTHONPATH", "")])
         env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}
-        done = subprocess.run(
-            [sys.executable, "-c", _ONCE], env=env, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", _ONCE], env=env, capture_output=True, text=True, check=True)
         return done.stdout
 
     assert len(digest("0")) == 65

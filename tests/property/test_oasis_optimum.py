@@ -51,9 +51,7 @@ def test_every_policy_is_feasible_and_below_the_optimum() -> None:
 @pytest.mark.slow
 def test_five_hundred_random_instances() -> None:
     oracle = {"constants": "oracle"}
-    ratios = compare(
-        range(500), {"history": ("oasis", {}), "oracle": ("oasis", oracle), "paper": ("oasis", PAPER)}
-    )
+    ratios = compare(range(500), {"history": ("oasis", {}), "oracle": ("oasis", oracle), "paper": ("oasis", PAPER)})
     mean = {name: statistics.mean(values) for name, values in ratios.items()}
     print(
         {name: round(value, 4) for name, value in mean.items()},
@@ -88,9 +86,7 @@ def test_optimum_against_enumeration_of_two_jobs() -> None:
     assert solve_instance(raw, "optimal", {}, "x")["total_utility"] == pytest.approx(13)
 
 
-@pytest.mark.parametrize(
-    "fault", ["capacity", "work", "workers", "bandwidth", "ps", "completion", "utility", "early"]
-)
+@pytest.mark.parametrize("fault", ["capacity", "work", "workers", "bandwidth", "ps", "completion", "utility", "early"])
 def test_verifier_sees_every_kind_of_fault(fault: str) -> None:
     raw = tiny_instance(Tiny(), 1)
     result = solve_instance(raw, "oasis", {}, "x")

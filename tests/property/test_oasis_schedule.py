@@ -48,25 +48,17 @@ def slot_costs_by_enumeration(
     best: dict[int, float] = {0: 0.0}
     for combination in itertools.product(*choices):
         d, z = sum(c[0] for c in combination), sum(c[1] for c in combination)
-        if (
-            1 <= d <= job.chunks
-            and d * job.worker_mb_per_slot <= z * job.server_mb_per_slot * (1 + 1e-9)
-            and z <= d
-        ):
+        if 1 <= d <= job.chunks and d * job.worker_mb_per_slot <= z * job.server_mb_per_slot * (1 + 1e-9) and z <= d:
             best[d] = min(best.get(d, math.inf), sum(c[2] for c in combination))
     return best
 
 
-def best_payoff_by_enumeration(
-    job: AdmissionJob, problem: Instance, table: PriceTable, used: np.ndarray
-) -> float:
+def best_payoff_by_enumeration(job: AdmissionJob, problem: Instance, table: PriceTable, used: np.ndarray) -> float:
     """Every vector of worker counts over the slots that serves W; utility at the last slot with a worker."""
     cluster = problem.cluster
     prices = table.prices(used, cluster.capacity)
     costs = [
-        slot_costs_by_enumeration(
-            job, prices[t], cluster.capacity - used[t], cluster.hosts_workers, cluster.hosts_ps
-        )
+        slot_costs_by_enumeration(job, prices[t], cluster.capacity - used[t], cluster.hosts_workers, cluster.hosts_ps)
         for t in range(job.arrival, problem.horizon)
     ]
     best = -math.inf
@@ -82,9 +74,7 @@ def best_payoff_by_enumeration(
 @given(seed=st.integers(0, 10_000), spread=st.floats(0.5, 8))
 @settings(max_examples=25, deadline=None)
 def test_optimal_at_fixed_prices(shared_share: float, seed: int, spread: float) -> None:
-    raw = tiny_instance(
-        Tiny(jobs=2, horizon=4, worker_servers=2, ps_servers=1, shared_share=shared_share), seed
-    )
+    raw = tiny_instance(Tiny(jobs=2, horizon=4, worker_servers=2, ps_servers=1, shared_share=shared_share), seed)
     problem = parse_instance(raw, "x")
     used = committed(problem, np.random.Generator(np.random.PCG64(seed)))
     population = Population.of(problem.jobs, problem.horizon, len(problem.cluster.resources))
@@ -92,9 +82,7 @@ def test_optimal_at_fixed_prices(shared_share: float, seed: int, spread: float) 
     for job in problem.jobs:
         offer = best_schedule(job, table, problem.cluster, used, SearchLimits())
         assert offer.exact
-        assert offer.payoff == pytest.approx(
-            best_payoff_by_enumeration(job, problem, table, used), rel=1e-9, abs=1e-9
-        )
+        assert offer.payoff == pytest.approx(best_payoff_by_enumeration(job, problem, table, used), rel=1e-9, abs=1e-9)
 
 
 @given(seed=st.integers(0, 1000), operations=st.sampled_from([1, 2000, 50_000, 500_000]))
@@ -106,9 +94,7 @@ def test_coarse_grains_serve_all_and_never_beat_the_exact_cost(seed: int, operat
     for job in problem.arrivals():
         table = online.prices_for(job)
         exact = best_schedule(job, table, problem.cluster, online.used, SearchLimits(operations_max=10**12))
-        coarse = best_schedule(
-            job, table, problem.cluster, online.used, SearchLimits(operations_max=operations)
-        )
+        coarse = best_schedule(job, table, problem.cluster, online.used, SearchLimits(operations_max=operations))
         assert exact.exact
         assert coarse.payoff <= exact.payoff + 1e-9
         assert (exact.schedule is None) == (coarse.schedule is None) or coarse.schedule is None
@@ -139,9 +125,7 @@ def test_prices_stay_in_log_space() -> None:
     raw = paper_like_instance(PaperLike(jobs=40, horizon=300, critical_share=0.9), 1)
     problem = parse_instance(raw, "x")
     population = Population.of(problem.jobs, problem.horizon, len(problem.cluster.resources))
-    table = price_table(
-        population, problem.cluster, problem.horizon, PriceSettings("paper", 1.0, 1.0, math.inf)
-    )
+    table = price_table(population, problem.cluster, problem.horizon, PriceSettings("paper", 1.0, 1.0, math.inf))
     assert math.exp(table.ln_low.min()) == 0.0
     assert 700 < table.alpha < math.inf
     full = table.prices(problem.cluster.capacity, problem.cluster.capacity)
@@ -161,9 +145,7 @@ def test_greedy_placement_on_shared_servers_is_feasible_and_never_beats_the_exac
     seed: int, shared_share: float
 ) -> None:
     """The fallback for many servers of both roles: forced here by a limit of zero on the exact search."""
-    raw = tiny_instance(
-        Tiny(jobs=3, horizon=4, worker_servers=2, ps_servers=2, shared_share=shared_share), seed
-    )
+    raw = tiny_instance(Tiny(jobs=3, horizon=4, worker_servers=2, ps_servers=2, shared_share=shared_share), seed)
     problem = parse_instance(raw, "x")
     cluster = problem.cluster
     used = committed(problem, np.random.Generator(np.random.PCG64(seed)))
@@ -218,9 +200,7 @@ def test_rolling_schedule_against_enumeration(seed: int) -> None:
         for slot, k in enumerate(choice):
             if k < 0 or worth is not None:
                 continue
-            units = sorted(
-                prices[slot, n] for n in (0, 1) for _ in range(int(pool.capacity[n, 0] - used[slot, n, 0]))
-            )
+            units = sorted(prices[slot, n] for n in (0, 1) for _ in range(int(pool.capacity[n, 0] - used[slot, n, 0])))
             if len(units) < sizes[k]:
                 cost = math.inf
                 break

@@ -36,9 +36,7 @@ def test_the_policy_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.slow
 def test_plans_do_not_depend_on_the_hash_seed() -> None:
-    check_hash_seed(
-        [subject_of(name) for name in [*NAMES, *VARIANTS]], [random_scene(seed) for seed in range(8)]
-    )
+    check_hash_seed([subject_of(name) for name in [*NAMES, *VARIANTS]], [random_scene(seed) for seed in range(8)])
 
 
 @given(st.integers(1_000, 10**9), st.sampled_from(NAMES))

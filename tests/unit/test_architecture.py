@@ -78,9 +78,7 @@ def _imports(tree: ast.AST) -> list[tuple[str, int, bool]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.append((node.module, node.lineno, id(node) in guarded))
             if node.module == "trainmaster":
-                found += [
-                    (f"trainmaster.{alias.name}", node.lineno, id(node) in guarded) for alias in node.names
-                ]
+                found += [(f"trainmaster.{alias.name}", node.lineno, id(node) in guarded) for alias in node.names]
     return found
 
 
@@ -134,22 +132,15 @@ def test_decisions_never_read_the_cpu_clock() -> None:
             if isinstance(node, ast.FunctionDef):
                 pairs = [*zip(reversed(node.args.args), reversed(node.args.defaults), strict=False)]
                 pairs += [
-                    (a, d)
-                    for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-                    if d is not None
+                    (a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is not None
                 ]
                 defaults |= {
-                    id(child)
-                    for arg, default in pairs
-                    if arg.arg == "cpu_clock"
-                    for child in ast.walk(default)
+                    id(child) for arg, default in pairs if arg.arg == "cpu_clock" for child in ast.walk(default)
                 }
         uses = [
             node
             for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "time"
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
         ]
         assert all(id(use) in defaults for use in uses), f"{name} uses time outside a cpu_clock default"
 

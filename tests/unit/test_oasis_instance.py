@@ -76,9 +76,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("bad", "column", "words"), BAD, ids=[f"{column}-{n}" for n, (_, column, _) in enumerate(BAD)]
-)
+@pytest.mark.parametrize(("bad", "column", "words"), BAD, ids=[f"{column}-{n}" for n, (_, column, _) in enumerate(BAD)])
 def test_bad_instances_are_named(bad: dict[str, Any], column: str, words: str) -> None:
     for policy in POLICIES:
         with pytest.raises(InputError) as caught:
@@ -155,7 +153,5 @@ def test_history_never_peeks() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_same_input_same_result(policy: str) -> None:
     raw = tiny_instance(Tiny(shared_share=0.5), 5)
-    first, second = (
-        solve_instance(copy.deepcopy(raw), policy, {}, "x", cpu_clock=lambda: 0.0) for _ in range(2)
-    )
+    first, second = (solve_instance(copy.deepcopy(raw), policy, {}, "x", cpu_clock=lambda: 0.0) for _ in range(2))
     assert json.dumps(first) == json.dumps(second)

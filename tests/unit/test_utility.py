@@ -18,9 +18,7 @@ LEVEL = st.floats(0, 100)
 CURVE = st.lists(st.tuples(st.floats(0, 50), LEVEL), min_size=1, max_size=5, unique_by=lambda p: p[0]).map(
     lambda pairs: [
         [time, level]
-        for time, level in zip(
-            sorted(t for t, _ in pairs), sorted((v for _, v in pairs), reverse=True), strict=True
-        )
+        for time, level in zip(sorted(t for t, _ in pairs), sorted((v for _, v in pairs), reverse=True), strict=True)
     ]
 )
 DESCRIPTION = st.one_of(

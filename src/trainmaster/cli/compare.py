@@ -18,61 +18,39 @@ from trainmaster.sim.experiment import Experiment
 
 @one_message
 def compare(
-    traces: Annotated[
-        list[str], typer.Argument(metavar="TRACE...", help="Traces; 'demo' is the bundled one.")
-    ],
+    traces: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Traces; 'demo' is the bundled one.")],
     policies: Annotated[
         list[str],
-        typer.Option(
-            "--policies", "-p", help="fifo,las:quantum_s=300,srtf; repeatable. Ratios are to the first."
-        ),
+        typer.Option("--policies", "-p", help="fifo,las:quantum_s=300,srtf; repeatable. Ratios are to the first."),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder of the result; run again to go on where it stopped.")
-    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the result; run again to go on where it stopped.")],
     cluster: Annotated[
         list[str] | None,
         typer.Option("--cluster", "-c", help="v100=12,k80=8x4, or a cluster file; repeatable."),
     ] = None,
     loads: Annotated[str, typer.Option(help="How many times as densely jobs arrive: 0.7,1.0")] = "1",
-    seeds: Annotated[
-        int, typer.Option(help="Variants of the workload and the world's chance: 0 to N-1.")
-    ] = 3,
+    seeds: Annotated[int, typer.Option(help="Variants of the workload and the world's chance: 0 to N-1.")] = 3,
     resample: Annotated[
         str,
-        typer.Option(
-            help="How seeds above 0 vary a trace: windows | jobs | none (seed 0 is the trace itself)."
-        ),
+        typer.Option(help="How seeds above 0 vary a trace: windows | jobs | none (seed 0 is the trace itself)."),
     ] = "windows",
     throughputs: Annotated[
         str | None, typer.Option(help="Throughput table (Gavel's JSON or our own), or 'builtin'.")
     ] = None,
     round: Annotated[  # noqa: A002
         float | None,
-        typer.Option(
-            help="Seconds between decisions; default: when something happens (policies may differ)."
-        ),
+        typer.Option(help="Seconds between decisions; default: when something happens (policies may differ)."),
     ] = None,
     placement: Annotated[str, typer.Option(help="pack | spread | first-fit | best-fit | count")] = "pack",
     restart_cost: Annotated[float, typer.Option(help="Seconds lost when a job is started again.")] = 0.0,
     resize_cost: Annotated[float, typer.Option(help="Seconds lost when a running job is resized.")] = 0.0,
-    spread_penalty: Annotated[
-        float, typer.Option(help="Speed lost on several nodes where no figure is known.")
-    ] = 0.0,
-    interference: Annotated[
-        float, typer.Option(help="Slow-down per unit of use by others on the node.")
-    ] = 0.0,
+    spread_penalty: Annotated[float, typer.Option(help="Speed lost on several nodes where no figure is known.")] = 0.0,
+    interference: Annotated[float, typer.Option(help="Slow-down per unit of use by others on the node.")] = 0.0,
     noise: Annotated[float, typer.Option(help="Standard deviation of log speed between runs.")] = 0.0,
-    checkpoint_period: Annotated[
-        float, typer.Option(help="Seconds between checkpoints (0: nothing lost).")
-    ] = 0.0,
-    node_mtbf: Annotated[
-        float, typer.Option(help="Mean seconds between failures of a node (0: none).")
-    ] = 0.0,
+    checkpoint_period: Annotated[float, typer.Option(help="Seconds between checkpoints (0: nothing lost).")] = 0.0,
+    node_mtbf: Annotated[float, typer.Option(help="Mean seconds between failures of a node (0: none).")] = 0.0,
     unfit: Annotated[str, typer.Option(help="Jobs that can never fit: error | reject")] = "error",
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Simulations at a time; default: the cores.")
-    ] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Simulations at a time; default: the cores.")] = None,
     figures: Annotated[
         bool, typer.Option("--figures", help="Also write every figure as a file to OUT/figures.")
     ] = False,
@@ -112,9 +90,7 @@ def _finish(out: Path, figures: bool, output: str) -> None:
     tables = read_comparison(out)
     page = write_report(tables, out, figures=figures)
     if output == "json":
-        typer.echo(
-            to_json({"out": str(out), "report": str(page), "groups": comparison_rows(tables)}), nl=False
-        )
+        typer.echo(to_json({"out": str(out), "report": str(page), "groups": comparison_rows(tables)}), nl=False)
     else:
         print_comparison(tables, Console())
         Console(soft_wrap=True).print(f"report: {page}", markup=False, highlight=False)
@@ -124,9 +100,7 @@ def _loads(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise InputError(
-            f"'{text}' is no list of loads", "numbers such as 0.7,1.0", column="--loads"
-        ) from None
+        raise InputError(f"'{text}' is no list of loads", "numbers such as 0.7,1.0", column="--loads") from None
 
 
 def _told(faults: list[CellFault], total: int) -> str:

@@ -53,5 +53,7 @@ def demo() -> None:
             style=style,
         )
     console.print(table)
-    console.print("JCT: completion time. met: deadlines met. ratio: mean finish-time ratio to a fair share. stops: preemptions.")
+    console.print(
+        "JCT: completion time. met: deadlines met. ratio: mean finish-time ratio to a fair share. stops: preemptions."
+    )
     console.print("Next: trainmaster simulate YOUR_TRACE --policy srtf --cluster v100=32x8")

@@ -22,10 +22,12 @@ def simulate(
         str | None, typer.Option(help="Throughput table (Gavel's JSON or our own), or 'builtin'.")
     ] = None,
     round: Annotated[  # noqa: A002
-        float | None, typer.Option(help="Seconds between decisions; default: when something happens (policies may differ).")
+        float | None,
+        typer.Option(help="Seconds between decisions; default: when something happens (policies may differ)."),
     ] = None,
     placement: Annotated[
-        str | None, typer.Option(help="pack | spread | first-fit | best-fit | count; default pack, or what the policy says.")
+        str | None,
+        typer.Option(help="pack | spread | first-fit | best-fit | count; default pack, or what the policy says."),
     ] = None,
     restart_cost: Annotated[float, typer.Option(help="Seconds lost when a job is started again.")] = 0.0,
     resize_cost: Annotated[float, typer.Option(help="Seconds lost when a running job is resized.")] = 0.0,
@@ -40,7 +42,9 @@ def simulate(
     unfit: Annotated[str, typer.Option(help="Jobs that can never fit: error | reject")] = "error",
     seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
-    jobs_file: Annotated[Path | None, typer.Option("--jobs", help="Write a row per job here (.csv or .parquet).")] = None,
+    jobs_file: Annotated[
+        Path | None, typer.Option("--jobs", help="Write a row per job here (.csv or .parquet).")
+    ] = None,
     output: Output = "table",
 ) -> None:
     """Run a policy on a trace, event to event, and say how it did."""
@@ -89,14 +93,18 @@ def duration(seconds: float | None) -> str:
 
 def _print(s: dict[str, Any]) -> None:
     console = Console()
-    console.print(f"[bold]{s['policy']}[/] on {s['trace']}, {s['cluster']}, placement {s['placement']}, seed {s['seed']}")
+    console.print(
+        f"[bold]{s['policy']}[/] on {s['trace']}, {s['cluster']}, placement {s['placement']}, seed {s['seed']}"
+    )
     if s["generated_fields"]:
         console.print(f"generated columns in this trace: {', '.join(s['generated_fields'])}")
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_row("jobs submitted", f"{s['jobs_submitted']:,}")
-    table.add_row("finished / rejected / failed", f"{s['jobs_finished']:,} / {s['jobs_rejected']:,} / {s['jobs_failed']:,}")
+    table.add_row(
+        "finished / rejected / failed", f"{s['jobs_finished']:,} / {s['jobs_rejected']:,} / {s['jobs_failed']:,}"
+    )
     table.add_row("mean completion time", duration(s["average_jct_s"]))
     table.add_row("median / p99", f"{duration(s['median_jct_s'])} / {duration(s['p99_jct_s'])}")
     table.add_row("mean wait", duration(s["average_wait_s"]))
@@ -110,7 +118,9 @@ def _print(s: dict[str, Any]) -> None:
         table.add_row("cost", f"$ {s['total_cost']:,.2f}")
     if s["fairness"]["mean"] is not None:
         fairness = s["fairness"]
-        table.add_row("finish-time ratio, mean / p99 / max", " / ".join(f"{fairness[k]:.2f}" for k in ("mean", "p99", "max")))
+        table.add_row(
+            "finish-time ratio, mean / p99 / max", " / ".join(f"{fairness[k]:.2f}" for k in ("mean", "p99", "max"))
+        )
     table.add_row("preemptions / GPU-hours lost", f"{s['preemptions']:,} / {s['lost_gpu_s'] / 3600:,.1f}")
     table.add_row("decisions / CPU time", f"{s['decisions']:,} / {s['cpu_s']:.2f} s")
     console.print(table)

@@ -91,7 +91,9 @@ def _print_allocation(result: dict[str, Any]) -> None:
     types = sorted({name for shares in result["allocation"].values() for name in shares})
     objective = result["objective"]
     shown = "-" if objective is None else f"{objective:.6g}"
-    console.print(f"[bold]{result['policy']}[/]: {result['status']}, objective {shown}, {result['solve_cpu_s'] * 1e3:.1f} ms")
+    console.print(
+        f"[bold]{result['policy']}[/]: {result['status']}, objective {shown}, {result['solve_cpu_s'] * 1e3:.1f} ms"
+    )
     table = Table()
     table.add_column("job")
     for name in types:

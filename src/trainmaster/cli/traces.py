@@ -141,9 +141,7 @@ def generate(
             name=name,
         )
         made = generate_trace(spec, seed)
-    what = Assignment(
-        DEFAULT_MODELS if models else (), elastic, 2, deadlines, soft, utility_fraction=utilities
-    )
+    what = Assignment(DEFAULT_MODELS if models else (), elastic, 2, deadlines, soft, utility_fraction=utilities)
     _write(assign(made, what, seed + 1), out)
 
 
@@ -193,15 +191,12 @@ def _print_summary(summary: dict[str, Any]) -> None:
     for header in ("GPUs", "jobs", "share of jobs", "share of GPU-hours"):
         sizes.add_column(header, justify="right")
     for row in summary["sizes"]:
-        sizes.add_row(
-            row["gpus"], f"{row['jobs']:,}", f"{row['job_share']:.1%}", f"{row['gpu_hour_share']:.1%}"
-        )
+        sizes.add_row(row["gpus"], f"{row['jobs']:,}", f"{row['job_share']:.1%}", f"{row['gpu_hour_share']:.1%}")
     console.print(sizes)
     for key in ("status", "top_vc", "top_model"):
         if summary[key]:
             console.print(
-                f"{key.removeprefix('top_')}: "
-                + ", ".join(f"{r['value']} {r['jobs']:,}" for r in summary[key])
+                f"{key.removeprefix('top_')}: " + ", ".join(f"{r['value']} {r['jobs']:,}" for r in summary[key])
             )
     for reason, count in summary["meta"].get("left_out", {}).items():
         console.print(f"left out: {count:,} {reason}")

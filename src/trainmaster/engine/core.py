@@ -115,9 +115,7 @@ class Engine(State):
         round_ms = self.settings.round_ms
         if round_ms and not self.policy.own_rounds and self.now_ms % round_ms:
             next_round_ms = (self.now_ms // round_ms + 1) * round_ms
-            self.wake_at_ms = (
-                next_round_ms if self.wake_at_ms <= self.now_ms else min(self.wake_at_ms, next_round_ms)
-            )
+            self.wake_at_ms = next_round_ms if self.wake_at_ms <= self.now_ms else min(self.wake_at_ms, next_round_ms)
             return
         self.changed = False
         self.wake_at_ms = NEVER_MS

@@ -148,9 +148,7 @@ def ended_record(end: Ended) -> JsonObject:
         "preemptions": end.preemptions,
         "attempts": end.attempts,
         "cost": end.cost,
-        "rejection": None
-        if rejection is None
-        else {"why": int(rejection.why), "details": dict(rejection.details)},
+        "rejection": None if rejection is None else {"why": int(rejection.why), "details": dict(rejection.details)},
     }
 
 
@@ -163,9 +161,7 @@ def ended_from_record(record: Mapping[str, Any]) -> Ended:
     return Ended(**values, rejection=rejection)
 
 
-def restore(
-    image: Image, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings
-) -> Engine:
+def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> Engine:
     """An engine that goes on exactly where the committed one was.
 
     The driver then sends `pending_commands()`, before anything else, and asks for an inventory.

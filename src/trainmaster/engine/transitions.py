@@ -109,11 +109,7 @@ def gone(state: State, slot: int, work_saved: float) -> None:
     release_held(state, slot)
     ints["after_stop"][slot] = P.PENDING
     allocation = columns.allocations[slot]
-    if (
-        after == P.RESERVED
-        and allocation is not None
-        and all(state.up[part.node] for part in allocation.parts)
-    ):
+    if after == P.RESERVED and allocation is not None and all(state.up[part.node] for part in allocation.parts):
         move(state, slot, T.MOVE)
         state.reserved.append(slot)
         return

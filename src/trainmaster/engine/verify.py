@@ -96,16 +96,11 @@ def _check_gang(view: Snapshot, columns: JobColumns, slot: int, spec: JobSpec, a
             )
         if len(set(part.devices)) != len(part.devices) and spec.worker.share_milli == GPU_MILLI:
             raise PlanError(f"job {spec.id} is given a device twice")
-        if (
-            part.devices
-            and not 0 <= min(part.devices) <= max(part.devices) < view.cluster.nodes[part.node].gpus
-        ):
+        if part.devices and not 0 <= min(part.devices) <= max(part.devices) < view.cluster.nodes[part.node].gpus:
             raise PlanError(f"job {spec.id} is given a device that the node does not have")
         n_devices += len(part.devices)
     if n_devices != workers * devices_each:
-        raise PlanError(
-            f"job {spec.id}: the gang is not whole ({n_devices} of {workers * devices_each} devices)"
-        )
+        raise PlanError(f"job {spec.id}: the gang is not whole ({n_devices} of {workers * devices_each} devices)")
     if allocation.share_milli > spec.worker.share_milli or (devices_each and allocation.share_milli <= 0):
         raise PlanError(f"job {spec.id} is given {allocation.share_milli} thousandths of each device")
 

@@ -131,9 +131,7 @@ class TableCatalogue:
         entry = self._find(model, gpus, accelerator, spread, None)
         return None if entry is None else entry.origin
 
-    def _find(
-        self, model: str, gpus: int, accelerator: str, spread: bool, batch_size: int | None
-    ) -> Entry | None:
+    def _find(self, model: str, gpus: int, accelerator: str, spread: bool, batch_size: int | None) -> Entry | None:
         # One GPU cannot be spread; tables that leave that row out mean the packed one.
         placements = (spread, False) if gpus <= 1 else (spread,)
         for name in dict.fromkeys((with_batch_size(model, batch_size), model)):

@@ -115,9 +115,7 @@ def _gavel(document: Any, path: Path) -> Iterator[Entry]:
                     _fail("not a pair of speeds", "[own, other] in steps per second", path, None, where)
                 other_model, other_gpus = _gavel_key(other, path, where)
                 own, others = (_speed(item, path, None, where) for item in value)
-                yield Entry(
-                    model, gpus, accelerator, spread, own, "measured", other_model, other_gpus, others
-                )
+                yield Entry(model, gpus, accelerator, spread, own, "measured", other_model, other_gpus, others)
 
 
 def _mapping(value: Any, path: Path, where: str) -> dict[str, Any]:
@@ -204,9 +202,7 @@ def _entry(row: dict[str, str], path: Path, line: int | None) -> Entry:
         placement == "spread",
         _speed(cell("steps_per_s"), path, line, "steps_per_s"),
         "estimated" if origin == "estimated" else "measured",
-        with_batch_size(other, _count(cell("other_batch_size"), path, line, "other_batch_size"))
-        if other
-        else None,
+        with_batch_size(other, _count(cell("other_batch_size"), path, line, "other_batch_size")) if other else None,
         None,
         _speed(cell("other_steps_per_s"), path, line, "other_steps_per_s") if other else None,
     )

@@ -48,9 +48,7 @@ class IterationFit:
     prior_step_s: tuple[float, float] | None = None
 
     @classmethod
-    def from_prior(
-        cls, alpha_s: float, beta_s: float, sigma: float = DECLARED_SIGMA, size: int = 1
-    ) -> IterationFit:
+    def from_prior(cls, alpha_s: float, beta_s: float, sigma: float = DECLARED_SIGMA, size: int = 1) -> IterationFit:
         """Believe g(c) = alpha + beta/c with relative error `sigma` at `size` workers.
 
         The common factor is uncertain by sigma; how it divides into alpha and beta by half as much again.
@@ -171,9 +169,7 @@ class RatioPool:
         if self.count == 0.0:
             return 0.0
         # One pseudo-observation at the declared figure keeps a first lucky measurement from closing the band.
-        return math.sqrt(
-            max(self.squares / self.count - self.mean**2, self.squares / (self.count + 1.0) ** 2)
-        )
+        return math.sqrt(max(self.squares / self.count - self.mean**2, self.squares / (self.count + 1.0) ** 2))
 
     def factor(self, probability: float) -> float:
         """Speed relative to the declared one that is exceeded with this probability."""
@@ -209,15 +205,11 @@ class CompletionModel:
     type_factor: Mapping[str, float] = field(default_factory=dict)
     spread_factor: float = 1.0
 
-    def measured(
-        self, size: int, steps_per_s: float, accelerator: str = "", spread: bool = False
-    ) -> CompletionModel:
+    def measured(self, size: int, steps_per_s: float, accelerator: str = "", spread: bool = False) -> CompletionModel:
         """Measured progress: speed at a size, on a type, spread over nodes or not."""
         if not steps_per_s > 0.0:
             return self
-        return replace(
-            self, fit=self.fit.observe(size, 1.0 / steps_per_s / self._factor(accelerator, spread))
-        )
+        return replace(self, fit=self.fit.observe(size, 1.0 / steps_per_s / self._factor(accelerator, spread)))
 
     def _factor(self, accelerator: str, spread: bool) -> float:
         return self.type_factor.get(accelerator, 1.0) * (self.spread_factor if spread else 1.0)
@@ -251,9 +243,7 @@ class CompletionModel:
     ) -> Eta:
         """When it finishes at this size, if it becomes productive after `delay_ms`."""
         low, middle, high = (
-            now_ms
-            + delay_ms
-            + math.ceil(self.remaining_s(steps_left, size, accelerator, spread, p) * MS_PER_S)
+            now_ms + delay_ms + math.ceil(self.remaining_s(steps_left, size, accelerator, spread, p) * MS_PER_S)
             for p in (0.1, 0.5, 0.9)
         )
         return Eta(low, middle, high, self.step_s(size, accelerator, spread)[1])

@@ -221,9 +221,7 @@ class MatrixEstimator:
         gpus, name = _gpus(spec), _name(spec)
         row = np.full(len(reference.columns), np.nan)
         runnable = [
-            c.accelerator
-            for c in reference.columns
-            if c.kind == "alone" and _true_speed(spec, c.accelerator) > 0
+            c.accelerator for c in reference.columns if c.kind == "alone" and _true_speed(spec, c.accelerator) > 0
         ]
         order = [runnable[k] for k in rng.permutation(len(runnable)).tolist()]
         types = set(order[: max(1, round(self.profiled_fraction * len(order)))])
@@ -244,9 +242,7 @@ class MatrixEstimator:
     def _complete(self, known: _Known, reference: ReferenceMatrix, model: LowRankModel | None) -> Estimate:
         row, seen = known.row.copy(), known.profiled.copy()
         sd = np.where(seen, 0.0, UNKNOWN_SD)
-        for column, average in sorted(
-            known.speeds.items(), key=lambda item: (item[0].kind, item[0].accelerator)
-        ):
+        for column, average in sorted(known.speeds.items(), key=lambda item: (item[0].kind, item[0].accelerator)):
             k = reference.index(column)
             if k is not None:
                 row[k], seen[k], sd[k] = average.mean, True, math.sqrt(average.variance)
@@ -258,9 +254,7 @@ class MatrixEstimator:
         if self.rule == "nearest":
             filled = _copied(reference, filled, model)
             offset = np.where(seen & (reference.lift > 0), row - filled, np.nan)
-            filled = filled + reference.lift * (
-                float(np.nanmean(offset)) if not np.isnan(offset).all() else 0.0
-            )
+            filled = filled + reference.lift * (float(np.nanmean(offset)) if not np.isnan(offset).all() else 0.0)
         sd = np.where(seen, sd, np.maximum(2.0 * model.residual_sd, MEASURED_SD))
         return Estimate(reference.columns, np.where(seen, row, filled), seen, sd)
 

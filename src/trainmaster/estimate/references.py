@@ -52,9 +52,7 @@ class ReferenceMatrix:
             return self
         family = split_batch_size(model)[0]
         hidden = {
-            name
-            for name in self.models
-            if name == model or (hide == "family" and split_batch_size(name)[0] == family)
+            name for name in self.models if name == model or (hide == "family" and split_batch_size(name)[0] == family)
         }
         rows = [k for k, name in enumerate(self.models) if name not in hidden]
         columns = [k for k, c in enumerate(self.columns) if c.companion not in hidden]
@@ -77,9 +75,7 @@ class ReferenceMatrix:
 def reference_matrix(catalogue: ThroughputCatalogue, gpus: int) -> ReferenceMatrix:
     """All models that the catalogue knows at this gang size."""
     models = tuple(
-        name
-        for name in catalogue.models
-        if any(catalogue.steps_per_s(name, gpus, kind) for kind in catalogue.types)
+        name for name in catalogue.models if any(catalogue.steps_per_s(name, gpus, kind) for kind in catalogue.types)
     )
     columns = [Column("alone", kind) for kind in catalogue.types]
     if gpus > 1:
@@ -90,9 +86,7 @@ def reference_matrix(catalogue: ThroughputCatalogue, gpus: int) -> ReferenceMatr
         for kind in catalogue.types
     ):
         pair_kinds: tuple[Kind, ...] = ("own", "other", "fits")
-        columns += [
-            Column(what, kind, other) for what in pair_kinds for kind in catalogue.types for other in models
-        ]
+        columns += [Column(what, kind, other) for what in pair_kinds for kind in catalogue.types for other in models]
     values = np.array([[measured(catalogue, name, gpus, column) for column in columns] for name in models])
     values = values.reshape(len(models), len(columns))
     return ReferenceMatrix(gpus, models, tuple(columns), values, ~np.isnan(values))

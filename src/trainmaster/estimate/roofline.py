@@ -127,9 +127,7 @@ def reduction_time_s(facts: ModelFacts, device: Accelerator, gpus: int, *, sprea
     crosses_nodes = spread or gpus > device.node_gpus
     link = (device.inter_gb_s if crosses_nodes else device.intra_gb_s) * 1e9 * _LINK_EFFICIENCY
     latency_s = _INTER_LATENCY_S if crosses_nodes else _INTRA_LATENCY_S
-    gradient_bytes = (
-        facts.parameters_m * 1e6 * (2.0 if facts.mixed else 4.0) * (1.5 if facts.sharded else 1.0)
-    )
+    gradient_bytes = facts.parameters_m * 1e6 * (2.0 if facts.mixed else 4.0) * (1.5 if facts.sharded else 1.0)
     return 2.0 * (gpus - 1) / gpus * gradient_bytes / link + 2.0 * (gpus - 1) * latency_s
 
 

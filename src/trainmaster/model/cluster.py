@@ -117,7 +117,9 @@ def parse_cluster(text: str, prices: Mapping[str, float] | None = None) -> Clust
     for item in text.split(","):
         match = _ITEM.match(item)
         if match is None:
-            raise InputError(f"cluster '{text}': cannot read '{item.strip()}'", "TYPE=COUNT or TYPE=COUNTxPER_NODE", remedy)
+            raise InputError(
+                f"cluster '{text}': cannot read '{item.strip()}'", "TYPE=COUNT or TYPE=COUNTxPER_NODE", remedy
+            )
         name, count, per_node = match[1], int(match[2]), int(match[3] or DEFAULT_GPUS_PER_NODE)
         if name in seen:
             raise InputError(f"cluster '{text}': type '{name}' is given twice", "each type once", remedy)

@@ -33,9 +33,7 @@ def canonical(data: Any) -> str:
 
 def _refuse(where: str, value: Any, expected: str) -> InputError:
     shown = repr(value)
-    return InputError(
-        f"is {shown if len(shown) <= 60 else shown[:57] + '...'}", expected=expected, column=where
-    )
+    return InputError(f"is {shown if len(shown) <= 60 else shown[:57] + '...'}", expected=expected, column=where)
 
 
 def _text(value: Any, where: str) -> str:
@@ -55,15 +53,8 @@ def _whole(low: int, high: int = MAX_INT) -> Callable[[Any, str], int]:
 
 def _number(low: float) -> Callable[[Any, str], float]:
     def read(value: Any, where: str) -> float:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-            or value < low
-        ):
-            raise _refuse(
-                where, value, f"a finite number, {low:g} or more" if low > -math.inf else "a finite number"
-            )
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < low:
+            raise _refuse(where, value, f"a finite number, {low:g} or more" if low > -math.inf else "a finite number")
         return float(value)
 
     return read
@@ -99,16 +90,12 @@ def _speeds(value: Any, where: str) -> dict[str, float]:
     return {name: _number(0.0)(speed, f"{where}.{name}") for name, speed in _object(value, where).items()}
 
 
-def _read(
-    data: Any, readers: Mapping[str, Callable[[Any, str], Any]], required: tuple[str, ...], where: str
-) -> Json:
+def _read(data: Any, readers: Mapping[str, Callable[[Any, str], Any]], required: tuple[str, ...], where: str) -> Json:
     found = _object(data, where or "value")
     prefix = f"{where}." if where else ""
     for key in found:
         if key not in readers:
-            raise InputError(
-                "is not known", expected="one of " + ", ".join(sorted(readers)), column=prefix + key
-            )
+            raise InputError("is not known", expected="one of " + ", ".join(sorted(readers)), column=prefix + key)
     for key in required:
         if key not in found:
             raise InputError("is missing", expected=f"'{key}'", column=prefix + key)

@@ -82,7 +82,7 @@ def service_now(slots, phase, service, as_of_ms, held_gpu_milli, now_ms):
 
 @njit(cache=True)
 def choose_preemptively(
-    rows, slots, phase, held_type, workers, held_gpu_milli, ask_gpu_milli, allowed, throughput,
+    rows, slots, held_type, workers, held_gpu_milli, ask_gpu_milli, allowed, throughput,
     type_of, up, device_milli,
 ):  # fmt: skip
     """Down the list, every job that fits by count in what is left of its type shall run.

@@ -158,9 +158,7 @@ def place_gang(
     total = np.int64(0)
     for node in range(n_nodes):
         if usable[node]:
-            rooms[node] = _room(
-                node, devices_each, share, cpu_each, mem_each, device_milli, whole, cpu_free, mem_free
-            )
+            rooms[node] = _room(node, devices_each, share, cpu_each, mem_each, device_milli, whole, cpu_free, mem_free)
             total += min(rooms[node], workers)
             if total >= workers and (strategy == 2 or strategy == 4):
                 break
@@ -219,9 +217,7 @@ def place_gang(
         if taken[node] == 0 and hosting[node] == 0:
             continue
         before = n_devices
-        n_devices = _take_devices(
-            node, taken[node] * devices_each, share, device_milli, whole, out_device, n_devices
-        )
+        n_devices = _take_devices(node, taken[node] * devices_each, share, device_milli, whole, out_device, n_devices)
         if not counting:
             cpu_free[node] -= taken[node] * cpu_each + hosting[node] * server_cpu
             mem_free[node] -= taken[node] * mem_each + hosting[node] * server_mem
@@ -241,11 +237,7 @@ def _preferred(slot, allowed, throughput, tried):
     """The fastest accelerator type not tried yet; the lower index on ties; -1 when none is left."""
     best = -1
     for kind in range(allowed.shape[1]):
-        if (
-            allowed[slot, kind]
-            and not tried[kind]
-            and (best < 0 or throughput[slot, kind] > throughput[slot, best])
-        ):
+        if allowed[slot, kind] and not tried[kind] and (best < 0 or throughput[slot, kind] > throughput[slot, best]):
             best = kind
     return best
 
@@ -278,9 +270,9 @@ def place_in_order(
         slot = slots[position]
         need = workers[slot] * devices_each[slot]
         whole_share = share[slot] == _WHOLE
-        if n_parts + whole.size > out_node.size or n_devices + need > out_device.size:
-            if n_placed > 0:
-                return n_placed, first_failure, position
+        full = n_parts + whole.size > out_node.size or n_devices + need > out_device.size
+        if full and n_placed > 0:
+            return n_placed, first_failure, position
         success = False
         if whole_share and need > free.max():
             if first_failure < 0:

@@ -127,9 +127,8 @@ def render(reason: Reason) -> str:
         case Why.NONE:
             return ""
         case Why.CAPACITY:
-            return (
-                f"{needs}; free: {free}{held}; would start with {_gpus(reason.missing_gpus)} more of {reason.missing_type}"
-            )
+            more = f"{_gpus(reason.missing_gpus)} more of {reason.missing_type}"
+            return f"{needs}; free: {free}{held}; would start with {more}"
         case Why.BEHIND:
             return f"{needs}; kept in order behind {reason.behind}; free: {free}"
         case Why.SHAPE:

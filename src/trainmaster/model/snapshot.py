@@ -354,7 +354,7 @@ class Draft:
         columns = jobs.columns
         ints = columns.ints
         started, stopped = kernels.choose_preemptively(
-            rows, jobs.slots, ints["phase"], ints["held_type"], ints["workers"], ints["held_gpu_milli"],
+            rows, jobs.slots, ints["held_type"], ints["workers"], ints["held_gpu_milli"],
             ints["ask_gpu_milli"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
             view.ledger.device_milli,
         )  # fmt: skip
@@ -429,7 +429,12 @@ class _Parts:
         for k in range(first, first + n_parts):
             end = device + int(self.n_devices[k])
             parts.append(
-                Part(int(self.node[k]), int(self.workers[k]), int(self.servers[k]), tuple(self.device[device:end].tolist()))
+                Part(
+                    int(self.node[k]),
+                    int(self.workers[k]),
+                    int(self.servers[k]),
+                    tuple(self.device[device:end].tolist()),
+                )
             )
             device = end
         return Allocation(kind, tuple(parts), share), device

@@ -102,7 +102,8 @@ class JobColumns:
         asked = min(max(spec.workers_ref, spec.workers_min), spec.workers_max)
         values = _NEW_ROW.copy()
         values.update(
-            submit_ms=spec.submit_ms, arrival=self._arrivals, workers_min=spec.workers_min, workers_max=spec.workers_max,
+            submit_ms=spec.submit_ms, arrival=self._arrivals,
+            workers_min=spec.workers_min, workers_max=spec.workers_max,
             servers_min=spec.servers_min, servers_max=spec.servers_max, workers_ref=spec.workers_ref,
             servers_ref=spec.servers_ref, devices_each=worker.devices, share_milli=worker.share_milli,
             worker_gpu_milli=worker.gpu_milli, worker_cpu_milli=worker.cpu_milli, worker_mem_mib=worker.mem_mib,

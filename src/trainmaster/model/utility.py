@@ -200,9 +200,7 @@ def parse_utility(description: Any, *, file: str | None = None, column: str = "u
         start, slope = _number(description, "start", where), _number(description, "slope", where)
         _check_not_negative(start, where.at("start"))
         if slope < 0:
-            raise where.at("slope").increasing(
-                f"slope = {slope:g}; the utility falls by `slope` per time unit"
-            )
+            raise where.at("slope").increasing(f"slope = {slope:g}; the utility falls by `slope` per time unit")
         return Linear(start, slope)
     if kind == "constant":
         level = _number(description, "value", where)
@@ -255,9 +253,7 @@ def _number(description: Mapping[str, Any], key: str, where: _Where) -> float:
     value = description.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         fault = "is missing" if key not in description else f"is {value!r}"
-        raise where.at(key).error(
-            f"'{key}' of the {description.get('kind')} utility {fault}", "a finite number"
-        )
+        raise where.at(key).error(f"'{key}' of the {description.get('kind')} utility {fault}", "a finite number")
     return float(value)
 
 
@@ -283,9 +279,7 @@ def _check_curve(times: tuple[float, ...], levels: tuple[float, ...], where: _Wh
         raise where.error(f"time {times[0]:g} lies before arrival", "times >= 0")
     for earlier, later in pairwise(times):
         if later <= earlier:
-            raise where.error(
-                f"time {later:g} follows {earlier:g}", "strictly rising times", "Sort the pairs by time"
-            )
+            raise where.error(f"time {later:g} follows {earlier:g}", "strictly rising times", "Sort the pairs by time")
     for level in levels:
         _check_not_negative(level, where)
     for higher, lower in pairwise(levels):

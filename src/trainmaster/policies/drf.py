@@ -131,9 +131,7 @@ def fill_bundles(
     open_ = may_start | may_grow
     for k in range(first.size):
         row = first[k]
-        best = fastest_with_room(
-            pools, need, row, workers_min[row], start_servers[row], allowed, throughput, closed
-        )
+        best = fastest_with_room(pools, need, row, workers_min[row], start_servers[row], allowed, throughput, closed)
         if best < 0:
             for j in range(allowed.shape[1]):
                 closed[j] = closed[j] or allowed[row, j]
@@ -159,11 +157,7 @@ def fill_bundles(
                 continue
             g = group[row]
             b = head[g]
-            if (
-                b < 0
-                or job_share[row] < job_share[b]
-                or (job_share[row] == job_share[b] and arrival[row] < arrival[b])
-            ):
+            if b < 0 or job_share[row] < job_share[b] or (job_share[row] == job_share[b] and arrival[row] < arrival[b]):
                 head[g] = row
         chosen = -1
         chosen_share = 0.0
@@ -174,11 +168,7 @@ def fill_bundles(
             for resource in range(3):
                 share = max(share, group_use[g, resource] / total[resource])
             share /= group_weight[g]
-            if (
-                chosen < 0
-                or share < chosen_share
-                or (share == chosen_share and arrival[head[g]] < arrival[chosen])
-            ):
+            if chosen < 0 or share < chosen_share or (share == chosen_share and arrival[head[g]] < arrival[chosen]):
                 chosen, chosen_share = head[g], share
         if chosen < 0:
             return
@@ -194,11 +184,7 @@ def fill_bundles(
             k = kind[row]
             more = 1
             more_servers = 1 if servers[row] < servers_max[row] else 0
-            if (
-                workers[row] >= workers_max[row]
-                or closed[k]
-                or not fits(pools, need, row, k, more, more_servers)
-            ):
+            if workers[row] >= workers_max[row] or closed[k] or not fits(pools, need, row, k, more, more_servers):
                 open_[row] = False
                 continue
         take(pools, need, row, k, more, more_servers)

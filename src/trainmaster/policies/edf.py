@@ -17,9 +17,7 @@ from trainmaster.policies.registry import register
 class EarliestDeadlineFirst:
     """Down the list by deadline (jobs without one last) whatever fits runs; nothing is refused."""
 
-    preempt: bool = field(
-        default=True, metadata={"help": "a job with an earlier deadline may stop one that runs"}
-    )
+    preempt: bool = field(default=True, metadata={"help": "a job with an earlier deadline may stop one that runs"})
     hopeless_last: bool = field(
         default=False, metadata={"help": "put jobs that can no longer make their deadline behind the others"}
     )

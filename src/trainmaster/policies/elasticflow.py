@@ -69,9 +69,7 @@ class ElasticFlow:
         if failed:
             wake = min(wake, float(view.now_ms + _RETRY_MS))
         memo = Memo(columns={"sizes": tables})
-        return draft.plan(
-            memo=memo, wake_at_ms=int(wake) if wake < rs.FOREVER else None, default=Why.OUTRANKED
-        )
+        return draft.plan(memo=memo, wake_at_ms=int(wake) if wake < rs.FOREVER else None, default=Why.OUTRANKED)
 
     def _admit(
         self, draft: Draft, arrays: rs.JobArrays, capacity: Ints, timed: npt.NDArray[np.bool_], certs: Floats
@@ -113,9 +111,7 @@ class ElasticFlow:
             order = order[np.lexsort((order, due[order]))]
             found = plan(order, trial, strict=True) if due[row] > now else None
             if found is None:
-                draft.reject(
-                    row, Why.DEADLINE, fault="no minimum satisfactory share", deadline_s=due[row] / 1000.0
-                )
+                draft.reject(row, Why.DEADLINE, fault="no minimum satisfactory share", deadline_s=due[row] / 1000.0)
                 continue
             certs[:] = trial
             profile, admitted = found, order
@@ -123,9 +119,7 @@ class ElasticFlow:
         return profile
 
 
-def spend_spare(
-    draft: Draft, jobs: rs.JobArrays, profile: tuple[Floats, Ints, Ints], kind: Ints, size: Ints
-) -> None:
+def spend_spare(draft: Draft, jobs: rs.JobArrays, profile: tuple[Floats, Ints, Ints], kind: Ints, size: Ints) -> None:
     """GPUs that no share needs now, to the job that saves most GPU time per GPU added, level by level."""
     view = draft.view
     left = profile[1][:, 0].copy()
@@ -154,9 +148,7 @@ def spend_spare(
             heapq.heappush(heap, more)
 
 
-def _next_step(
-    jobs: rs.JobArrays, row: int, kind: int, size: int, left: Ints
-) -> tuple[float, int, int, int] | None:
+def _next_step(jobs: rs.JobArrays, row: int, kind: int, size: int, left: Ints) -> tuple[float, int, int, int] | None:
     """(-saving per GPU, row, type, level) of the next larger size with room."""
     best: tuple[float, int, int, int] | None = None
     kinds = range(jobs.base.shape[1]) if kind < 0 else (kind,)

@@ -17,9 +17,7 @@ from trainmaster.policies.registry import register
 class Fifo:
     """Jobs start in order of arrival and run to their end; with `backfill`, later ones that fit may pass."""
 
-    backfill: bool = field(
-        default=False, metadata={"help": "start later jobs that fit while the first one waits"}
-    )
+    backfill: bool = field(default=False, metadata={"help": "start later jobs that fit while the first one waits"})
     own_rounds = False
 
     @property

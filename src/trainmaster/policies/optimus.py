@@ -26,12 +26,8 @@ class Optimus:
     left is predicted from the losses that the job has reported.
     """
 
-    error: float = field(
-        default=0.0, metadata={"help": "relative error of the estimates, or of a profiled point"}
-    )
-    fitted: bool = field(
-        default=False, metadata={"help": "fit speed and loss curves instead of believing the job"}
-    )
+    error: float = field(default=0.0, metadata={"help": "relative error of the estimates, or of a profiled point"})
+    fitted: bool = field(default=False, metadata={"help": "fit speed and loss curves instead of believing the job"})
     profile_points: int = field(default=8, metadata={"help": "sizes at which a new job is profiled (fitted)"})
     converged: float = field(
         default=0.01,
@@ -57,9 +53,7 @@ class Optimus:
         ready = np.zeros(len(jobs), np.bool_)
         ready[waiting] = True
         growable = (ready & elastic_rows(view)) | resizable
-        beliefs = believe(
-            view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, self.converged
-        )
+        beliefs = believe(view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, self.converged)
         sizes = _marginal_gains(view, beliefs, waiting, growable)
         draft = view.draft()
         apply_sizes(draft, sizes, np.concatenate([elastic, waiting]))
@@ -110,9 +104,7 @@ def _marginal_gains(view: Snapshot, beliefs: Beliefs, waiting: np.ndarray, growa
 
 
 @njit(cache=True)
-def start_small(
-    pools, need, waiting, workers, servers, kind, workers_min, start_servers, allowed, throughput
-):
+def start_small(pools, need, waiting, workers, servers, kind, workers_min, start_servers, allowed, throughput):
     """One smallest gang for each waiting job, in this order, on its fastest type with room."""
     nothing_closed = np.zeros(allowed.shape[1], np.bool_)
     for position in range(waiting.size):

@@ -38,9 +38,7 @@ class Beliefs(NamedTuple):
     memo: Memo
 
 
-def believe(
-    view: Snapshot, rows: Ints, error: float, fitted: bool, profile_points: int, tolerance: float
-) -> Beliefs:
+def believe(view: Snapshot, rows: Ints, error: float, fitted: bool, profile_points: int, tolerance: float) -> Beliefs:
     """Beliefs about these rows (the others read zero)."""
     jobs = view.jobs
     n = len(jobs)
@@ -48,9 +46,7 @@ def believe(
     reference = np.ones(n)
     asked = np.stack([jobs.curve[rows], jobs.workers_ref[rows], jobs.servers_ref[rows]], axis=1)
     distinct, member = np.unique(asked, axis=0, return_inverse=True)
-    speeds = [
-        float(jobs.curves[curve].speed(workers, servers)) for curve, workers, servers in distinct.tolist()
-    ]
+    speeds = [float(jobs.curves[curve].speed(workers, servers)) for curve, workers, servers in distinct.tolist()]
     reference[rows] = np.maximum(np.array(speeds), 1e-300)[member.reshape(-1)]
     scale = jobs.throughput / reference[:, None]
     remaining = jobs.remaining.copy()

@@ -33,8 +33,7 @@ _RESAMPLING = {
         " replacement."
     ),
     "none": (
-        "Every seed runs the trace itself; seeds differ in the world's chance alone (noise, failures),"
-        " if there is any."
+        "Every seed runs the trace itself; seeds differ in the world's chance alone (noise, failures), if there is any."
     ),
 }
 
@@ -87,9 +86,7 @@ def _parts(tables: ComparisonTables, pictures: list[tuple[str, Picture]]) -> Ite
             rows = tables.results.filter((pl.col("trace") == trace) & (pl.col("cluster") == cluster))
             made = figures_of.by_load(rows, policies_of(rows), f"{trace} on {cluster}: load")
             prefix = (
-                ""
-                if len(settings["traces"]) * len(settings["clusters"]) == 1
-                else _slug(f"{trace}-{cluster}") + "-"
+                "" if len(settings["traces"]) * len(settings["clusters"]) == 1 else _slug(f"{trace}-{cluster}") + "-"
             )
             pictures.append((prefix, made))
             yield html.picture(made)
@@ -112,9 +109,7 @@ def _scenario(
         yield html.paragraph("No job finished under some policy: there is nothing to compare.", "note")
         return
     yield "<h3>Who wins by how much</h3>"
-    yield html.table(
-        ("", "best, and its lead over the next"), [(v.metric.title, lead(v)) for v in found], "words"
-    )
+    yield html.table(("", "best, and its lead over the next"), [(v.metric.title, lead(v)) for v in found], "words")
     yield html.paragraph(
         "In brackets: 95 % confidence interval over seeds, paired by seed (both policies met"
         " the same workloads). “Could be"
@@ -150,9 +145,7 @@ def _scenario(
         ("total_cost", "cost", "dollars", "GPU-hours held, at the price of their type."),
     ):
         if column in by_column:
-            made.append(
-                figures_of.bars(by_column[column], name, axis, f"{caption} Line: 95 % interval over seeds.")
-            )
+            made.append(figures_of.bars(by_column[column], name, axis, f"{caption} Line: 95 % interval over seeds."))
     for picture in made:
         if picture is not None:
             pictures.append((prefix, picture))

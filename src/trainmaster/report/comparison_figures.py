@@ -60,15 +60,14 @@ def policies_of(rows: pl.DataFrame) -> list[str]:
 
 
 def completion_times(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture:
-    with figure(
-        "Completion time", "from submission to the end", "share of finished jobs", size=(8.4, 3.9)
-    ) as (made, axes):
+    with figure("Completion time", "from submission to the end", "share of finished jobs", size=(8.4, 3.9)) as (
+        made,
+        axes,
+    ):
         _distributions(axes, jobs.filter(pl.col("status") == "finished"), "jct_s", policies)
         _time_ticks(axes)
         legend_outside(axes)
-        caption = (
-            "Share of jobs that finish within a time, all seeds together. A curve further left is better."
-        )
+        caption = "Share of jobs that finish within a time, all seeds together. A curve further left is better."
         return Picture("jct", "Completion time", caption, rendered(made))
 
 
@@ -115,9 +114,7 @@ def slowdown_by_size(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture | N
     done = jobs.filter((pl.col("status") == "finished") & (pl.col("ideal_s") > 0)).with_columns(
         slowdown=pl.col("jct_s") / pl.col("ideal_s")
     )
-    classes = [
-        (label, done.filter((pl.col("gpus") > low) & (pl.col("gpus") <= high))) for low, high, label in SIZES
-    ]
+    classes = [(label, done.filter((pl.col("gpus") > low) & (pl.col("gpus") <= high))) for low, high, label in SIZES]
     classes = [(label, rows) for label, rows in classes if rows.height]
     if not classes:
         return None
@@ -173,8 +170,7 @@ def leads(rows: pl.DataFrame, verdict: Verdict) -> Picture | None:
         return None
     column = verdict.metric.column
     own = {
-        s.policy: rows.filter(pl.col("policy") == s.policy).sort("seed")[column].to_numpy()
-        for s in verdict.standings
+        s.policy: rows.filter(pl.col("policy") == s.policy).sort("seed")[column].to_numpy() for s in verdict.standings
     }
     title = f"{verdict.metric.title.capitalize()}, as a ratio to {first.policy}"
     label = f"times that of {first.policy} (left of 1: shorter)"
@@ -224,9 +220,7 @@ def bars(verdict: Verdict, name: str, axis: str, caption: str) -> Picture:
     policies = [s.policy for s in verdict.standings]
     with figure(title, axis, "", size=(8.4, 1.3 + 0.38 * len(policies))) as (made, axes):
         for place, standing in enumerate(verdict.standings):
-            axes.barh(
-                place, standing.mean.mean, 0.62, facecolor="#9fc5e0", edgecolor="#2b4a60", linewidth=0.6
-            )
+            axes.barh(place, standing.mean.mean, 0.62, facecolor="#9fc5e0", edgecolor="#2b4a60", linewidth=0.6)
             interval = standing.mean
             if interval.low is not None and interval.high is not None:
                 axes.plot([interval.low, interval.high], [place, place], color="black", linewidth=1.4)
@@ -252,11 +246,7 @@ def by_load(results: pl.DataFrame, policies: Sequence[str], title: str) -> Pictu
     ):  # fmt: skip
         for index, policy in enumerate(policies):
             style = look(index)
-            own = (
-                results.filter(pl.col("policy") == policy)
-                .group_by("load")
-                .agg(pl.col("average_jct_s").log().mean())
-            )
+            own = results.filter(pl.col("policy") == policy).group_by("load").agg(pl.col("average_jct_s").log().mean())
             means = (own.sort("load")["average_jct_s"].exp() / 3600).to_list()
             axes.plot(loads, means, label=policy, marker=style.marker, markersize=5, **style.line())
         axes.set_yscale("log")

@@ -53,22 +53,14 @@ def over_time(timeline: pl.DataFrame, policies: Sequence[str], gpus: int) -> Pic
             grid[-1][1].set_xlabel(f"{unit} since the first submission")
             grid[0][0].set_title(f"jobs waiting\n{policies[0]}", fontsize=9, pad=2)
             grid[0][1].set_title("GPUs in use", fontsize=9, pad=2)
-            caption = (
-                "Seed 0 (the trace itself), means over equal intervals, the same scales for every policy."
-            )
+            caption = "Seed 0 (the trace itself), means over equal intervals, the same scales for every policy."
             return Picture("time", "Queue and use over time", caption, rendered(made, "png"), "png")
         finally:
             plt.close(made)
 
 
 def _clock(span_s: float) -> tuple[str, float]:
-    return (
-        ("days", 86_400.0)
-        if span_s > 4 * 86_400
-        else ("hours", 3600.0)
-        if span_s > 4 * 3600
-        else ("minutes", 60.0)
-    )
+    return ("days", 86_400.0) if span_s > 4 * 86_400 else ("hours", 3600.0) if span_s > 4 * 3600 else ("minutes", 60.0)
 
 
 def gantt(allocations: pl.DataFrame, policy: str, name: str) -> Picture | None:
@@ -104,9 +96,7 @@ def gantt(allocations: pl.DataFrame, policy: str, name: str) -> Picture | None:
                 ],
                 axis=2,
             )
-            axes.add_collection(
-                PolyCollection(list(corners), facecolors=shade, edgecolors="white", linewidths=0.15)
-            )
+            axes.add_collection(PolyCollection(list(corners), facecolors=shade, edgecolors="white", linewidths=0.15))
             handles.append(Patch(facecolor=shade, edgecolor="#888888", linewidth=0.4, label=label))
         edge = 0
         centres = []

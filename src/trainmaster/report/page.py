@@ -53,9 +53,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str | tuple[str, str]]
     body = []
     for row in rows:
         cells = "".join(
-            f'<td class="{escape(c[1])}">{escape(c[0])}</td>'
-            if isinstance(c, tuple)
-            else f"<td>{escape(c)}</td>"
+            f'<td class="{escape(c[1])}">{escape(c[0])}</td>' if isinstance(c, tuple) else f"<td>{escape(c)}</td>"
             for c in row
         )
         body.append(f"<tr>{cells}</tr>")

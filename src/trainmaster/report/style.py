@@ -83,9 +83,7 @@ def house_style() -> Iterator[None]:
 
 
 @contextmanager
-def figure(
-    title: str, x: str, y: str, *, size: tuple[float, float] | None = None
-) -> Iterator[tuple[Figure, Axes]]:
+def figure(title: str, x: str, y: str, *, size: tuple[float, float] | None = None) -> Iterator[tuple[Figure, Axes]]:
     """A figure in house style with one pair of axes; closed on leaving."""
     with house_style():
         made, axes = plt.subplots(figsize=size) if size else plt.subplots()

@@ -87,9 +87,7 @@ class Scenario:
 
     def rows(self, table: pl.DataFrame) -> pl.DataFrame:
         return table.filter(
-            (pl.col("trace") == self.trace)
-            & (pl.col("cluster") == self.cluster)
-            & (pl.col("load") == self.load)
+            (pl.col("trace") == self.trace) & (pl.col("cluster") == self.cluster) & (pl.col("load") == self.load)
         )
 
     @property

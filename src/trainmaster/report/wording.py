@@ -54,9 +54,7 @@ def comparison(metric: Metric, interval: Interval | None) -> str:
     if metric.by_ratio:
         ends = "" if interval.low is None else f" [{interval.low:.2f}, {interval.high:.2f}]"
         return f"{interval.mean:.2f}{ends}"
-    ends = (
-        "" if interval.low is None else f" [{interval.low * 100:+.1f}, {(interval.high or 0.0) * 100:+.1f}]"
-    )
+    ends = "" if interval.low is None else f" [{interval.low * 100:+.1f}, {(interval.high or 0.0) * 100:+.1f}]"
     return f"{interval.mean * 100:+.1f}{ends}"
 
 

@@ -153,9 +153,7 @@ class SimulatedBackend:
         work = self.saved.get(job_id, 0.0)
         productive = self.now_ms + self.options.launch_ms + (self.options.restart_cost_ms if resumed else 0)
         if resumed:
-            self.lost_gpu_s += (
-                command.allocation.gpu_milli / GPU_MILLI * self.options.restart_cost_ms / MS_PER_S
-            )
+            self.lost_gpu_s += command.allocation.gpu_milli / GPU_MILLI * self.options.restart_cost_ms / MS_PER_S
         incarnation = Incarnation(
             spec=command.spec, generation=command.generation, allocation=command.allocation,
             allocation_seq=command.seq, work=work, work_at_start=work, as_of_ms=productive, rate=0.0,
@@ -175,16 +173,10 @@ class SimulatedBackend:
 
     def _started(self, item: tuple[Incarnation, int]) -> None:
         incarnation, productive = item
-        if (
-            self.running.get(incarnation.spec.id) is incarnation
-            and not incarnation.stopping
-            and incarnation.whole
-        ):
+        if self.running.get(incarnation.spec.id) is incarnation and not incarnation.stopping and incarnation.whole:
             incarnation.started = True
             self._report(
-                ev.Started(
-                    incarnation.spec.id, incarnation.generation, incarnation.work_at_start, productive
-                ),
+                ev.Started(incarnation.spec.id, incarnation.generation, incarnation.work_at_start, productive),
                 min(incarnation.alive, default=None),
             )
             self._sharing_changed(incarnation)
@@ -202,9 +194,7 @@ class SimulatedBackend:
 
     def _tell_progress(self, incarnation: Incarnation) -> None:
         self._report(
-            ev.Progressed(
-                incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate
-            ),
+            ev.Progressed(incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate),
             min(incarnation.alive, default=None),
         )
 
@@ -222,9 +212,7 @@ class SimulatedBackend:
         elif record.exit_code is not None and any(self._reachable(node) for node in record.nodes):
             self._report(ev.Exited(job_id, generation, record.exit_code, record.work_saved))
         else:
-            self._report(
-                ev.Stopped(job_id, generation, record.work_saved, self._silent(self.launched_on[job_id]))
-            )
+            self._report(ev.Stopped(job_id, generation, record.work_saved, self._silent(self.launched_on[job_id])))
 
     def _stop(self, command: Stop) -> None:
         job_id, generation = command.job_id, command.generation
@@ -290,9 +278,7 @@ class SimulatedBackend:
             for other in left:
                 self._rate_changed(other)
         self._report(
-            ev.Resized(
-                command.job_id, command.generation, command.seq, incarnation.work, incarnation.as_of_ms
-            )
+            ev.Resized(command.job_id, command.generation, command.seq, incarnation.work, incarnation.as_of_ms)
         )
         self._sharing_changed(incarnation)
 
@@ -300,9 +286,7 @@ class SimulatedBackend:
 
     def _productive(self, incarnation: Incarnation) -> bool:
         """Whether the gang makes progress: all members live, and they can talk to each other."""
-        return incarnation.whole and (
-            len(incarnation.alive) == 1 or all(self.linked[n] for n in incarnation.alive)
-        )
+        return incarnation.whole and (len(incarnation.alive) == 1 or all(self.linked[n] for n in incarnation.alive))
 
     def _settle(self, incarnation: Incarnation) -> None:
         """Bring its work up to now. Called before anything changes that its progress depends on."""
@@ -352,9 +336,7 @@ class SimulatedBackend:
         if total is None or incarnation.rate <= 0.0:
             return
         left_ms = -(-(total - incarnation.work) * MS_PER_S // incarnation.rate)
-        self._schedule(
-            incarnation.as_of_ms + max(int(left_ms), 0), "finish", (incarnation, incarnation.epoch)
-        )
+        self._schedule(incarnation.as_of_ms + max(int(left_ms), 0), "finish", (incarnation, incarnation.epoch))
 
     def _finish(self, item: tuple[Incarnation, int]) -> None:
         incarnation, epoch = item
@@ -434,9 +416,7 @@ class SimulatedBackend:
         for job_id, record in sorted(self.records.items()):
             if record.nodes & reachable and job_id not in self.running and not record.failed_to_start:
                 stopped = record.exit_code is None
-                entry = ev.Observed(
-                    job_id, record.generation, record.work_saved, 0, record.exit_code, stopped
-                )
+                entry = ev.Observed(job_id, record.generation, record.work_saved, 0, record.exit_code, stopped)
                 entries.append(entry)
         self._report(ev.Inventory(tuple(entries), self.seen_up_to, reachable))
         for node, declared in enumerate(self.declared):

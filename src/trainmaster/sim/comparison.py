@@ -75,9 +75,7 @@ def split_policies(texts: Sequence[str]) -> tuple[str, ...]:
                 found[-1] += f",{piece}"
             begins = False
     if not found:
-        raise InputError(
-            "no policy is named", "at least one", "Example: --policies fifo,srtf", column="--policies"
-        )
+        raise InputError("no policy is named", "at least one", "Example: --policies fifo,srtf", column="--policies")
     for name in found:
         parse(name)
     for index, name in enumerate(found):
@@ -102,9 +100,7 @@ def plan(wanted: Comparison) -> tuple[dict[str, Any], list[Cell]]:
     cells: list[Cell] = []
     sources: list[dict[str, Any]] = []
     labels: list[str] = []
-    tables = (
-        None if wanted.base.throughputs in (None, "builtin") else _digest(Path(str(wanted.base.throughputs)))
-    )
+    tables = None if wanted.base.throughputs in (None, "builtin") else _digest(Path(str(wanted.base.throughputs)))
     for source in wanted.traces:
         trace = read_trace(source)
         digest = _trace_digest(trace)

@@ -71,9 +71,7 @@ class ComparisonStore:
             self.cells.mkdir(parents=True, exist_ok=True)
             _write(path, (json.dumps(settings, indent=2, allow_nan=False) + "\n").encode())
         except OSError as error:
-            raise InputError(
-                f"cannot write: {error.strerror}", "a writable place", file=self.folder
-            ) from None
+            raise InputError(f"cannot write: {error.strerror}", "a writable place", file=self.folder) from None
 
     def _check_same(self, path: Path, settings: dict[str, Any]) -> None:
         try:
@@ -86,9 +84,7 @@ class ComparisonStore:
         ours, theirs = _comparable(settings), _comparable(there)
         different = sorted(k for k in {*ours, *theirs} if ours.get(k) != theirs.get(k))
         if different:
-            shown = "; ".join(
-                f"{k} is {_short(theirs.get(k))} there, {_short(ours.get(k))} now" for k in different
-            )
+            shown = "; ".join(f"{k} is {_short(theirs.get(k))} there, {_short(ours.get(k))} now" for k in different)
             raise InputError(f"it holds a comparison with other settings: {shown}", "the same settings",
                              "Choose another --out, or delete this folder.", file=self.folder)  # fmt: skip
 
@@ -132,9 +128,7 @@ class ComparisonStore:
 def read_comparison(folder: Path) -> ComparisonTables:
     """Read a finished comparison; `InputError` says what is missing."""
     if not folder.is_dir():
-        raise InputError(
-            "no such folder", "a folder written by `trainmaster compare`", "Check the path.", file=folder
-        )
+        raise InputError("no such folder", "a folder written by `trainmaster compare`", "Check the path.", file=folder)
     tables: dict[str, pl.DataFrame] = {}
     for name in ("results", *_TABLES, "timing"):
         path = folder / f"{name}.parquet"

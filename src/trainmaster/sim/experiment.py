@@ -105,12 +105,12 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
     cluster = read_cluster(wanted.cluster)
     policy = create(wanted.policy)
     placement = wanted.placement or getattr(policy, "preferred_placement", None) or "pack"
-    settings = Settings(
-        placement=parse_strategy(placement), round_ms=_round_ms(wanted.round_s), seed=wanted.seed
-    )
+    settings = Settings(placement=parse_strategy(placement), round_ms=_round_ms(wanted.round_s), seed=wanted.seed)
     truth = _truth(wanted)
     if wanted.unfit not in ("error", "reject"):
-        raise InputError(f"'{wanted.unfit}' is no treatment of jobs that cannot fit", "error or reject", column="--unfit")
+        raise InputError(
+            f"'{wanted.unfit}' is no treatment of jobs that cannot fit", "error or reject", column="--unfit"
+        )
     if not wanted.load > 0 or math.isinf(wanted.load):
         raise InputError(f"load factor {wanted.load}", "a positive number", column="--loads")
     fraction = _profiled_fraction(wanted)
@@ -191,7 +191,9 @@ def _profiled_fraction(wanted: Experiment) -> float | None:
         fraction = math.nan
     if kind != "fingerprint" or not 0.0 <= fraction <= 1.0:
         raise InputError(
-            f"'{wanted.estimates}' says nothing of estimates", "oracle, fingerprint or fingerprint:0.2", column="--estimates"
+            f"'{wanted.estimates}' says nothing of estimates",
+            "oracle, fingerprint or fingerprint:0.2",
+            column="--estimates",
         )
     if wanted.throughputs is None:
         raise InputError(

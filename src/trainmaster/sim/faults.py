@@ -110,8 +110,7 @@ class Faults:
         rates, rng = self.rates, self.rng
         copies = 0 if rng.random() < rates.report_lost else 1 + int(rng.random() < rates.report_twice)
         return [
-            int(rng.integers(1, rates.late_ms_max)) if rng.random() < rates.report_late else 0
-            for _ in range(copies)
+            int(rng.integers(1, rates.late_ms_max)) if rng.random() < rates.report_late else 0 for _ in range(copies)
         ]
 
     def _launch_fails(self, job_id: JobId) -> bool:

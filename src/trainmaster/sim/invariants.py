@@ -76,14 +76,10 @@ class Checker:
                 )
         for node, used in cpu.items():
             if used > self.backend.cluster.nodes[node].cpu_milli:
-                raise Violation(
-                    f"node {node}: {used} of {self.backend.cluster.nodes[node].cpu_milli} CPU milli in use"
-                )
+                raise Violation(f"node {node}: {used} of {self.backend.cluster.nodes[node].cpu_milli} CPU milli in use")
         for node, used in memory.items():
             if used > self.backend.cluster.nodes[node].mem_mib:
-                raise Violation(
-                    f"node {node}: {used} of {self.backend.cluster.nodes[node].mem_mib} MiB in use"
-                )
+                raise Violation(f"node {node}: {used} of {self.backend.cluster.nodes[node].mem_mib} MiB in use")
 
     @staticmethod
     def _uses(incarnation: Incarnation, node: int, device: int) -> bool:
@@ -100,16 +96,12 @@ class Checker:
                 )
             seen[job_id] = incarnation.generation
             if job_id in self.ended:
-                raise Violation(
-                    f"{job_id} runs although it is {self.ended[job_id].phase.name.lower()}", job_id
-                )
+                raise Violation(f"{job_id} runs although it is {self.ended[job_id].phase.name.lower()}", job_id)
             self._check_gang(incarnation)
             if self._generation.get(job_id) != incarnation.generation:
                 self._generation[job_id] = incarnation.generation
                 if incarnation.work_at_start < self._checkpoint.get(job_id, 0.0) - TOLERANCE:
-                    raise Violation(
-                        f"{job_id} starts at {incarnation.work_at_start}, below its checkpoint", job_id
-                    )
+                    raise Violation(f"{job_id} starts at {incarnation.work_at_start}, below its checkpoint", job_id)
 
     def _check_gang(self, incarnation: Incarnation) -> None:
         spec, allocation = incarnation.spec, incarnation.allocation

@@ -73,7 +73,9 @@ def summary(result: RunResult, jobs: pl.DataFrame | None = None) -> dict[str, An
     met = jobs["deadline_met"].drop_nulls()
     utility = jobs["utility"].drop_nulls()
     cost = jobs["cost"].drop_nulls()
-    counts = {status: int((jobs["status"] == status).sum()) for status in ("finished", "rejected", "failed", "cancelled")}
+    counts = {
+        status: int((jobs["status"] == status).sum()) for status in ("finished", "rejected", "failed", "cancelled")
+    }
     return {
         "jobs_submitted": len(jobs),
         "jobs_finished": counts["finished"],

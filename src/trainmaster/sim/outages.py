@@ -26,9 +26,7 @@ def power_off(backend: SimulatedBackend, node: int) -> None:
         backend.records[job_id].nodes.discard(node)
         if not backend.records[job_id].nodes:
             del backend.records[job_id]
-    backend._schedule(
-        backend.now_ms + backend.detect_ms, "notice", (node, backend.outage[node], backend.now_ms, True)
-    )
+    backend._schedule(backend.now_ms + backend.detect_ms, "notice", (node, backend.outage[node], backend.now_ms, True))
 
 
 def power_on(backend: SimulatedBackend, node: int) -> None:
@@ -53,9 +51,7 @@ def cut(backend: SimulatedBackend, node: int, renewed_ago_ms: int = 0) -> None:
     sent_ms = backend.now_ms - renewed_ago_ms
     lease_ms = (backend.lease.worker_ends_ms(sent_ms) - sent_ms) * (1.0 + backend.clock_drift[node])
     backend._schedule(sent_ms + int(lease_ms), "lease-end", (node, backend.outage[node]))
-    backend._schedule(
-        backend.now_ms + backend.detect_ms, "notice", (node, backend.outage[node], sent_ms, False)
-    )
+    backend._schedule(backend.now_ms + backend.detect_ms, "notice", (node, backend.outage[node], sent_ms, False))
 
 
 def heal(backend: SimulatedBackend, node: int) -> None:

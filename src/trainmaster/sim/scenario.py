@@ -135,9 +135,7 @@ def _draw_job(rng: np.random.Generator, cluster: Cluster, index: int) -> JobSpec
     )
 
 
-def _draw_actions(
-    rng: np.random.Generator, specs: tuple[JobSpec, ...]
-) -> tuple[tuple[int, ev.UserEvent], ...]:
+def _draw_actions(rng: np.random.Generator, specs: tuple[JobSpec, ...]) -> tuple[tuple[int, ev.UserEvent], ...]:
     actions: list[tuple[int, ev.UserEvent]] = []
     for spec in specs:
         at_ms = spec.submit_ms

@@ -43,9 +43,7 @@ def _tell(what: Any) -> str:
         case ev.JobSubmitted(spec):
             size = f"{spec.workers_min}..{spec.workers_max} workers"
             servers = f", {spec.servers_min}..{spec.servers_max} servers" if spec.servers_max else ""
-            return (
-                f"submit {spec.id}: {size}{servers} of {spec.worker.gpu_milli} milli, {spec.work_total} steps"
-            )
+            return f"submit {spec.id}: {size}{servers} of {spec.worker.gpu_milli} milli, {spec.work_total} steps"
         case Launch():
             return f"launch {what.job_id} g{what.generation} #{what.seq} on {_place(what.allocation)}"
         case Resize():
@@ -71,7 +69,5 @@ def _entry(entry: ev.Observed) -> str:
 
 
 def _place(allocation: Allocation) -> str:
-    parts = [
-        f"n{part.node}[{part.workers}w{part.servers}s d{list(part.devices)}]" for part in allocation.parts
-    ]
+    parts = [f"n{part.node}[{part.workers}w{part.servers}s d{list(part.devices)}]" for part in allocation.parts]
     return " ".join(parts)

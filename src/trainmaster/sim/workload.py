@@ -69,7 +69,9 @@ class _Builder:
         }
         self.total_by_type = dict(zip(cluster.types, cluster.gpus_by_type.tolist(), strict=True))
 
-    def _error(self, row: Mapping[str, Any], column: str, what: str, expected: str = "", remedy: str = "") -> InputError:
+    def _error(
+        self, row: Mapping[str, Any], column: str, what: str, expected: str = "", remedy: str = ""
+    ) -> InputError:
         return InputError(f"job '{row['job_id']}': {what}", expected, remedy, self.source, row.get("line"), column)
 
     def spec(self, row: Mapping[str, Any]) -> JobSpec:
@@ -149,7 +151,7 @@ class _Builder:
                                   "duration_s, or model and iterations with --throughputs",
                                   "Add --throughputs FILE (or --throughputs builtin).")  # fmt: skip
             raise self._error(row, "model", f"the throughput table does not know '{model}' on {gpus} GPUs",
-                              "a model and size of the table", "Use another table, or leave such jobs out.")  # fmt: skip
+                              "a model and size of the table", "Use another table, or leave them out.")  # fmt: skip
         if speeds and max(speeds.values()) > 0:
             # The duration is understood as that on the fastest type of this cluster.
             fastest = max(speeds.values())
@@ -217,7 +219,8 @@ class _Builder:
         runnable = [
             name
             for name in self.cluster.types
-            if (not spec.gpu_types or name in spec.gpu_types) and (not spec.steps_per_s or spec.steps_per_s.get(name, 0) > 0)
+            if (not spec.gpu_types or name in spec.gpu_types)
+            and (not spec.steps_per_s or spec.steps_per_s.get(name, 0) > 0)
         ]
         if not runnable:
             wanted = "|".join(spec.gpu_types) or "a type with a known speed"

@@ -69,9 +69,7 @@ class World:
         self.users: list[tuple[int, int, ev.UserEvent]] = []
         for at_ms, event in scenario.actions:
             self._ask(at_ms, event)
-        self.engine: Engine | None = Engine(
-            scenario.cluster, scenario.policy, self.estimator, scenario.settings
-        )
+        self.engine: Engine | None = Engine(scenario.cluster, scenario.policy, self.estimator, scenario.settings)
         self.recorder = Recorder.of_new(self.engine)
         self.restart_ms = NEVER_MS
         self.next_observe_ms = OBSERVE_MS
@@ -114,9 +112,7 @@ class World:
         if self.engine is None:
             return "the engine is down for ever", None
         phases = self.engine.columns.ints["phase"]
-        left = [
-            (job_id, Phase(int(phases[slot])).name) for job_id, slot in self.engine.columns.slot_of.items()
-        ]
+        left = [(job_id, Phase(int(phases[slot])).name) for job_id, slot in self.engine.columns.slot_of.items()]
         shown = ", ".join(f"{job_id} is {phase}" for job_id, phase in sorted(left))
         return f"no end in sight: {shown or 'some jobs were never accepted'}", min(left)[0] if left else None
 
@@ -224,9 +220,7 @@ class World:
 
     def _restart(self) -> None:
         scenario = self.scenario
-        engine = restore(
-            self.store.load(), scenario.cluster, scenario.policy, self.estimator, scenario.settings
-        )
+        engine = restore(self.store.load(), scenario.cluster, scenario.policy, self.estimator, scenario.settings)
         self.story.add(self.now_ms, "restart", f"{len(engine.columns.slot_of)} active jobs")
         self.engine = engine
         self.recorder = Recorder(engine)

@@ -18,9 +18,7 @@ class MemoryStore:
 
     def commit(self, commit: Commit) -> None:
         # Everything that can fail happens before the first change.
-        changed = {
-            job_id: None if record is None else _encode(record) for job_id, record in commit.jobs.items()
-        }
+        changed = {job_id: None if record is None else _encode(record) for job_id, record in commit.jobs.items()}
         ended = {job_id: _encode(record) for job_id, record in commit.ended.items()}
         meta = _encode(commit.meta)
         for job_id, record in changed.items():

@@ -166,9 +166,7 @@ def a_view(
     )  # fmt: skip
 
 
-def _hold(
-    columns: JobColumns, ledger: Ledger, strategy: Strategy, now_ms: int, job_id: JobId, how: Held
-) -> None:
+def _hold(columns: JobColumns, ledger: Ledger, strategy: Strategy, now_ms: int, job_id: JobId, how: Held) -> None:
     """Give a job its devices, as the engine would have."""
     slot = columns.slot_of[job_id]
     spec = columns.spec(slot)

@@ -53,9 +53,7 @@ def subject_of(policy: str | Policy, fair: bool = False, strict: bool = False) -
     if isinstance(policy, str):
         found, _ = registry.parse(policy)
         built = registry.create(policy)
-        return Subject(
-            built, policy, getattr(built, "fair", found.fair), strict or getattr(built, "strict", False)
-        )
+        return Subject(built, policy, getattr(built, "fair", found.fair), strict or getattr(built, "strict", False))
     return Subject(policy, repr(policy), getattr(policy, "fair", fair), getattr(policy, "strict", strict))
 
 
@@ -200,9 +198,7 @@ def check_memo_round_trip(subject: Subject, scenes: Sequence[Scene]) -> None:
         assert restored.to_json() == text, f"{scene.describe()}: the memo changes in a round trip"
         for name, column in memo.columns.items():
             rows = np.asarray(column).shape[:1]
-            assert rows == (len(view.jobs),), (
-                f"{scene.describe()}: memo column '{name}' has not one row per job"
-            )
+            assert rows == (len(view.jobs),), f"{scene.describe()}: memo column '{name}' has not one row per job"
         later = replace(scene, now_s=scene.now_s + 60.0)
         kept, read_back = later.view(memo=memo), later.view(memo=_reshaped(restored, memo))
         _same(

@@ -48,17 +48,11 @@ def recount(view: Snapshot, plan: Plan) -> list[str]:
                 faults.append(f"{spec.id}: {servers} servers, not {spec.servers_min}..{spec.servers_max}")
             if devices != workers * spec.worker.devices:
                 faults.append(f"{spec.id}: the gang is not whole: {devices} devices for {workers} workers")
-    faults += [
-        f"device {d} of node {n} is given {used}/1000" for (n, d), used in sorted(gpu.items()) if used > 1000
-    ]
+    faults += [f"device {d} of node {n} is given {used}/1000" for (n, d), used in sorted(gpu.items()) if used > 1000]
     if not only_counted:
         nodes = view.cluster.nodes
-        faults += [
-            f"CPU of node {n} is overdrawn" for n, used in sorted(cpu.items()) if used > nodes[n].cpu_milli
-        ]
-        faults += [
-            f"memory of node {n} is overdrawn" for n, used in sorted(mem.items()) if used > nodes[n].mem_mib
-        ]
+        faults += [f"CPU of node {n} is overdrawn" for n, used in sorted(cpu.items()) if used > nodes[n].cpu_milli]
+        faults += [f"memory of node {n} is overdrawn" for n, used in sorted(mem.items()) if used > nodes[n].mem_mib]
     return faults
 
 

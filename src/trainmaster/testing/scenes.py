@@ -121,9 +121,7 @@ def _shape(rng: np.random.Generator, name: str, kind: str) -> JobSpec:
         return a_job(name, gpus=4 * int(rng.integers(1, 3)), gpus_each=int(rng.choice([2, 4])), cpu=cpu)
     if kind == "fraction":
         least = int(rng.integers(1, 3))
-        return a_job(
-            name, gpus_each=float(rng.choice([0.25, 0.5])), elastic=(least, least + int(rng.integers(0, 3)))
-        )
+        return a_job(name, gpus_each=float(rng.choice([0.25, 0.5])), elastic=(least, least + int(rng.integers(0, 3))))
     if kind == "cpu-only":
         return a_job(name, gpus=1, gpus_each=0, cpu=1)
     least = int(rng.integers(1, 3))
@@ -159,9 +157,7 @@ def _with_holders(rng: np.random.Generator, scene: Scene) -> Scene:
         draw = rng.random()
         workers = int(rng.integers(job.workers_min, job.workers_max + 1))
         servers = int(rng.integers(job.servers_min, job.servers_max + 1))
-        phase = Phase(
-            int(rng.choice([Phase.RUNNING] * 5 + [Phase.RESERVED, Phase.LAUNCHING, Phase.RESIZING]))
-        )
+        phase = Phase(int(rng.choice([Phase.RUNNING] * 5 + [Phase.RESERVED, Phase.LAUNCHING, Phase.RESIZING])))
         done = float(rng.random()) * (job.work_total or 100.0)
         if phase == Phase.RESIZING and not job.elastic:
             phase = Phase.RUNNING

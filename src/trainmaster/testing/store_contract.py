@@ -60,9 +60,7 @@ def _replaces_and_forgets(new: Callable[[], Store], reopen: Callable[[Store], St
     _commit(store, {"a": {"n": 1}, "b": {"n": 1}}, n=1)
     _commit(store, {"a": {"n": 2}, "b": None, "never": None}, n=2)
     loaded = reopen(store).load()
-    _expect(
-        loaded.jobs == {"a": {"n": 2}}, "a later record replaces the earlier; None forgets; the rest stays"
-    )
+    _expect(loaded.jobs == {"a": {"n": 2}}, "a later record replaces the earlier; None forgets; the rest stays")
     _expect(loaded.meta == {"n": 2}, "the last meta holds")
     _commit(store, {}, n=3)
     _expect(reopen(store).load().jobs == {"a": {"n": 2}}, "jobs that a commit does not mention stay")
@@ -101,8 +99,6 @@ def _is_isolated(new: Callable[[], Store], reopen: Callable[[Store], Store]) -> 
     record: dict[str, Any] = {"list": [1]}
     _commit(store, {"a": record}, n=1)
     record["list"].append(2)
-    _expect(
-        reopen(store).load().jobs == {"a": {"list": [1]}}, "later changes of a committed object do not show"
-    )
+    _expect(reopen(store).load().jobs == {"a": {"list": [1]}}, "later changes of a committed object do not show")
     store.load().jobs["a"]["list"].append(3)
     _expect(reopen(store).load().jobs == {"a": {"list": [1]}}, "changes of a loaded object do not show")

@@ -33,15 +33,11 @@ def small_workload(seed: int, n_jobs: int = 40) -> list[JobSpec]:
         team = str(rng.choice(["", "blue", "red"]))
         name = f"job-{k:03d}"
         if kind == 0:
-            job = a_job(
-                name, elastic=(1, 4), seconds=length_s, scaling=amdahl(0.1), submit_s=at_s, entity=team
-            )
+            job = a_job(name, elastic=(1, 4), seconds=length_s, scaling=amdahl(0.1), submit_s=at_s, entity=team)
         elif kind == 1:
             job = a_job(name, elastic=(1, 3), servers=(1, 3), seconds=length_s, submit_s=at_s, entity=team)
         else:
-            job = a_job(
-                name, gpus=int(rng.choice([1, 1, 2, 4, 8])), seconds=length_s, submit_s=at_s, entity=team
-            )
+            job = a_job(name, gpus=int(rng.choice([1, 1, 2, 4, 8])), seconds=length_s, submit_s=at_s, entity=team)
         jobs.append(job)
     return jobs
 
@@ -65,14 +61,8 @@ def check_accounts_for_all(policy: Policy) -> None:
             result = simulate(jobs, cluster, policy, settings, truth)
         except Exception as error:
             raise AssertionError(f"{name}: {type(error).__name__}: {error}") from error
-        assert result.plans_refused == 0, (
-            f"{name}: {result.plans_refused} plans refused; {_first_refusal(result)}"
-        )
-        odd = [
-            end.spec.id
-            for end in result.ended
-            if end.phase not in (Phase.FINISHED, Phase.REJECTED, Phase.FAILED)
-        ]
+        assert result.plans_refused == 0, f"{name}: {result.plans_refused} plans refused; {_first_refusal(result)}"
+        odd = [end.spec.id for end in result.ended if end.phase not in (Phase.FINISHED, Phase.REJECTED, Phase.FAILED)]
         assert not odd, f"{name}: {odd[0]} ended otherwise than finished, failed or rejected"
         if truth.node_mtbf_ms == 0:
             failed = [end.spec.id for end in result.ended if end.phase == Phase.FAILED]
@@ -86,10 +76,7 @@ def _first_refusal(result: RunResult) -> str:
 def saturating_stream(length_s: int = STREAM_S) -> list[JobSpec]:
     """Small jobs that overload 4 GPUs by a tenth for `length_s`, ending at staggered times, and a few
     large gangs among them which need the whole cluster or half of it."""
-    jobs = [
-        a_job(f"small-{k:05d}", seconds=400.0 + 37 * (k % 5), submit_s=100.0 * k)
-        for k in range(length_s // 100)
-    ]
+    jobs = [a_job(f"small-{k:05d}", seconds=400.0 + 37 * (k % 5), submit_s=100.0 * k) for k in range(length_s // 100)]
     for k, gpus in enumerate((4, 2, 4)):
         jobs.append(a_job(f"large-{k}", gpus=gpus, seconds=600.0, submit_s=950.0 + 1300.0 * k))
     return sorted(jobs, key=lambda job: (job.submit_ms, job.id))
@@ -117,9 +104,7 @@ def check_never_fits_does_not_block(policy: Policy) -> None:
     others = [replace(job, submit_ms=job.submit_ms + 1000) for job in small_workload(5, 20)]
     left = unfinished_after([giant, *others], policy, until_s=40_000.0)
     harmed = sorted(left - {giant.id})
-    assert not harmed, (
-        f"{harmed[0]} and {len(harmed) - 1} others never finish while a job that can never fit waits"
-    )
+    assert not harmed, f"{harmed[0]} and {len(harmed) - 1} others never finish while a job that can never fit waits"
 
 
 def unfinished_after(jobs: list[JobSpec], policy: Policy, until_s: float) -> set[JobId]:

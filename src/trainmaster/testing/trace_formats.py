@@ -114,9 +114,7 @@ KUEUE = {
             "status": {
                 "admission": {
                     "clusterQueue": "cq",
-                    "podSetAssignments": [
-                        {"name": "main", "flavors": {"nvidia.com/gpu": "a100", "cpu": "x"}}
-                    ],
+                    "podSetAssignments": [{"name": "main", "flavors": {"nvidia.com/gpu": "a100", "cpu": "x"}}],
                 },
                 "conditions": [
                     {"type": "Admitted", "status": "True", "lastTransitionTime": "2024-05-01T10:05:00Z"},

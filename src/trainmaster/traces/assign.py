@@ -78,9 +78,7 @@ def assign(trace: JobTrace, what: Assignment, seed: int) -> JobTrace:
 
 def _steps(deadline_s: float, duration_s: float) -> str:
     """Full value by the deadline, then 80, 50, 20 % after delays of a quarter, a half, a whole duration."""
-    ends_s = [deadline_s] + [
-        deadline_s + round(part * duration_s) + at for at, part in enumerate((0.25, 0.5, 1), 1)
-    ]
+    ends_s = [deadline_s] + [deadline_s + round(part * duration_s) + at for at, part in enumerate((0.25, 0.5, 1), 1)]
     return format_steps(ends_s, [10.0, 8.0, 5.0, 2.0])
 
 

@@ -48,9 +48,7 @@ def _convert(frame: pl.DataFrame, column: Column, path: Path) -> pl.Series:
     try:
         values = _cast(raw, column)
     except pl.exceptions.PolarsError:
-        raise InputError(
-            f"cells of type {raw.dtype}", column.expectation, "", path, None, column.name
-        ) from None
+        raise InputError(f"cells of type {raw.dtype}", column.expectation, "", path, None, column.name) from None
     _refuse(frame, raw, raw.is_not_null() & values.is_null(), column, path)
     if column.dtype == pl.Float64():
         _refuse(frame, raw, ~values.is_finite().fill_null(True), column, path)

@@ -109,9 +109,7 @@ def _check_widths(lines: np.ndarray, counts: np.ndarray, width: int, path: Path)
         )
 
 
-def _parse(
-    data: bytes, separator: str, names: list[str], has_header: bool, quoted: bool, path: Path
-) -> pl.DataFrame:
+def _parse(data: bytes, separator: str, names: list[str], has_header: bool, quoted: bool, path: Path) -> pl.DataFrame:
     try:
         frame = pl.read_csv(
             data,

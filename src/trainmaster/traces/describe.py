@@ -74,9 +74,7 @@ def _sizes(jobs: pl.DataFrame) -> list[dict[str, Any]]:
         count = int(mask.sum())
         if count:
             share = float(work.filter(mask).sum()) / total_work
-            rows.append(
-                {"gpus": label, "jobs": count, "job_share": count / jobs.height, "gpu_hour_share": share}
-            )
+            rows.append({"gpus": label, "jobs": count, "job_share": count / jobs.height, "gpu_hour_share": share})
     return rows
 
 

@@ -79,8 +79,7 @@ def fit(trace: JobTrace, *, window_s: float = 3 * 3600.0) -> FittedTrace:
         windows=int(windows[-1]) + 1,
         cells=tuple(cells),
         counts=tuple(
-            (int(key) // len(cells), int(key) % len(cells), int(count))
-            for key, count in zip(keys, counts, strict=True)
+            (int(key) // len(cells), int(key) % len(cells), int(count)) for key, count in zip(keys, counts, strict=True)
         ),
         clumping=float(np.mean(gaps_s < 1.0)) if len(gaps_s) else 0.0,
     )

@@ -39,9 +39,7 @@ class GavelSynthetic:
         if self.jobs < 1:
             raise InputError(f"{self.jobs} jobs", "at least one job", column="jobs")
         if self.jobs_per_hour is not None and not 0 < self.jobs_per_hour < float("inf"):
-            raise InputError(
-                f"{self.jobs_per_hour} jobs an hour", "a positive number, or none", column="jobs_per_hour"
-            )
+            raise InputError(f"{self.jobs_per_hour} jobs an hour", "a positive number, or none", column="jobs_per_hour")
 
 
 def gavel_synthetic(wanted: GavelSynthetic, catalogue: ThroughputCatalogue, seed: int) -> JobTrace:
@@ -66,13 +64,9 @@ def gavel_synthetic(wanted: GavelSynthetic, catalogue: ThroughputCatalogue, seed
         model, speed = names[int(pick[k] * len(names))]
         models.append(model)
         steps[k] = max(1, round(float(duration_s[k]) * speed))
-    submit_s = (
-        np.zeros(count) if wanted.jobs_per_hour is None else np.cumsum(gaps) * 3600.0 / wanted.jobs_per_hour
-    )
+    submit_s = np.zeros(count) if wanted.jobs_per_hour is None else np.cumsum(gaps) * 3600.0 / wanted.jobs_per_hour
     submit_s = submit_s - submit_s[0]
-    trace = trace_from_arrays(
-        "gavel-synthetic", submit_s, gpus.astype(float), duration_s, {"generator_seed": seed}
-    )
+    trace = trace_from_arrays("gavel-synthetic", submit_s, gpus.astype(float), duration_s, {"generator_seed": seed})
     jobs = trace.jobs.with_columns(
         pl.lit(None, pl.Float64).alias("duration_s"),
         pl.Series("model", models, dtype=pl.String),

@@ -37,8 +37,7 @@ def load(path: str | Path, *, sort: bool = False) -> JobTrace:
     if not _is_jobtrace(source):
         raise InputError(
             "the format is not recognised",
-            "a jobtrace table (job_id, submit_s, gpus, duration_s ...) or one of: "
-            + ", ".join(known_formats()),
+            "a jobtrace table (job_id, submit_s, gpus, duration_s ...) or one of: " + ", ".join(known_formats()),
             "Convert the file to a jobtrace CSV; `trainmaster traces convert --help` lists the formats.",
             path,
             1,
@@ -153,9 +152,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
     try:
         meta = json.loads(read_source(path).text_bytes())
     except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(
-            f"not JSON ({error})", "a JSON object", "", path, getattr(error, "lineno", None)
-        ) from None
+        raise InputError(f"not JSON ({error})", "a JSON object", "", path, getattr(error, "lineno", None)) from None
     if not isinstance(meta, dict):
         raise InputError("not a JSON object", "a JSON object", "", path, 1)
     return meta

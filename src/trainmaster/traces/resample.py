@@ -50,9 +50,7 @@ def resample(trace: JobTrace, kind: str, seed: int) -> JobTrace:
     return replace(trace, jobs=drawn.select(trace.jobs.columns), attempts=None)
 
 
-def _draw_windows(
-    submits_s: np.ndarray, length_s: float, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def _draw_windows(submits_s: np.ndarray, length_s: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Rows in their new order and when each arrives; redrawn if no job is in any window."""
     first_s = submits_s[0]
     windows = max(int(np.ceil((submits_s[-1] - first_s) / length_s)), 1)

@@ -34,9 +34,7 @@ class Column:
         """What a cell should be, in words, for messages."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        kind = {pl.Float64(): "a number", pl.Int64(): "a whole number", pl.Boolean(): "0 or 1"}.get(
-            self.dtype, "text"
-        )
+        kind = {pl.Float64(): "a number", pl.Int64(): "a whole number", pl.Boolean(): "0 or 1"}.get(self.dtype, "text")
         if self.unit:
             kind += f" of {self.unit}"
         return kind + (f", at least {self.minimum:g}" if self.minimum is not None else "")

@@ -80,9 +80,7 @@ def move_clock(jobs: pl.DataFrame, by_s: float) -> pl.DataFrame:
 
 def move_rows(jobs: pl.DataFrame, shifts_s: pl.Series) -> pl.DataFrame:
     """Move every time of a row by the row's own shift, the steps of its utility included."""
-    moved = jobs.with_columns(
-        (pl.col(name) + shifts_s).cast(jobs.schema[name]).alias(name) for name in _CLOCK_COLUMNS
-    )
+    moved = jobs.with_columns((pl.col(name) + shifts_s).cast(jobs.schema[name]).alias(name) for name in _CLOCK_COLUMNS)
     if jobs["utility"].null_count() == jobs.height:
         return moved
     utilities = [

@@ -55,9 +55,7 @@ class Source:
             ) from None
         if b"\x00" in data:
             line = data.count(b"\n", 0, data.index(b"\x00")) + 1
-            raise InputError(
-                "the file holds a NUL byte", "a text file", "The file is damaged.", self.path, line
-            )
+            raise InputError("the file holds a NUL byte", "a text file", "The file is damaged.", self.path, line)
         return data.replace(b"\r\n", b"\n") if b"\r\n" in data[: 1 << 16] else data
 
 

@@ -78,9 +78,7 @@ def companion_from_table(table: pl.DataFrame, kind: str, path: Path) -> pl.DataF
     """A typed `nodes`, `quotas` or `attempts` table."""
     for required in COMPANION_REQUIRED[kind]:
         if required not in table.columns:
-            raise InputError(
-                f"missing column {required}", f"a {kind} table", "Add the column.", path, 1, required
-            )
+            raise InputError(f"missing column {required}", f"a {kind} table", "Add the column.", path, 1, required)
     return typed(table, COMPANIONS[kind], path).drop(LINE)
 
 

@@ -54,9 +54,7 @@ def test_tables_agree_with_simulate(made: Path) -> None:
     assert results["policy"].to_list() == ["fifo", "las:quantum_s=600", "srtf"] * 2
     jobs = pl.read_parquet(made / "jobs.parquet")
     assert jobs.height == results["jobs_submitted"].sum()
-    wanted = Experiment(
-        "demo", "srtf", "v100=16x4,k80=16x4", throughputs="builtin", restart_cost_s=30.0, seed=0
-    )
+    wanted = Experiment("demo", "srtf", "v100=16x4,k80=16x4", throughputs="builtin", restart_cost_s=30.0, seed=0)
     alone = run(prepare(wanted)).summary
     row = results.filter((pl.col("policy") == "srtf") & (pl.col("seed") == 0)).row(0, named=True)
     for name in (
@@ -125,9 +123,7 @@ def test_a_second_run_simulates_nothing(made: Path, monkeypatch: pytest.MonkeyPa
     assert {name: (made / name).read_bytes() for name in SAME} == before
 
 
-def test_a_run_that_was_cut_short_goes_on(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_cut_short_goes_on(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     shutil.copytree(made, out)
     for name in (*SAME[:-1], "timing.parquet", "report.html"):
@@ -198,10 +194,7 @@ def test_loads_and_clusters_are_crossed(tmp_path: Path) -> None:
     invoke("compare", tmp_path / "t.csv", "-p", "fifo,srtf", *axes, "--out", out, "--figures")
     results = pl.read_parquet(out / "results.parquet")
     assert results.select("cluster", "load", "policy").rows() == [
-        (cluster, load, policy)
-        for cluster in ("gpu=4", "gpu=8")
-        for load in (0.5, 2.0)
-        for policy in ("fifo", "srtf")
+        (cluster, load, policy) for cluster in ("gpu=4", "gpu=8") for load in (0.5, 2.0) for policy in ("fifo", "srtf")
     ]
     offered = results.filter((pl.col("cluster") == "gpu=4") & (pl.col("policy") == "fifo"))["offered_load"]
     assert offered[1] == pytest.approx(4 * offered[0])

@@ -49,11 +49,7 @@ def test_malformed_traces(tmp_path: Path, text: str, line: int | None, column: s
     file.write_text(text)
     for command in commands(tmp_path, file):
         message = invoke(*command)
-        place = (
-            str(file)
-            + ("" if line is None else f":{line}")
-            + ("" if column is None else f", column '{column}'")
-        )
+        place = str(file) + ("" if line is None else f":{line}") + ("" if column is None else f", column '{column}'")
         assert place in message, message
         assert [p.name for p in tmp_path.iterdir()] == ["input"], command
 

@@ -25,7 +25,9 @@ def trace(tmp_path: Path) -> Path:
 
 def test_json_has_the_promised_keys(trace: Path, tmp_path: Path) -> None:
     out, jobs = tmp_path / "out.json", tmp_path / "jobs.csv"
-    code, _, errors = invoke("simulate", trace, "--policy", "srtf", "--cluster", "v100=2", "--json", out, "--jobs", jobs)
+    code, _, errors = invoke(
+        "simulate", trace, "--policy", "srtf", "--cluster", "v100=2", "--json", out, "--jobs", jobs
+    )
     assert (code, errors) == (0, "")
     figures = json.loads(out.read_text())
     promised = """policy trace cluster seed round_s restart_cost_s placement jobs_submitted jobs_finished jobs_rejected

@@ -37,12 +37,9 @@ def view_of(*specs: JobSpec, running_first: bool = False, down: int | None = Non
     return engine.snapshot()
 
 
-def gang(
-    *parts: tuple[int, int, tuple[int, ...]], kind: int = V100, share: int = 1000, servers: int = 0
-) -> Allocation:
+def gang(*parts: tuple[int, int, tuple[int, ...]], kind: int = V100, share: int = 1000, servers: int = 0) -> Allocation:
     placed = tuple(
-        Part(node, workers, servers if i == 0 else 0, devices)
-        for i, (node, workers, devices) in enumerate(parts)
+        Part(node, workers, servers if i == 0 else 0, devices) for i, (node, workers, devices) in enumerate(parts)
     )
     return Allocation(kind, placed, share)
 

@@ -90,8 +90,7 @@ def test_refusals(tmp_path: Path, text: str, line: int | None, column: str | Non
     | st.recursive(
         st.none() | st.floats() | st.text(max_size=5),
         lambda c: (
-            st.lists(c)
-            | st.dictionaries(st.sampled_from(["rows", "v100", "('m', 1)", "null", "gpus", "model"]), c)
+            st.lists(c) | st.dictionaries(st.sampled_from(["rows", "v100", "('m', 1)", "null", "gpus", "model"]), c)
         ),
         max_leaves=8,
     ).map(json.dumps)

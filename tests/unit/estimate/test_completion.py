@@ -41,9 +41,7 @@ def test_measurements_narrow_the_band_and_implausible_ones_are_left_out() -> Non
 
 
 def test_types_and_spread_are_restated() -> None:
-    model = CompletionModel(
-        prior_of_scaling(1.0, 1, amdahl(0.0)), {"v100": 1.0, "k80": 4.0}, spread_factor=1.25
-    )
+    model = CompletionModel(prior_of_scaling(1.0, 1, amdahl(0.0)), {"v100": 1.0, "k80": 4.0}, spread_factor=1.25)
     for _ in range(20):
         model = model.measured(1, 1.0 / (4.0 * 1.25 * 2.0), "k80", spread=True)
     assert model.step_s(1, "v100")[0] == pytest.approx(2.0, rel=0.02)

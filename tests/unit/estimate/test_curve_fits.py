@@ -47,9 +47,7 @@ def test_noisy_profiles_come_close() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         sizes = profile_sizes((1, 16), (1, 16), 10)
-        fit = fit_speed(
-            [(w, p, float(truth.speed(w, p)) * (1 + 0.05 * rng.standard_normal())) for w, p in sizes]
-        )
+        fit = fit_speed([(w, p, float(truth.speed(w, p)) * (1 + 0.05 * rng.standard_normal())) for w, p in sizes])
         worst.append(float(np.abs(fit.scaling.speed(w, p) / truth.speed(w, p) - 1).mean()))
     assert np.mean(worst) < 0.08
 
@@ -79,9 +77,7 @@ def test_one_point_is_enough_and_none_is_refused() -> None:
 
 @given(st.integers(1, 20), st.integers(0, 20), st.integers(0, 8), st.integers(0, 8), st.integers(1, 12))
 @settings(max_examples=100)
-def test_profiles_stay_in_range_and_off_the_diagonal(
-    low: int, more: int, s_low: int, s_more: int, count: int
-) -> None:
+def test_profiles_stay_in_range_and_off_the_diagonal(low: int, more: int, s_low: int, s_more: int, count: int) -> None:
     sizes = profile_sizes((low, low + more), (s_low, s_low + s_more), count)
     assert 1 <= len(sizes) <= count or len(sizes) == 1
     assert len(set(sizes)) == len(sizes)
@@ -92,9 +88,7 @@ def test_profiles_stay_in_range_and_off_the_diagonal(
         assert all(w != p for w, p in sizes)
 
 
-@given(
-    st.floats(1e-4, 1.0), st.floats(0.05, 5.0), st.floats(0.0, 3.0), st.sampled_from([20.0, 100.0, 1000.0])
-)
+@given(st.floats(1e-4, 1.0), st.floats(0.05, 5.0), st.floats(0.0, 3.0), st.sampled_from([20.0, 100.0, 1000.0]))
 @settings(max_examples=80, deadline=None)
 def test_exact_losses_give_the_curve_back(b0: float, b1: float, b2: float, length: float) -> None:
     truth = LossCurve(b0 / length * 50, b1, b2)

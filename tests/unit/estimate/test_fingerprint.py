@@ -25,9 +25,7 @@ def catalogue(models: int = 12) -> TableCatalogue:
     rng = np.random.default_rng(3)
     gain = rng.uniform(0.2, 1.5, models)
     scale = np.exp(rng.normal(0, 2, models))
-    alone = {
-        (m, t): float(scale[m] * math.exp(-gain[m] * k)) for m in range(models) for k, t in enumerate(TYPES)
-    }
+    alone = {(m, t): float(scale[m] * math.exp(-gain[m] * k)) for m in range(models) for k, t in enumerate(TYPES)}
     entries = [Entry(f"m{m}", 1, t, False, speed) for (m, t), speed in alone.items()]
     for m in range(models):
         for other in range(models):
@@ -35,7 +33,10 @@ def catalogue(models: int = 12) -> TableCatalogue:
                 kept, left = math.exp(-0.3 - 0.2 * gain[other]), math.exp(-0.3 - 0.2 * gain[m])
                 fits = gain[m] + gain[other] < 2.6
                 entries.append(
-                    Entry(f"m{m}", 1, t, False, kept * alone[m, t] * fits, "measured", f"m{other}", 1, left * alone[other, t] * fits)
+                    Entry(
+                        f"m{m}", 1, t, False, kept * alone[m, t] * fits, "measured",
+                        f"m{other}", 1, left * alone[other, t] * fits,
+                    )  # fmt: skip
                 )  # fmt: skip
     return TableCatalogue("made", entries)
 
@@ -64,12 +65,8 @@ def test_unprofiled_types_are_found_from_references() -> None:
             for k, column in enumerate(row.columns):
                 if column.kind == "alone" and not row.profiled[k]:
                     errors.append(abs(math.exp(row.values[k]) / spec.steps_per_s[column.accelerator] - 1))
-                    known = next(
-                        c for n, c in enumerate(row.columns) if c.kind == "alone" and row.profiled[n]
-                    )
-                    naive.append(
-                        abs(spec.steps_per_s[known.accelerator] / spec.steps_per_s[column.accelerator] - 1)
-                    )
+                    known = next(c for n, c in enumerate(row.columns) if c.kind == "alone" and row.profiled[n])
+                    naive.append(abs(spec.steps_per_s[known.accelerator] / spec.steps_per_s[column.accelerator] - 1))
     assert np.median(errors) < 0.2
     assert np.mean(errors) < 0.25 * np.mean(naive)
 
@@ -93,9 +90,7 @@ def test_measurements_take_over_and_help_the_other_types() -> None:
     estimator = MatrixEstimator(table, 0.0, 0)
     before = estimator.profile(spec, TYPES)[0]
     row = estimator.estimate(spec)
-    missing = next(
-        c.accelerator for k, c in enumerate(row.columns) if c.kind == "alone" and not row.profiled[k]
-    )
+    missing = next(c.accelerator for k, c in enumerate(row.columns) if c.kind == "alone" and not row.profiled[k])
     sd = row.log_sd[row.columns.index(Column("alone", missing))]
     for _ in range(8):
         estimator.observe(spec.id, missing, spec.steps_per_s[missing])

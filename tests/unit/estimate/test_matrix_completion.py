@@ -27,9 +27,7 @@ def test_recovers_unobserved_cells_of_a_low_rank_matrix(seed: int) -> None:
     options = CompletionOptions(rank=2, ridge=1e-3, sweeps=200)
     _, filled = complete(np.where(observed, matrix, np.nan), observed, lift, np.ones(24), options, seed)
     error = np.sqrt(np.mean((filled - matrix)[~observed] ** 2))
-    plain = np.sqrt(
-        np.mean((matrix - np.nanmean(np.where(observed, matrix, np.nan), axis=0))[~observed] ** 2)
-    )
+    plain = np.sqrt(np.mean((matrix - np.nanmean(np.where(observed, matrix, np.nan), axis=0))[~observed] ** 2))
     assert error < 0.05 * plain
 
 
@@ -60,9 +58,7 @@ def test_fold_in_solves_its_least_squares_problem() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), shift=st.floats(-5, 5), junk=st.floats(-1e3, 1e3))
-def test_scale_of_a_row_is_free_and_unobserved_cells_do_not_matter(
-    seed: int, shift: float, junk: float
-) -> None:
+def test_scale_of_a_row_is_free_and_unobserved_cells_do_not_matter(seed: int, shift: float, junk: float) -> None:
     matrix, lift = low_rank(8, 9, 1, seed)
     model, _ = complete(matrix, np.ones((8, 9), bool), lift, np.ones(9), CompletionOptions(2, 0.1, 8), 0)
     observed = np.array([1, 0, 0, 1, 1, 0, 0, 0, 1], bool)

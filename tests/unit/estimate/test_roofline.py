@@ -38,9 +38,7 @@ def test_large_batch_by_hand() -> None:
 def test_ring_by_hand() -> None:
     """VGG-16 over four spread V100s: 2 x 3/4 x 553.6 MB at 70 % of 1.25 GB/s and six hops of 40 us."""
     expected_s = 1.5 * 138.4e6 * 4 / (0.7 * 1.25e9) + 6 * 40e-6
-    assert reduction_time_s(MODELS["VGG-16"], ACCELERATORS["v100"], 4, spread=True) == pytest.approx(
-        expected_s
-    )
+    assert reduction_time_s(MODELS["VGG-16"], ACCELERATORS["v100"], 4, spread=True) == pytest.approx(expected_s)
 
 
 @given(models, devices, st.integers(1, 64))

@@ -67,9 +67,7 @@ def test_union_covers_both_and_keeps_shared_devices() -> None:
     assert both.parts == (Part(0, 2, 1, (0, 0, 1)), Part(1, 2, 0, (0, 0)))
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.sampled_from([250, 500, 1000])), max_size=30)
-)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.sampled_from([250, 500, 1000])), max_size=30))
 def test_whole_is_always_the_number_of_untouched_devices(requests: list[tuple[int, int, int]]) -> None:
     ledger = Ledger.full(CLUSTER)
     taken = []

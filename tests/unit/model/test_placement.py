@@ -15,9 +15,7 @@ from trainmaster.model.snapshot import Draft
 from trainmaster.testing.builders import Held, a_cluster, a_job, a_node, a_view, row_of
 
 
-def _placed(
-    job: JobSpec, nodes: list, strategy: str, fill: dict[str, int] | None = None
-) -> dict[int, int] | None:
+def _placed(job: JobSpec, nodes: list, strategy: str, fill: dict[str, int] | None = None) -> dict[int, int] | None:
     """Devices by node that a job gets, with `fill` GPUs of some nodes in use."""
     others = [a_job(f"other-{name}", gpus=n, types=(name,)) for name, n in (fill or {}).items()]
     view = a_view([*others, job], nodes, placement=strategy, running=[other.id for other in others])
@@ -120,15 +118,11 @@ def test_a_failure_leaves_a_reason(job: JobSpec, why: Why) -> None:
 
 # -- against brute force -----------------------------------------------------------------------------------
 
-MACHINES = st.lists(
-    st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(0, 4)), min_size=1, max_size=3
-)
+MACHINES = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(0, 4)), min_size=1, max_size=3)
 GANGS = st.tuples(st.integers(1, 4), st.sampled_from([1, 1, 2]), st.integers(0, 3), st.integers(0, 2))
 
 
-def _exists(
-    free: list[tuple[int, int]], workers: int, each: int, cpu: int, servers: int, counting: bool
-) -> bool:
+def _exists(free: list[tuple[int, int]], workers: int, each: int, cpu: int, servers: int, counting: bool) -> bool:
     """Whether any assignment of workers (and then servers) to nodes fits, by trying them all."""
     if counting:
         return sum(gpus for gpus, _ in free) >= workers * each

@@ -136,8 +136,7 @@ def test_it_wakes_when_patience_ends() -> None:
 def test_filling_is_max_min_fair(shapes: list[tuple[int, int, int, int]], gpus: int) -> None:
     """No job could be given one more GPU by taking it from a job that would still have more per weight."""
     jobs = [
-        a_job(f"j{k}", elastic=(1, 1 + more), weight=float(weight))
-        for k, (_, more, _, weight) in enumerate(shapes)
+        a_job(f"j{k}", elastic=(1, 1 + more), weight=float(weight)) for k, (_, more, _, weight) in enumerate(shapes)
     ]
     view = a_view(jobs, f"v100={gpus}x{gpus}")
     given_ = {name: w for name, (w, _) in sizes_after(view, _decide(view)).items()}

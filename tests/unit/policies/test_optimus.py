@@ -45,9 +45,7 @@ def test_greedy_is_optimal_for_concave_speed_ups(shapes: list[tuple[float, int, 
         )
 
     best = min(
-        total_s(sizes)
-        for sizes in product(*(range(1, job.workers_max + 1) for job in jobs))
-        if sum(sizes) <= gpus
+        total_s(sizes) for sizes in product(*(range(1, job.workers_max + 1) for job in jobs)) if sum(sizes) <= gpus
     )
     given_ = sizes_after(view, _decide(view))
     assert total_s(tuple(given_[job.id][0] for job in jobs)) == pytest.approx(best)
@@ -99,8 +97,7 @@ def test_rigid_jobs_start_in_order_and_are_not_stopped() -> None:
 def test_a_second_look_changes_nothing() -> None:
     nodes = [a_node(f"n{k}", 4, cpu=32) for k in range(3)]
     jobs = [
-        a_job(f"j{k}", elastic=(1, 6), servers=(1, 6), server_cpu=1, scaling=PS, seconds=100.0 + k)
-        for k in range(4)
+        a_job(f"j{k}", elastic=(1, 6), servers=(1, 6), server_cpu=1, scaling=PS, seconds=100.0 + k) for k in range(4)
     ]
     view = a_view(jobs, nodes)
     sizes = sizes_after(view, _decide(view))
@@ -124,8 +121,7 @@ def test_error_is_stable_per_job_and_kept_in_the_memo() -> None:
     other = _decide(again, "optimus:error=0.2").memo.columns["estimate_factors"]
     assert (other[::-1] == factors).all()
     assert (
-        _decide(a_view(jobs, "v100=64", seed=10), "optimus:error=0.2").memo.columns["estimate_factors"]
-        != factors
+        _decide(a_view(jobs, "v100=64", seed=10), "optimus:error=0.2").memo.columns["estimate_factors"] != factors
     ).any()
     assert not _decide(view).memo.columns, "without error there is nothing to remember"
 
@@ -139,10 +135,7 @@ def test_a_memo_written_before_is_not_drawn_again() -> None:
 
 def test_fitted_speeds_lead_to_nearly_the_same_sizes() -> None:
     nodes = [a_node(f"n{k}", 8, cpu=64) for k in range(2)]
-    jobs = [
-        a_job(f"j{k}", elastic=(1, 8), servers=(1, 8), server_cpu=1, scaling=PS, seconds=500.0)
-        for k in range(3)
-    ]
+    jobs = [a_job(f"j{k}", elastic=(1, 8), servers=(1, 8), server_cpu=1, scaling=PS, seconds=500.0) for k in range(3)]
     view = a_view(jobs, nodes)
     exact, fitted = sizes_after(view, _decide(view)), sizes_after(view, _decide(view, "optimus:fitted=true"))
     for name, (w, s) in exact.items():

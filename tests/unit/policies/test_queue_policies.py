@@ -61,11 +61,7 @@ def test_srtf_judges_by_the_fastest_acceptable_type() -> None:
     ]
     view = a_view(jobs, "v100=1,k80=1")
     plan = _decide("srtf", view)
-    kinds = {
-        view.jobs.id(row): view.cluster.types[given.accelerator]
-        for row, given in plan.changes.items()
-        if given
-    }
+    kinds = {view.jobs.id(row): view.cluster.types[given.accelerator] for row, given in plan.changes.items() if given}
     assert kinds == {"fast": "v100", "slow": "k80"}
 
 

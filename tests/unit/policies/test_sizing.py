@@ -76,9 +76,7 @@ def test_growth_must_repay_a_restart(cost_s: int, grown: int) -> None:
 
 
 def test_what_has_not_started_is_resized_freely() -> None:
-    view = a_view(
-        [a_job("a", elastic=(1, 8))], running={"a": Held(4, phase=Phase.RESERVED)}, restart_cost_ms=10**9
-    )
+    view = a_view([a_job("a", elastic=(1, 8))], running={"a": Held(4, phase=Phase.RESERVED)}, restart_cost_ms=10**9)
     assert sizes_after(view, _apply(view, {"a": (8, 0)})) == {"a": (8, 0)}
 
 

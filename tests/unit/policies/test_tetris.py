@@ -81,8 +81,7 @@ def _score_order(
 def test_the_order_follows_the_formula(shapes: list[tuple[int, int, int, float]], mix: float) -> None:
     nodes = [a_node("n0", 8, cpu=24, mem_mib=32_000)]
     jobs = [
-        a_job(f"j{k}", gpus=g, gpus_each=g, cpu=c, mem_mib=m * 1000, seconds=s)
-        for k, (g, c, m, s) in enumerate(shapes)
+        a_job(f"j{k}", gpus=g, gpus_each=g, cpu=c, mem_mib=m * 1000, seconds=s) for k, (g, c, m, s) in enumerate(shapes)
     ]
     view = a_view(jobs, nodes)
     total = [8000.0, 24_000.0, 32_000.0]

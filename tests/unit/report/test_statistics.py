@@ -58,10 +58,7 @@ def results(**jcts: list[float]) -> pl.DataFrame:
 
 def test_pairing_finds_a_small_lead_among_large_differences_between_seeds() -> None:
     base = [100.0, 1000.0, 10_000.0, 50_000.0]
-    found = {
-        v.metric.column: v
-        for v in verdicts(results(a=base, b=[0.9 * x for x in base], c=[2 * x for x in base]))
-    }
+    found = {v.metric.column: v for v in verdicts(results(a=base, b=[0.9 * x for x in base], c=[2 * x for x in base]))}
     jct = found["average_jct_s"]
     assert (jct.best, jct.next_best) == ("b", "a")
     assert jct.lead is not None

@@ -39,10 +39,7 @@ class Wrong:
 
 
 def jobs() -> list[JobSpec]:
-    return [
-        JobSpec(id=JobId(f"j{k}"), work_total=40_000.0, steps_per_s={"fast": 10.0, "slow": 1.0})
-        for k in range(3)
-    ]
+    return [JobSpec(id=JobId(f"j{k}"), work_total=40_000.0, steps_per_s={"fast": 10.0, "slow": 1.0}) for k in range(3)]
 
 
 def test_what_jobs_measure_reaches_the_estimator() -> None:
@@ -73,9 +70,7 @@ def test_wrong_beliefs_cost_time_and_the_truth_decides() -> None:
     assert wrong.ended[0].ended_ms >= 900_000
 
 
-@pytest.mark.parametrize(
-    "estimates", ["guess", "fingerprint:2", "fingerprint:x", "fingerprint:nan", "oracle:1", ""]
-)
+@pytest.mark.parametrize("estimates", ["guess", "fingerprint:2", "fingerprint:x", "fingerprint:nan", "oracle:1", ""])
 def test_unknown_estimates_are_refused(estimates: str, tmp_path) -> None:
     trace = tmp_path / "t.csv"
     trace.write_text("job_id,submit_s,gpus,duration_s\na,0,1,10\n")

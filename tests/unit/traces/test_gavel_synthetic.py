@@ -24,9 +24,7 @@ def table() -> TableCatalogue:
 def test_sizes_durations_and_arrivals_follow_the_population() -> None:
     jobs = gavel_synthetic(GavelSynthetic(20_000, 2.0), table(), 1).jobs
     gpus = jobs["gpus"].to_numpy()
-    assert [float(np.mean(gpus == n)) for n in (1, 2, 4, 8)] == pytest.approx(
-        [0.70, 0.10, 0.15, 0.05], abs=0.01
-    )
+    assert [float(np.mean(gpus == n)) for n in (1, 2, 4, 8)] == pytest.approx([0.70, 0.10, 0.15, 0.05], abs=0.01)
     speed = np.where(jobs["model"].to_numpy() == "single", 5.0, 2.0 * gpus)
     minutes = jobs["iterations"].to_numpy() / speed / 60.0
     assert float(np.mean(minutes > 1000)) == pytest.approx(0.2, abs=0.01)
@@ -45,9 +43,7 @@ def test_gangs_take_models_that_were_measured_as_gangs() -> None:
 
 
 def test_rate_moves_arrivals_and_nothing_else() -> None:
-    slow, fast, static = (
-        gavel_synthetic(GavelSynthetic(50, rate), table(), 3).jobs for rate in (1.0, 4.0, None)
-    )
+    slow, fast, static = (gavel_synthetic(GavelSynthetic(50, rate), table(), 3).jobs for rate in (1.0, 4.0, None))
     for column in ("gpus", "model", "iterations"):
         assert slow[column].to_list() == fast[column].to_list() == static[column].to_list()
     assert fast["submit_s"].to_numpy() == pytest.approx(slow["submit_s"].to_numpy() / 4, abs=1.0)

@@ -76,13 +76,8 @@ def test_fit_keeps_work_sizes_and_time_pattern(tmp_path: Path) -> None:
         assert drawn.jobs[name].mean() == pytest.approx(real.jobs[name].mean(), rel=0.01)
     work = [float((t.jobs["gpus"] * t.jobs["duration_s"]).sum()) for t in (real, drawn)]
     assert work[1] == pytest.approx(work[0], rel=0.05)
-    assert drawn.jobs["duration_s"].quantile(0.99) == pytest.approx(
-        real.jobs["duration_s"].quantile(0.99), rel=0.15
-    )
-    hours = [
-        np.bincount((t.jobs["submit_s"] // 7200).cast(int).to_numpy(), minlength=10_000)
-        for t in (real, drawn)
-    ]
+    assert drawn.jobs["duration_s"].quantile(0.99) == pytest.approx(real.jobs["duration_s"].quantile(0.99), rel=0.15)
+    hours = [np.bincount((t.jobs["submit_s"] // 7200).cast(int).to_numpy(), minlength=10_000) for t in (real, drawn)]
     assert np.corrcoef(hours[0], hours[1])[0, 1] > 0.9
 
 
@@ -94,9 +89,7 @@ def test_model_holds_no_identifier_and_no_extreme_of_the_original() -> None:
     assert max(means) < float(real.jobs["duration_s"].max())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "x"}', '{"format": "trainmaster-fitted-trace-1"}']
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "x"}', '{"format": "trainmaster-fitted-trace-1"}'])
 def test_damaged_models_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.json").write_text(text)
     with pytest.raises(InputError):
@@ -105,9 +98,7 @@ def test_damaged_models_are_refused(tmp_path: Path, text: str) -> None:
 
 def test_assignment_fills_only_what_is_empty_and_marks_it(tmp_path: Path) -> None:
     base = generate(GeneratorSpec(jobs=400), 1)
-    base = JobTrace(
-        base.name, base.jobs.with_columns(model=pl.when(pl.int_range(pl.len()) < 100).then(pl.lit("mine")))
-    )
+    base = JobTrace(base.name, base.jobs.with_columns(model=pl.when(pl.int_range(pl.len()) < 100).then(pl.lit("mine"))))
     what = Assignment(("a", "b"), 0.5, 2, 0.5, 0.5, utility_fraction=0.5)
     made = assign(base, what, 3)
     assert made.jobs.equals(assign(base, what, 3).jobs)
@@ -152,9 +143,7 @@ def test_scale_load_hits_the_target_and_keeps_slack() -> None:
     ("file", "skip", "jobs", "load_to"),
     [("traces/philly.csv.gz", 20_000, 20_000, 1.3), ("traces/msft_itp.csv.gz", 0, 8_000, 1.0)],
 )
-def test_fitted_traces_schedule_like_the_real_one(
-    shared_data, file: str, skip: int, jobs: int, load_to: float
-) -> None:
+def test_fitted_traces_schedule_like_the_real_one(shared_data, file: str, skip: int, jobs: int, load_to: float) -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
     try:
         from check_fit import measure  # type: ignore[import-not-found]

@@ -167,9 +167,7 @@ def test_kueue(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "column"), MALFORMED)
-def test_malformed_files_name_the_place(
-    tmp_path: Path, text: str, line: int | None, column: str | None
-) -> None:
+def test_malformed_files_name_the_place(tmp_path: Path, text: str, line: int | None, column: str | None) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path, text)
     assert str(caught.value.file) == str(tmp_path / "input")
@@ -189,9 +187,7 @@ def test_mutations_give_a_trace_or_an_input_error(sample: str, data: st.DataObje
     text = sample
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text)))
-        piece = data.draw(
-            st.sampled_from(["", ",", "\n", "\t", "|", '"', "-1", "nan", "x", "{", "]", "null", "1e999"])
-        )
+        piece = data.draw(st.sampled_from(["", ",", "\n", "\t", "|", '"', "-1", "nan", "x", "{", "]", "null", "1e999"]))
         text = text[:at] + piece + text[at + data.draw(st.integers(0, 6)) :]
     with TemporaryDirectory() as folder, contextlib.suppress(InputError):
         path = Path(folder) / "input"

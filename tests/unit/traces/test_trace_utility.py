@@ -13,9 +13,7 @@ steps = st.lists(st.integers(1, 10**6), min_size=1, max_size=6, unique=True).map
 
 
 @given(steps, st.integers(0, 10**6), st.integers(0, 2 * 10**6))
-def test_the_value_at_a_time_does_not_depend_on_how_it_is_asked(
-    times: list[int], submit_s: int, finish_s: int
-) -> None:
+def test_the_value_at_a_time_does_not_depend_on_how_it_is_asked(times: list[int], submit_s: int, finish_s: int) -> None:
     """Oracle: the first step whose time is not before the finish, straight from the column's definition."""
     values = [10.0 - index for index in range(len(times))]
     text = format_steps([float(t) for t in times], values)

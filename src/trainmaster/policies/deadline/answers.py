@@ -123,10 +123,7 @@ def _fits_with(book: Book, row: int, k: int, extra_milli: int, due: float) -> bo
     p.free[k, : p.n[k]] += extra_milli
     scratch = np.zeros(rs.WIDTH)
     levels = int(book.jobs.levels[row])
-    return any(
-        rs.fill(p.times, p.free, p.n, book.jobs, row, k, level, due, scratch)[0] >= 0
-        for level in range(levels)
-    )
+    return any(rs.fill(p.times, p.free, p.n, book.jobs, row, k, level, due, scratch)[0] >= 0 for level in range(levels))
 
 
 def _whose_slack(book: Book, row: int) -> dict[str, Any]:

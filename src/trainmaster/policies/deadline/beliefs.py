@@ -30,9 +30,7 @@ class Beliefs:
     """Generation whose speed has been measured, and the log ratio; a memo column of two."""
 
 
-def believe(
-    view: Snapshot, tables: Floats, confidence: float, overrun: npt.NDArray[np.bool_] | None
-) -> Beliefs:
+def believe(view: Snapshot, tables: Floats, confidence: float, overrun: npt.NDArray[np.bool_] | None) -> Beliefs:
     """Arrays for the kernels. Speeds not yet measured are taken at the `confidence` quantile of the pool."""
     t = view.jobs
     n = len(t)
@@ -55,9 +53,7 @@ def believe(
         work = np.where(overrun, np.maximum(work, OVERRUN * t.work_total), work)
     phase, generation = t.phase, t.generation
     moving = (
-        ((phase == P.RESERVED) & (generation > 0))
-        | ((phase == P.LAUNCHING) & (generation > 1))
-        | (phase == P.STOPPING)
+        ((phase == P.RESERVED) & (generation > 0)) | ((phase == P.LAUNCHING) & (generation > 1)) | (phase == P.STOPPING)
     )
     pending = np.where(moving, view.restart_cost_ms, np.maximum(t.productive_ms - view.now_ms, 0))
     resize_ms = view.resize_cost_ms
@@ -74,9 +70,7 @@ def believe(
         held=np.where(holding, t.workers, 0),
         held_kind=np.where(holding, t.held_type, -1),
         ran=generation > 0,
-        pending_ms=np.where((phase == P.RUNNING) | (phase == P.RESIZING) | moving, pending, 0.0).astype(
-            np.float64
-        ),
+        pending_ms=np.where((phase == P.RUNNING) | (phase == P.RESIZING) | moving, pending, 0.0).astype(np.float64),
         whole=t.preemptible == 0,
         restart_ms=float(view.restart_cost_ms),
         resize_ms=float(resize_ms),

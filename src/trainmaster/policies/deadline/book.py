@@ -100,9 +100,7 @@ class Book:
             certs[broken, rs.COUNT] = 0
             self.profile = self.build(rs.SOFT)
             left = [
-                row
-                for row in self._by_due(broken).tolist()
-                if not self.book(row, rs.PROMISED, self._true_due(row))
+                row for row in self._by_due(broken).tolist() if not self.book(row, rs.PROMISED, self._true_due(row))
             ]
             if not left:
                 return
@@ -124,9 +122,7 @@ class Book:
 
     def book(self, row: int, cls: int, due: float) -> bool:
         p = self.profile
-        return bool(
-            rs.reserve(p.times, p.free, p.n, self.jobs, row, due, self.capacity, cls, self.certs[row])
-        )
+        return bool(rs.reserve(p.times, p.free, p.n, self.jobs, row, due, self.capacity, cls, self.certs[row]))
 
     def _replan_all(self) -> None:
         """All promises anew, earliest deadline first; one that cannot be kept gets the soonest finish."""
@@ -200,9 +196,7 @@ class Book:
 
     def _dues(self, certs: Floats) -> Floats:
         """Deadlines to plan for; a promise already lost keeps its soonest finish."""
-        return np.where(
-            (certs[:, rs.CLASS] == rs.PROMISED) & (certs[:, rs.DUE] >= rs.FOREVER), rs.FOREVER, self.due
-        )
+        return np.where((certs[:, rs.CLASS] == rs.PROMISED) & (certs[:, rs.DUE] >= rs.FOREVER), rs.FOREVER, self.due)
 
     def _rebook_soft(self, rows: Ints) -> None:
         self.certs[rows, rs.CLASS] = rs.NONE
@@ -212,17 +206,14 @@ class Book:
     def book_soft(self, row: int) -> bool:
         """A reservation for the best value step in reach; later hard arrivals may take it."""
         return any(
-            due > self.now and self._fastest(row) <= due and self.book(row, rs.SOFT, due)
-            for due in self.steps(row)
+            due > self.now and self._fastest(row) <= due and self.book(row, rs.SOFT, due) for due in self.steps(row)
         )
 
     def steps(self, row: int) -> list[float]:
         spec = self.view.jobs.spec(row)
         steps = {float(self.due[row])}
         if spec.utility is not None and spec.utility.get("kind") == "step":
-            steps |= {
-                spec.submit_ms + float(age) * 1000.0 for age, value in spec.utility["steps"] if value > 0
-            }
+            steps |= {spec.submit_ms + float(age) * 1000.0 for age, value in spec.utility["steps"] if value > 0}
         return sorted(steps)
 
     def _fastest(self, row: int) -> float:
@@ -236,15 +227,11 @@ class Book:
             # The largest size that the cluster has room for, by type.
             speed = np.zeros_like(j.base)
             for k in range(j.base.shape[1]):
-                fits = (j.sizes * j.each[:, None] <= self.capacity[k]) & (
-                    np.arange(j.sizes.shape[1]) <= top[:, None]
-                )
+                fits = (j.sizes * j.each[:, None] <= self.capacity[k]) & (np.arange(j.sizes.shape[1]) <= top[:, None])
                 speed[:, k] = np.where(fits, j.speeds, 0.0).max(axis=1)
             rate = (j.base * speed).max(axis=1)
             with np.errstate(divide="ignore"):
-                left_ms = np.where(
-                    rate > 0, np.ceil(j.work * 1000.0 / np.where(rate > 0, rate, 1.0)), rs.FOREVER
-                )
+                left_ms = np.where(rate > 0, np.ceil(j.work * 1000.0 / np.where(rate > 0, rate, 1.0)), rs.FOREVER)
             self._fastest_finish = self.now + left_ms
         return self._fastest_finish
 

@@ -104,11 +104,7 @@ def _start(jobs: rs.JobArrays, waiting: Ints, kind: Ints, size: Ints, left: Ints
             continue
         best = -1
         for k in range(len(left)):
-            if (
-                jobs.base[row, k] > 0
-                and least <= left[k]
-                and (best < 0 or jobs.base[row, k] > jobs.base[row, best])
-            ):
+            if jobs.base[row, k] > 0 and least <= left[k] and (best < 0 or jobs.base[row, k] > jobs.base[row, best]):
                 best = k
         if best < 0:
             some_wait = True

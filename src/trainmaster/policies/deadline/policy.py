@@ -42,33 +42,23 @@ class Deadline:
     )
     selective: float = field(
         default=1.0,
-        metadata={
-            "help": "while room is short, promise small jobs up to this part of capacity (0: no choice)"
-        },
+        metadata={"help": "while room is short, promise small jobs up to this part of capacity (0: no choice)"},
     )
     confidence: float = field(
         default=0.9,
         metadata={"help": "plan with speeds reached with this probability, once deviations are measured"},
     )
-    gain: float = field(
-        default=0.05, metadata={"help": "least part of the time left that a growth must save"}
-    )
-    min_run_s: float = field(
-        default=60.0, metadata={"help": "best-effort jobs start where room lasts so long"}
-    )
+    gain: float = field(default=0.05, metadata={"help": "least part of the time left that a growth must save"})
+    min_run_s: float = field(default=60.0, metadata={"help": "best-effort jobs start where room lasts so long"})
     look_s: float = field(default=600.0, metadata={"help": "look again so often while speeds deviate"})
     own_rounds = True
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.confidence < 1.0:
-            raise InputError(
-                f"option 'confidence' of policy 'deadline' is {self.confidence}", "from 0.5 to below 1"
-            )
+            raise InputError(f"option 'confidence' of policy 'deadline' is {self.confidence}", "from 0.5 to below 1")
         for name in ("gain", "min_run_s"):
             if not getattr(self, name) >= 0.0:
-                raise InputError(
-                    f"option '{name}' of policy 'deadline' is {getattr(self, name)}", "0 or more"
-                )
+                raise InputError(f"option '{name}' of policy 'deadline' is {getattr(self, name)}", "0 or more")
         if not self.look_s > 0.0:
             raise InputError(f"option 'look_s' of policy 'deadline' is {self.look_s}", "a positive number")
 
@@ -100,9 +90,7 @@ class Deadline:
         for row in draft.rejections:
             size[row] = 0
         free_rows = book.certs[:, rs.CLASS] == rs.NONE
-        rank = np.where(
-            free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(book.due, kind="stable"))
-        )
+        rank = np.where(free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(book.due, kind="stable")))
         failed = carry_out(draft, kind, size, rank, free_rows)
         self._explain(draft, book, size)
         return draft.plan(
@@ -115,9 +103,7 @@ class Deadline:
 
     def _answer(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64], offers: Offers) -> None:
         """Every hard deadline without a promise: new ones fully, kept ones by free room alone."""
-        open_rows = np.flatnonzero(
-            book.is_hard & (book.certs[:, rs.CLASS] == rs.NONE) & draft.view.jobs.waiting
-        )
+        open_rows = np.flatnonzero(book.is_hard & (book.certs[:, rs.CLASS] == rs.NONE) & draft.view.jobs.waiting)
         candidates: list[int] = []
         for row in open_rows[asked[open_rows] == 0].tolist():
             asked[row] = 1.0
@@ -180,9 +166,7 @@ class Deadline:
         if rows.size == 0:
             return
         slack = book.slack()
-        steps_left = np.array(
-            [book.steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_
-        )
+        steps_left = np.array([book.steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_)
         rows = rows[steps_left]
         for row in rows[np.lexsort((rows, slack[rows]))][:RETRIES].tolist():
             book.book_soft(row)

@@ -45,11 +45,7 @@ def demand_fits(now, jobs, certs, capacity, row, due):
     for i in range(count):
         total += areas[order[i]]
         at = dues[order[i]]
-        if (
-            at >= due
-            and (i + 1 == count or dues[order[i + 1]] > at)
-            and total > capacity[0] * (at - now) * (1 + 1e-9)
-        ):
+        if at >= due and (i + 1 == count or dues[order[i + 1]] > at) and total > capacity[0] * (at - now) * (1 + 1e-9):
             return False
     return True
 

@@ -83,9 +83,7 @@ def allox(problem: AllocationProblem) -> AllocationResult:
     worker each
     only when they need one GPU: AlloX is defined for single-GPU jobs, larger gangs are left out (share 0)."""
     share = np.zeros_like(problem.throughput)
-    eligible = np.flatnonzero(
-        (problem.gpus == 1.0) & problem.usable.any(axis=1) & (problem.steps_remaining > 0.0)
-    )
+    eligible = np.flatnonzero((problem.gpus == 1.0) & problem.usable.any(axis=1) & (problem.steps_remaining > 0.0))
     total_s = 0.0
     n = len(eligible)
     if n:
@@ -112,9 +110,7 @@ def allox(problem: AllocationProblem) -> AllocationResult:
         delivered_throughput(problem, share, None),
         solver="matching",
         gap=0.0,
-        fallback=""
-        if len(left_out) == 0
-        else f"AlloX places single-GPU jobs only: {len(left_out)} gangs get nothing",
+        fallback="" if len(left_out) == 0 else f"AlloX places single-GPU jobs only: {len(left_out)} gangs get nothing",
     )
 
 

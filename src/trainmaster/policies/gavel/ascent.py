@@ -72,9 +72,7 @@ NO_DIVISION = Division(
 )
 
 
-def rational_rise(
-    numer: FloatArray, denom: FloatArray | None = None, delay: FloatArray | None = None
-) -> Rise:
+def rational_rise(numer: FloatArray, denom: FloatArray | None = None, delay: FloatArray | None = None) -> Rise:
     """r_m(level) = numer_m level / (denom_m - delay_m level); without the last two, proportional to the
     level."""
     zero = np.zeros(len(numer))
@@ -184,9 +182,7 @@ def climb(T, gpus, counts, rise, low, high, first, stabilise, passes_max):
             count = _keep_basis(columns, weights_of, level_of, basis)
         if cost > 1.0 + FITS and (cost - 1.0 >= 0.5 * (value - 1.0) or value == np.inf):
             # too high: go down to where these prices allow, and evaluate the basis there
-            level, spent = _level_for(
-                T, gpus, counts, rise, query, low, level, target, rate, price, load, slope
-            )
+            level, spent = _level_for(T, gpus, counts, rise, query, low, level, target, rate, price, load, slope)
             passes += spent
             tangent[:] = query
             inner[:] = query

@@ -32,9 +32,7 @@ def centre_of_levels(
     return _walk(throughput, usable, gpus, counts, need, None, 0.0, optimum)
 
 
-def centre_of_total(
-    coefficient: Floats, usable: Bools, gpus: Floats, counts: Floats, optimum: Floats
-) -> Floats:
+def centre_of_total(coefficient: Floats, usable: Bools, gpus: Floats, counts: Floats, optimum: Floats) -> Floats:
     """Centre of {X: sum c_mj x_mj is optimal}."""
     value = float((coefficient * optimum).sum())
     return _walk(coefficient, usable, gpus, counts, np.zeros(len(gpus)), coefficient, value, optimum)
@@ -56,7 +54,14 @@ def _walk(
         part = slack / 4 if before == 0.0 else slack / before / 2
         start = (1.0 - part) * optimum + part * (spread if before == 0.0 else x)
         found = _newton(
-            throughput, mask, gpus, counts, need * (1.0 - slack), total, value * (1.0 - slack), np.where(mask, start, 0.0)
+            throughput,
+            mask,
+            gpus,
+            counts,
+            need * (1.0 - slack),
+            total,
+            value * (1.0 - slack),
+            np.where(mask, start, 0.0),
         )
         if found is None:
             break

@@ -80,9 +80,7 @@ class Filling:
     """The state of the filling: targets (steps/s), speeds still open to each job, and the prices of
     past stages."""
 
-    def __init__(
-        self, problem: AllocationProblem, throughput: FloatArray, tree: FillTree, unit: FloatArray
-    ) -> None:
+    def __init__(self, problem: AllocationProblem, throughput: FloatArray, tree: FillTree, unit: FloatArray) -> None:
         self.gpus, self.tree, self.unit = problem.gpus, tree, unit
         self.counts: FloatArray = np.where(problem.counts > 0.0, problem.counts, 1.0)
         # speeds on the types that are not used up (for a stuck job: that were not, when it got stuck)
@@ -133,9 +131,7 @@ class Filling:
             return np.zeros_like(self.open_speed)
         ascent, speed = self.last
         prices = ascent.basis_price / self.counts
-        return mixed_shares(speed, self.gpus, self.targets, prices, ascent.basis_weight) / max(
-            1.0, ascent.value
-        )
+        return mixed_shares(speed, self.gpus, self.targets, prices, ascent.basis_weight) / max(1.0, ascent.value)
 
     def shortfall(self, got: FloatArray) -> float:
         aim = self.targets > 0.0

@@ -76,9 +76,7 @@ def fill_with_programs(
     final = filling.final()
     got = delivered_throughput(problem, final.share, final.pair_share, throughput)
     normalized = got / prop
-    short = float(
-        np.max(1.0 - got / np.maximum(filling.targets, 1e-300), initial=0.0, where=filling.targets > 0.0)
-    )
+    short = float(np.max(1.0 - got / np.maximum(filling.targets, 1e-300), initial=0.0, where=filling.targets > 0.0))
     certified = short <= 1e-7 and filling.proven
     return AllocationResult(
         status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
@@ -91,9 +89,7 @@ def fill_with_programs(
         solves=filling.solves,
         gap=max(filling.gap, short, 0.0),
         solver=final.solver,
-        fallback=""
-        if certified
-        else "the levels found are not proven to 1e-7; the best shares found are returned",
+        fallback="" if certified else "the levels found are not proven to 1e-7; the best shares found are returned",
     )
 
 

@@ -115,9 +115,7 @@ def _by_prices(problem: AllocationProblem, terms: _Terms, warm: FloatArray | Non
     )
 
 
-def _by_tangents(
-    problem: AllocationProblem, terms: _Terms, pairs: Pairs | None, solver: str
-) -> AllocationResult:
+def _by_tangents(problem: AllocationProblem, terms: _Terms, pairs: Pairs | None, solver: str) -> AllocationResult:
     live, work, elapsed, due = terms.live, terms.work, terms.elapsed, terms.due
     bound, u = terms.bound, terms.isolated_level
     best: tuple[float, Solution] | None = None

@@ -27,9 +27,7 @@ class _Columns:
         self.program = program
         n, types = program.throughput.shape
         self.n, self.types = n, types
-        self.row_scale = 1.0 / np.maximum(
-            np.where(program.usable, program.throughput, 0.0).max(axis=1), 1e-300
-        )
+        self.row_scale = 1.0 / np.maximum(np.where(program.usable, program.throughput, 0.0).max(axis=1), 1e-300)
         self.gain_scale = 1.0
         if program.gain is not None:
             self.gain_scale = 1.0 / max(float(np.abs(program.gain).max(initial=0.0)), 1e-300)
@@ -50,9 +48,7 @@ class _Columns:
         upper = np.concatenate([np.full(n, inf), np.ones(n), program.counts])
         rows = 2 * n + types
         empty = np.zeros(0)
-        self.highs.addRows(
-            rows, lower, upper, 0, np.zeros(rows, dtype=np.int32), np.zeros(0, dtype=np.int32), empty
-        )
+        self.highs.addRows(rows, lower, upper, 0, np.zeros(rows, dtype=np.int32), np.zeros(0, dtype=np.int32), empty)
         self.highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
         self._add_level()
         self.jobs, self.job_types = np.nonzero(program.usable)
@@ -92,9 +88,7 @@ class _Columns:
         program, m, j = self.program, self.jobs, self.job_types
         cost = np.zeros(len(m)) if program.gain is None else program.gain[m, j] * self.gain_scale
         index = np.stack([m, self.n + m, 2 * self.n + j], axis=1)
-        value = np.stack(
-            [program.throughput[m, j] * self.row_scale[m], np.ones(len(m)), program.gpus[m]], axis=1
-        )
+        value = np.stack([program.throughput[m, j] * self.row_scale[m], np.ones(len(m)), program.gpus[m]], axis=1)
         self._add(np.ascontiguousarray(cost), index, value)
 
     def add_pairs(self, pair: IntArray, kind: IntArray) -> None:
@@ -175,9 +169,7 @@ def solve_general(program: Program, method: str = "choose") -> Solution:
         if program.pairs is None:
             break
         multiplier, time_price, price = columns.duals()
-        scale = max(
-            float(time_price.max(initial=0.0)), float((program.gpus * price.max(initial=0.0)).max()), 1e-300
-        )
+        scale = max(float(time_price.max(initial=0.0)), float((program.gpus * price.max(initial=0.0)).max()), 1e-300)
         worth = pair_reduced_cost(program, multiplier, price)
         worth -= (time_price[program.pairs.jobs[:, 0]] + time_price[program.pairs.jobs[:, 1]])[:, None]
         worth[taken] = -np.inf

@@ -85,9 +85,7 @@ def read_instance(instance: Any, source: str = "") -> tuple[AllocationProblem, l
     rows = read.rows(top.get("jobs"), "jobs")
     ids: list[str] = []
     index: dict[str, int] = {}
-    columns: dict[str, list[float]] = {
-        k: [] for k in ("gpus", "weight", "steps", "elapsed", "slo", "isolated")
-    }
+    columns: dict[str, list[float]] = {k: [] for k in ("gpus", "weight", "steps", "elapsed", "slo", "isolated")}
     throughput = np.zeros((len(rows), len(types)))
     allowed = np.zeros((len(rows), len(types)), dtype=bool)
     home = np.full(len(rows), -1, dtype=np.int64)
@@ -123,9 +121,7 @@ def read_instance(instance: Any, source: str = "") -> tuple[AllocationProblem, l
             raise read.fail(f"{path}.gpus", f"is {gpus:g}", "a whole number of GPUs")
         columns["gpus"].append(gpus)
         columns["weight"].append(read.number(job.get("weight", 1), f"{path}.weight", above=0))
-        columns["steps"].append(
-            read.number(job.get("steps_remaining", 1), f"{path}.steps_remaining", above=0)
-        )
+        columns["steps"].append(read.number(job.get("steps_remaining", 1), f"{path}.steps_remaining", above=0))
         columns["elapsed"].append(read.number(job.get("elapsed_s", 0), f"{path}.elapsed_s", at_least=0))
         columns["isolated"].append(
             read.number(job.get("isolated_so_far_s", 0), f"{path}.isolated_so_far_s", at_least=0)
@@ -133,9 +129,7 @@ def read_instance(instance: Any, source: str = "") -> tuple[AllocationProblem, l
         slo = job.get("slo_s")
         columns["slo"].append(math.nan if slo is None else read.number(slo, f"{path}.slo_s", above=0))
         if "throughput" not in job:
-            raise read.fail(
-                f"{path}.throughput", "is missing", "steps per second on each type", "Add a speed per type"
-            )
+            raise read.fail(f"{path}.throughput", "is missing", "steps per second on each type", "Add a speed per type")
         _read_speeds(read, job["throughput"], f"{path}.throughput", types, throughput[m], allowed[m])
         entity = job.get("entity")
         if entity is not None:
@@ -225,26 +219,20 @@ def _read_entities(read: _Reader, value: Any) -> tuple[tuple[Entity, ...], dict[
     entities: list[Entity] = []
     for k, (name, weight, policy, parent) in enumerate(parsed):
         if parent is not None and parent not in index:
-            raise read.fail(
-                f"entities[{k}].parent", f"is {parent!r}, which is not defined", "an id of entities"
-            )
+            raise read.fail(f"entities[{k}].parent", f"is {parent!r}, which is not defined", "an id of entities")
         entities.append(Entity(name, weight, policy, None if parent is None else index[parent]))
     for k in range(len(entities)):
         seen = {k}
         above = entities[k].parent
         while above is not None:
             if above in seen:
-                raise read.fail(
-                    f"entities[{k}].parent", "leads back to the entity itself", "a tree without cycles"
-                )
+                raise read.fail(f"entities[{k}].parent", "leads back to the entity itself", "a tree without cycles")
             seen.add(above)
             above = entities[above].parent
     return tuple(entities), index
 
 
-def _read_pairs(
-    read: _Reader, value: Any, index: dict[str, int], types: list[str], gpus: Any
-) -> Pairs | None:
+def _read_pairs(read: _Reader, value: Any, index: dict[str, int], types: list[str], gpus: Any) -> Pairs | None:
     rows = [] if value is None else read.rows(value, "pairs")
     if not rows:
         return None

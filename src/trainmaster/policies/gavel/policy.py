@@ -226,7 +226,9 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
     state.share[rows] = share
     if policy.allocation == "gavel-ftf":
         state.isolated_rate[:] = 0.0
-        state.isolated_rate[rows] = (isolated_share(problem) * np.where(problem.usable, problem.throughput, 0.0)).sum(axis=1)
+        state.isolated_rate[rows] = (isolated_share(problem) * np.where(problem.usable, problem.throughput, 0.0)).sum(
+            axis=1
+        )
         state.remaining_before[:] = np.nan_to_num(remaining)
 
 
@@ -300,7 +302,7 @@ def _entities(view: Snapshot, rows: Ints) -> tuple[tuple[Entity, ...], Ints]:
     return tuple(made), np.array(of, np.int64)
 
 
-def _type_order(view: Snapshot, speeds: Floats) -> Ints:
+def _type_order(speeds: Floats) -> Ints:
     """Faster types first where priorities tie."""
     return np.argsort(-speeds.sum(axis=0), kind="stable")
 
@@ -373,7 +375,7 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     if not original and policy.patience_s > 0:
         priority = _with_patience(policy, view, priority, state.share)
     by_arrival = view.in_arrival_order(np.arange(len(jobs)))
-    order = entry_order(priority, state.deficit_s, state.share, _type_order(view, speeds), by_arrival)
+    order = entry_order(priority, state.deficit_s, state.share, _type_order(speeds), by_arrival)
     only_positive = policy.allocation in _QUEUES and original
     book = state.pairs
     pair_of = np.full(len(jobs), -1, np.int64)
@@ -382,7 +384,7 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
         by_arrival = np.argsort(jobs.arrival, kind="stable")
         chosen, pair_of = sharing.choose(
             book, priority, due, state.deficit_s, state.share, _asked_gpus(view), _free_after(view, rows), rows,
-            speeds > 0, _type_order(view, speeds), by_arrival, only_positive, split=not original,
+            speeds > 0, _type_order(speeds), by_arrival, only_positive, split=not original,
         )  # fmt: skip
         sharing.assign(view, draft, chosen, pair_of, book, rows, by_arrival)
     else:

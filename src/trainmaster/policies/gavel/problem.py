@@ -114,9 +114,7 @@ def make_problem(
         elapsed_s=column(elapsed_s, 0.0, n),
         slo_s=column(slo_s, np.nan, n),
         cost_per_hour=column(cost_per_hour, 1.0, types),
-        allowed=np.ones((n, types), dtype=bool)
-        if allowed is None
-        else np.ascontiguousarray(allowed, dtype=bool),
+        allowed=np.ones((n, types), dtype=bool) if allowed is None else np.ascontiguousarray(allowed, dtype=bool),
         isolated_so_far_s=column(isolated_so_far_s, 0.0, n),
         type_names=type_names or tuple(str(j) for j in range(types)),
         pairs=pairs,

@@ -75,9 +75,7 @@ def delivered(program: Program, share: FloatArray, pair_share: FloatArray | None
     return total
 
 
-def repair(
-    program: Program, share: FloatArray, pair_share: FloatArray | None
-) -> tuple[FloatArray, FloatArray | None]:
+def repair(program: Program, share: FloatArray, pair_share: FloatArray | None) -> tuple[FloatArray, FloatArray | None]:
     """Scale shares down until no time row and no capacity row is exceeded at all."""
     share = np.where(program.usable, np.maximum(share, 0.0), 0.0)
     if program.pairs is None or pair_share is None:
@@ -164,9 +162,7 @@ def pair_usable(program: Program) -> BoolArray:
     return works & program.usable[first] & program.usable[second]
 
 
-def _cover_pairs(
-    program: Program, multiplier: FloatArray, price: FloatArray, time_price: FloatArray
-) -> FloatArray:
+def _cover_pairs(program: Program, multiplier: FloatArray, price: FloatArray, time_price: FloatArray) -> FloatArray:
     """Raise the jobs' time prices until no pair is worth more than its two jobs' time (valid, not
     minimal)."""
     assert program.pairs is not None

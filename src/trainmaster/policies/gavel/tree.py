@@ -146,9 +146,7 @@ def _fair_level(division, low, high, amount, growth):
             last = middle
     if first == high:
         return np.inf, 0.0
-    return (amount - division.before[first]) / division.open_weight[first], growth / division.open_weight[
-        first
-    ]
+    return (amount - division.before[first]) / division.open_weight[first], growth / division.open_weight[first]
 
 
 def _depth(parents: list[int], node: int) -> int:

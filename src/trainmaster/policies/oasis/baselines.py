@@ -95,9 +95,7 @@ def fixed_workers(instance: Instance, settings: BaselineSettings) -> dict[str, i
     return chosen
 
 
-def place(
-    job: AdmissionJob, workers: int, cluster: Cluster, used: FloatArray
-) -> tuple[np.ndarray, np.ndarray] | None:
+def place(job: AdmissionJob, workers: int, cluster: Cluster, used: FloatArray) -> tuple[np.ndarray, np.ndarray] | None:
     """First-fit counts per server of `workers` workers and their PS in one slot, or None if they do not
     fit.
     """

@@ -76,8 +76,7 @@ class Promise:
     def steps(self, slot_ms: int, now_ms: int) -> float:
         """Work that the promised slots still do, from now on, at the estimated speeds."""
         return sum(
-            run.steps_per_s * max(0, run.end * slot_ms - max(run.start * slot_ms, now_ms)) / 1000.0
-            for run in self.runs
+            run.steps_per_s * max(0, run.end * slot_ms - max(run.start * slot_ms, now_ms)) / 1000.0 for run in self.runs
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -112,11 +111,7 @@ def merged(runs: list[Run]) -> list[Run]:
     """Neighbouring runs of the same gang and place as one."""
     out: list[Run] = []
     for run in runs:
-        if (
-            out
-            and out[-1].end == run.start
-            and (out[-1].place, out[-1].steps_per_s) == (run.place, run.steps_per_s)
-        ):
+        if out and out[-1].end == run.start and (out[-1].place, out[-1].steps_per_s) == (run.place, run.steps_per_s):
             out[-1] = replace(out[-1], end=run.end)
         else:
             out.append(run)

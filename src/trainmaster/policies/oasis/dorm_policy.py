@@ -43,9 +43,7 @@ class Dorm:
     """Re-divides the cluster for utilisation, bounds fairness loss and adjustments (Sun et al., 2017)."""
 
     theta1: float = field(default=0.1, metadata={"help": "bound on fairness loss"})
-    theta2: float = field(
-        default=0.1, metadata={"help": "share of running jobs that one division may adjust"}
-    )
+    theta2: float = field(default=0.1, metadata={"help": "share of running jobs that one division may adjust"})
     own_rounds = False
 
     def decide(self, view: Snapshot) -> Plan:
@@ -99,9 +97,7 @@ class Dorm:
             allowed.sort(key=lambda k: (-jobs.throughput[row][k], k))
             for kind in allowed:
                 need = least * demand
-                fits = (
-                    bool((need <= free[kind] + 1e-9).all()) and room[view.up & (kinds == kind)].sum() >= least
-                )
+                fits = bool((need <= free[kind] + 1e-9).all()) and room[view.up & (kinds == kind)].sum() >= least
                 if present is not None or fits:
                     free[kind] = free[kind] - need
                     shares[kind].append(_Share(row, _formulated(view, pool, row), least, most, now))

@@ -62,9 +62,7 @@ def solve_instance(
     return _result(problem, policy, outcome, cpu_clock() - started_s)
 
 
-def _prepare_oasis(
-    problem: Instance, raw: Mapping[str, Any], reader: _Options, source: str
-) -> Callable[[], _Outcome]:
+def _prepare_oasis(problem: Instance, raw: Mapping[str, Any], reader: _Options, source: str) -> Callable[[], _Outcome]:
     constants = reader.choice("constants", "history", ("history", "declared", "oracle"))
     rule = reader.choice("rule", "density", ("density", "paper"))
     base = PriceSettings() if rule == "density" else PAPER_SETTINGS
@@ -74,9 +72,7 @@ def _prepare_oasis(
         reader.number("low", base.low, least=1e-12),
         reader.number("spread_max", base.spread_max, least=0.0),
     )
-    limits = SearchLimits(
-        operations_max=reader.whole("operations_max", SearchLimits().operations_max, least=1)
-    )
+    limits = SearchLimits(operations_max=reader.whole("operations_max", SearchLimits().operations_max, least=1))
     resources = problem.cluster.resources
     population = history = None
     if constants == "oracle":
@@ -160,12 +156,8 @@ def _result(problem: Instance, policy: str, outcome: _Outcome, cpu_s: float) -> 
             "admitted": schedule is not None,
             "payoff": outcome.payoffs[job.id],
             "completion": schedule.completion if schedule is not None else None,
-            "workers": [[t, servers[s].id, n] for t, s, n in schedule.workers]
-            if schedule is not None
-            else [],
-            "servers": [[t, servers[s].id, n] for t, s, n in schedule.servers]
-            if schedule is not None
-            else [],
+            "workers": [[t, servers[s].id, n] for t, s, n in schedule.workers] if schedule is not None else [],
+            "servers": [[t, servers[s].id, n] for t, s, n in schedule.servers] if schedule is not None else [],
             "utility": utility,
             **outcome.remarks.get(job.id, {}),
         }
@@ -185,12 +177,8 @@ def _baseline_settings(reader: _Options) -> BaselineSettings:
     return BaselineSettings(
         workers=workers or None,
         seed=reader.whole("seed", default.seed, least=0),
-        theta1=reader.number("theta1", default.theta1, least=0.0)
-        if reader.policy == "dorm"
-        else default.theta1,
-        theta2=reader.number("theta2", default.theta2, least=0.0)
-        if reader.policy == "dorm"
-        else default.theta2,
+        theta1=reader.number("theta1", default.theta1, least=0.0) if reader.policy == "dorm" else default.theta1,
+        theta2=reader.number("theta2", default.theta2, least=0.0) if reader.policy == "dorm" else default.theta2,
         alpha=reader.number("alpha", default.alpha, least=0.0) if reader.policy == "rrh" else default.alpha,
         discount=reader.number("discount", default.discount, least=0.0) if reader.policy == "rrh" else 0.0,
         threshold=reader.number("threshold", default.threshold) if reader.policy == "rrh" else 0.0,
@@ -231,9 +219,7 @@ class _Options:
 
     def done(self) -> None:
         for name in sorted(self._left):
-            raise InputError(
-                f"policy '{self.policy}' has no option '{name}'", " | ".join(self._known), column=name
-            )
+            raise InputError(f"policy '{self.policy}' has no option '{name}'", " | ".join(self._known), column=name)
 
     def _error(self, name: str, value: Any, expected: str) -> InputError:
         return InputError(f"option '{name}' of policy '{self.policy}' is {value!r}", expected, column=name)

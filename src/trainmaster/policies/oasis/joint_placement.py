@@ -85,9 +85,7 @@ def _exact_tables(
 
 
 @njit(cache=True)
-def exact_costs(
-    used, capacity, worker_demand, ps_demand, both, worker_cost, worker_room, ps_cost, ps_room, ps_needed
-):
+def exact_costs(used, capacity, worker_demand, ps_demand, both, worker_cost, worker_room, ps_cost, ps_room, ps_needed):
     """COST(t, d), exact; a slot with the same commitments as the one before it is not computed again."""
     slots = used.shape[0]
     most = ps_needed.shape[0] - 1

@@ -74,9 +74,7 @@ def _job(raw: Any, cluster: Cluster, horizon: int, reader: _Reader, path: str) -
     for demand, key in ((worker, "worker_demand"), (ps, "server_demand")):
         for name in sorted(set(demand) - set(cluster.resources)):
             if reader.number(demand, name, f"{path}.{key}") > 0:
-                raise reader.error(
-                    f"no server has the resource '{name}'", "a resource of some server", f"{path}.{key}"
-                )
+                raise reader.error(f"no server has the resource '{name}'", "a resource of some server", f"{path}.{key}")
     job = AdmissionJob(
         id=reader.name(raw, "id", path),
         arrival=reader.whole(raw, "arrival", path, least=0),
@@ -87,12 +85,8 @@ def _job(raw: Any, cluster: Cluster, horizon: int, reader: _Reader, path: str) -
         gradient_mb=reader.number(raw, "gradient_mb", path),
         worker_mb_per_slot=reader.number(raw, "worker_mb_per_slot", path, above=0.0),
         server_mb_per_slot=reader.number(raw, "server_mb_per_slot", path, above=0.0),
-        worker_demand=tuple(
-            reader.number(worker, r, f"{path}.worker_demand", default=0.0) for r in cluster.resources
-        ),
-        server_demand=tuple(
-            reader.number(ps, r, f"{path}.server_demand", default=0.0) for r in cluster.resources
-        ),
+        worker_demand=tuple(reader.number(worker, r, f"{path}.worker_demand", default=0.0) for r in cluster.resources),
+        server_demand=tuple(reader.number(ps, r, f"{path}.server_demand", default=0.0) for r in cluster.resources),
         utility=parse_utility(raw.get("utility"), file=reader.source, column=f"{path}.utility"),
     )
     _check_job(job, cluster, horizon, reader, path)
@@ -142,9 +136,7 @@ class _Reader:
     def error(self, what: str, expected: str, path: str, remedy: str = "") -> InputError:
         return InputError(what, expected, remedy, self.source, column=path)
 
-    def list_of(
-        self, raw: Any, key: str, path: str, *, may_be_empty: bool = False
-    ) -> Sequence[Mapping[str, Any]]:
+    def list_of(self, raw: Any, key: str, path: str, *, may_be_empty: bool = False) -> Sequence[Mapping[str, Any]]:
         value = raw.get(key)
         here = f"{path}.{key}" if path else key
         if not isinstance(value, list | tuple) or not (value or may_be_empty):
@@ -184,14 +176,10 @@ class _Reader:
             raise self.error(f"'{key}' is {value:g}", expected, here)
         return float(value)
 
-    def whole(
-        self, raw: Mapping[str, Any], key: str, path: str, *, least: int, most: int | None = None
-    ) -> int:
+    def whole(self, raw: Mapping[str, Any], key: str, path: str, *, least: int, most: int | None = None) -> int:
         value = raw.get(key)
         here = f"{path}.{key}" if path else key
-        expected = (
-            f"a whole number from {least} to {most}" if most is not None else f"a whole number >= {least}"
-        )
+        expected = f"a whole number from {least} to {most}" if most is not None else f"a whole number >= {least}"
         whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
         if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
             raise self.error(f"'{key}' is {_shown(value)}", expected, here)

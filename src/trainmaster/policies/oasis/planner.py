@@ -130,9 +130,7 @@ class Planner:
         kinds = self.view.cluster.type_of
         return [self.view.up & (kinds == kind) for kind in range(len(self.view.cluster.types))]
 
-    def best(
-        self, row: int, ask: Ask, gangs: list[Gangs], slots: int, without: JobId | None
-    ) -> RollingOffer | None:
+    def best(self, row: int, ask: Ask, gangs: list[Gangs], slots: int, without: JobId | None) -> RollingOffer | None:
         """The best offer of any type over so many slots; equal ones: the type first by name."""
         nodes, resources = self.pool.capacity.shape
         used = self.book.used(self.clock.slot, slots, nodes, resources, without)
@@ -223,7 +221,4 @@ class Planner:
     def could_start_now(self, row: int, gangs: list[Gangs], free: NDArray[np.float64]) -> bool:
         """A quick look, by GPUs of one type in all, whether the smallest gang could fit now."""
         each = self.pool.demand(self.view.jobs.spec(row).worker)[0]
-        return any(
-            free[self._type_nodes[g.accelerator], 0].sum() >= each * int(g.workers.min()) - 1e-9
-            for g in gangs
-        )
+        return any(free[self._type_nodes[g.accelerator], 0].sum() >= each * int(g.workers.min()) - 1e-9 for g in gangs)

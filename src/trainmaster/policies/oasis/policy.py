@@ -7,7 +7,6 @@ pull forward into what came free, then carry out the running slot. Everything re
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
 from typing import Any
 
 import numpy as np
@@ -40,9 +39,7 @@ class Oasis:
     """Online admission by dual prices and elastic schedules over future slots (Bao et al., INFOCOM 2018)."""
 
     slot_s: float = _option(1200.0, "length of a slot in seconds")
-    horizon_slots: int = field(
-        default=72, metadata={"help": "slots that an offer looks ahead (more for longer jobs)"}
-    )
+    horizon_slots: int = field(default=72, metadata={"help": "slots that an offer looks ahead (more for longer jobs)"})
     patience: float = _option(10.0, "default utility: gone after so many ideal run times of delay")
     patience_min_s: float = _option(14400.0, "default utility: but not before so many seconds of delay")
     scale: float = _option(1.0, "U as a multiple of the top density seen")
@@ -50,9 +47,7 @@ class Oasis:
     spread_max: float = _option(5.5, "floor on L: the largest ln(U/L)")
     history_jobs: int = field(default=200, metadata={"help": "jobs that the constants are taken from"})
     advance_max: int = field(default=8, metadata={"help": "waiting jobs looked at when capacity comes free"})
-    operations_max: int = field(
-        default=20_000_000, metadata={"help": "steps of one search over slots and work"}
-    )
+    operations_max: int = field(default=20_000_000, metadata={"help": "steps of one search over slots and work"})
     own_rounds = True
 
     def decide(self, view: Snapshot) -> Plan:
@@ -145,9 +140,7 @@ class _Decision:
         ahead = promise
         while len(ahead.runs) and len(promise.runs):
             last = ahead.runs[-1]
-            shorter = (
-                ahead.runs[:-1] if last.end - last.start == 1 else (*ahead.runs[:-1], _without_last(last))
-            )
+            shorter = ahead.runs[:-1] if last.end - last.start == 1 else (*ahead.runs[:-1], _without_last(last))
             trial = type(ahead)(**{**ahead.__dict__, "runs": shorter})
             if trial.steps(self.clock.slot_ms, self.clock.now_ms) < left * (1.0 + LATE_TOLERANCE):
                 break
@@ -230,9 +223,7 @@ class _Decision:
             place = place_of(allocation)
             if run is not None and run.place == place:
                 continue
-            speed = jobs.rate_at(
-                row, allocation.accelerator, allocation.workers, allocation.servers, allocation.spread
-            )
+            speed = jobs.rate_at(row, allocation.accelerator, allocation.workers, allocation.servers, allocation.spread)
             if promise.accelerator == allocation.accelerator:
                 here = Run(slot, slot + 1, speed, place)
                 self.book.promises[self.names[row]] = promise.with_slot(slot, here)

@@ -140,9 +140,7 @@ def tiny_instance(config: Tiny, seed: int) -> dict[str, Any]:
 
 def _tiny_job(name: str, arrival: int, rng: np.random.Generator) -> dict[str, Any]:
     chunks = int(rng.integers(1, 5))
-    urgency = float(
-        rng.choice([0.0, float(rng.uniform(0.01, 1)), float(rng.uniform(4, 6))], p=[0.1, 0.55, 0.35])
-    )
+    urgency = float(rng.choice([0.0, float(rng.uniform(0.01, 1)), float(rng.uniform(4, 6))], p=[0.1, 0.55, 0.35]))
     server_rate = float(rng.uniform(50, 200))
     return {
         "id": name,

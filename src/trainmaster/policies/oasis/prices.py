@@ -62,9 +62,7 @@ class RoleExtremes:
         nothing = (-math.inf,) * resources
         return RoleExtremes(nothing, nothing, (math.inf,) * resources, math.inf, math.inf)
 
-    def including(
-        self, demand: tuple[float, ...], slots: int, ln_best: float, ln_worst: float
-    ) -> RoleExtremes:
+    def including(self, demand: tuple[float, ...], slots: int, ln_best: float, ln_worst: float) -> RoleExtremes:
         total = sum(demand)
         if total <= 0.0:
             return self
@@ -72,10 +70,7 @@ class RoleExtremes:
         ln_demand = [math.log(amount) if amount > 0 else math.inf for amount in demand]
         return RoleExtremes(
             tuple(max(old, ln_best - ln) for old, ln in zip(self.ln_best_per_unit, ln_demand, strict=True)),
-            tuple(
-                max(old, ln_best - ln - ln_slots)
-                for old, ln in zip(self.ln_best_per_slot, ln_demand, strict=True)
-            ),
+            tuple(max(old, ln_best - ln - ln_slots) for old, ln in zip(self.ln_best_per_slot, ln_demand, strict=True)),
             tuple(
                 min(old, ln_best - ln - ln_slots) if ln < math.inf else old
                 for old, ln in zip(self.ln_least_per_slot, ln_demand, strict=True)
@@ -139,14 +134,10 @@ class PriceTable:
         return np.exp(self.ln_low + self.ln_spread * fraction)
 
 
-def price_table(
-    population: Population, cluster: Cluster, horizon: int, settings: PriceSettings
-) -> PriceTable:
+def price_table(population: Population, cluster: Cluster, horizon: int, settings: PriceSettings) -> PriceTable:
     """The constants of every server; a server of both roles takes the lower L and the higher U of the two."""
     totals = [cluster.capacity[hosts].sum() for hosts in (cluster.hosts_workers, cluster.hosts_ps)]
-    priced = sum(
-        ln > -math.inf for role in (population.workers, population.ps) for ln in role.ln_best_per_slot
-    )
+    priced = sum(ln > -math.inf for role in (population.workers, population.ps) for ln in role.ln_best_per_slot)
     low_worker, high_worker = _constants(population.workers, totals[0] * horizon, priced, settings)
     low_ps, high_ps = _constants(population.ps, totals[1] * horizon, priced, settings)
     shape = (len(cluster.servers), len(cluster.resources))

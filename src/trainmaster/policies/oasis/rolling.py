@@ -148,9 +148,7 @@ def best_rolling(
     relative = gangs.steps_per_s / gangs.fastest
     gain = np.floor(np.outer(open_ms / clock.slot_ms, grains * relative) + 1e-9).astype(np.int64)
     most = int(gangs.workers.max())
-    worker_cost, worker_room = quote(
-        used, pool.capacity, table.ln_low, table.ln_spread, ask.worker, hosts, most
-    )
+    worker_cost, worker_room = quote(used, pool.capacity, table.ln_low, table.ln_spread, ask.worker, hosts, most)
     ps_cost, _ = quote(
         used,
         pool.capacity,
@@ -180,9 +178,7 @@ def best_rolling(
     held_workers, held_ps = np.zeros((2, len(pool.capacity)), np.int64)
     for node, workers, servers in ask.held:
         held_workers[node], held_ps[node] = workers, servers
-    on_workers, on_ps, slot_cost = place_path(
-        *common, hosts, ps_hosts, *options, chosen, held_workers, held_ps
-    )
+    on_workers, on_ps, slot_cost = place_path(*common, hosts, ps_hosts, *options, chosen, held_workers, held_ps)
     slot_cost[0] *= part_of_slot
     last, finish_ms, paid = _follow(ask, gangs, chosen, starts, ends, open_ms, slot_cost)
     runs = [
@@ -196,9 +192,7 @@ def best_rolling(
         if chosen[t] >= 0
     ]
     utility = float(ask.utility.value((finish_ms - ask.submit_ms) / MS_PER_S))
-    return RollingOffer(
-        gangs.accelerator, tuple(merged(runs)), finish_ms, utility, paid, finish, worths, ages_s
-    )
+    return RollingOffer(gangs.accelerator, tuple(merged(runs)), finish_ms, utility, paid, finish, worths, ages_s)
 
 
 def _place(on_workers: NDArray[np.int64], on_ps: NDArray[np.int64]) -> Place:
@@ -254,9 +248,7 @@ def refusal(ask: Ask, offer: RollingOffer | None, clock: Clock) -> Refusal:
     factor = float(np.max(worths[paid] / costs[paid])) if paid.any() else 0.0
     if offer.cost > 0:
         factor = max(factor, offer.utility / offer.cost)
-    return Refusal(
-        offer.payoff, factor, _least_delay_s(ask, offer.ages_s[ends], costs, clock.slot_ms / MS_PER_S)
-    )
+    return Refusal(offer.payoff, factor, _least_delay_s(ask, offer.ages_s[ends], costs, clock.slot_ms / MS_PER_S))
 
 
 def _least_delay_s(ask: Ask, ages_s: Floats, costs: Floats, slot_s: float) -> float | None:

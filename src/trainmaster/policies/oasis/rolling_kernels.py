@@ -29,9 +29,7 @@ def _fits(free, capacity, demand, most):
 
 
 @njit(cache=True)
-def place_gang_at(
-    used, capacity, worker_cost, worker_room, ps_cost, worker, ps, ps_hosts, workers, servers, one_node
-):
+def place_gang_at(used, capacity, worker_cost, worker_room, ps_cost, worker, ps, ps_hosts, workers, servers, one_node):
     """The cheapest workers by unit price (all on one node if asked), then the cheapest servers, in one slot.
 
     Returns (cost, workers by node, servers by node); cost is inf when the gang does not fit.
@@ -78,9 +76,7 @@ def place_gang_at(
 
 
 @njit(cache=True)
-def gang_costs(
-    used, capacity, worker_cost, worker_room, ps_cost, worker, ps, ps_hosts, workers, servers, one_node
-):
+def gang_costs(used, capacity, worker_cost, worker_room, ps_cost, worker, ps, ps_hosts, workers, servers, one_node):
     """Cost of every gang in every slot, slots x gangs; a slot committed like the one before is copied."""
     slots, gangs = used.shape[0], workers.shape[0]
     out = np.empty((slots, gangs))

@@ -53,12 +53,8 @@ class RiskRewardHeuristic:
     alpha: float = field(default=0.5, metadata={"help": "weight of reward against risk"})
     discount: float = field(default=0.01, metadata={"help": "discount per slot of run time"})
     threshold: float = field(default=0.0, metadata={"help": "least slack, in slots, to be admitted"})
-    patience: float = field(
-        default=10.0, metadata={"help": "default utility: gone after so many ideal runs of delay"}
-    )
-    patience_min_s: float = field(
-        default=14400.0, metadata={"help": "default utility: but not before so long"}
-    )
+    patience: float = field(default=10.0, metadata={"help": "default utility: gone after so many ideal runs of delay"})
+    patience_min_s: float = field(default=14400.0, metadata={"help": "default utility: but not before so long"})
     own_rounds = False
 
     def decide(self, view: Snapshot) -> Plan:

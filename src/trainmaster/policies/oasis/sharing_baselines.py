@@ -206,9 +206,7 @@ def _redivide(runs: list[Run], cluster: Cluster, theta1: float, theta2: float) -
     minimum, _ = fill_fairly(runs, [1] * len(runs), cluster)
     taken = [run for run, placement in zip(runs, minimum, strict=True) if placement[0].any()]
     fair, fair_share = fill_fairly(taken, [most[runs.index(run)] for run in taken], cluster)
-    counts = dorm_counts(
-        taken, [most[runs.index(run)] for run in taken], fair_share, cluster, theta1, theta2
-    )
+    counts = dorm_counts(taken, [most[runs.index(run)] for run in taken], fair_share, cluster, theta1, theta2)
     if counts is None:
         counts = [int(placement[0].sum()) for placement in fair]
     for run in runs:
@@ -300,9 +298,7 @@ def dorm_counts(
             model.addRow(-infinity, limit, len(entries), [c for c, _ in entries], [a for _, a in entries])
     model.addRow(-infinity, 2.0 * theta1 * resources, len(loss), loss, [1.0] * len(loss))
     if adjusted:
-        model.addRow(
-            -infinity, math.ceil(theta2 * len(adjusted)), len(adjusted), adjusted, [1.0] * len(adjusted)
-        )
+        model.addRow(-infinity, math.ceil(theta2 * len(adjusted)), len(adjusted), adjusted, [1.0] * len(adjusted))
     model.run()
     if model.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return None

@@ -44,9 +44,7 @@ def recognises(source: Source) -> bool:
 def load(source: Source) -> JobTrace:
     columns = _TEN if len(source.first_line.split("\t")) == 10 else _SEVEN
     names = tuple(column.name for column in columns)
-    raw = typed(
-        read_table(source, separator="\t", header=names, quoted=False), columns, source.path, required=names
-    )
+    raw = typed(read_table(source, separator="\t", header=names, quoted=False), columns, source.path, required=names)
     extras = [_extra(row) for row in raw.iter_rows(named=True)]
     jobs = raw.select(
         job_id=(pl.col(LINE) - 1).cast(pl.String),

@@ -49,9 +49,7 @@ def load(source: Source) -> JobTrace:
         raise InputError("the list has no items", "workloads or jobs", "", source.path, 1, "items")
     rows, seen_to = [], 0
     for item in items:
-        name = member(
-            member(item, "metadata", dict, source.path, None, default={}), "name", str, source.path, None
-        )
+        name = member(member(item, "metadata", dict, source.path, None, default={}), "name", str, source.path, None)
         found = text.find(f'"{name}"', seen_to)
         seen_to = max(found, seen_to)
         rows.append(_row(item, source.path, text.count("\n", 0, seen_to) + 1))

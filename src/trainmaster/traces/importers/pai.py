@@ -84,9 +84,7 @@ def load(source: Source) -> JobTrace:
 def _read(source: Source, columns: tuple[Column, ...]) -> pl.DataFrame:
     names = tuple(column.name for column in columns)
     has_header = source.first_line.split(",")[0] == names[0]
-    return typed(
-        read_table(source, header=None if has_header else names), columns, source.path, required=names[:1]
-    )
+    return typed(read_table(source, header=None if has_header else names), columns, source.path, required=names[:1])
 
 
 def _per_job(tasks: pl.DataFrame) -> pl.DataFrame:

@@ -39,10 +39,7 @@ def load(source: Source) -> JobTrace:
         raise InputError("no job has a submission time", "Philly job records", "", source.path)
     epoch = min(submitted)
     table = pl.DataFrame([_row(job, epoch) for job in jobs], infer_schema_length=None)
-    tries = [
-        {**a, "start_s": _seconds(a["start_s"], epoch), "end_s": _seconds(a["end_s"], epoch)}
-        for a in attempts
-    ]
+    tries = [{**a, "start_s": _seconds(a["start_s"], epoch), "end_s": _seconds(a["end_s"], epoch)} for a in attempts]
     return finish(
         table,
         source,
@@ -82,9 +79,7 @@ def _job(record: dict[str, Any], path: Path, line: int) -> tuple[dict[str, Any],
     shape = next((a["sizes"] for a in tries if a["sizes"]), None)
     spans = [(a["end_s"] - a["start_s"]).total_seconds() for a in tries if a["start_s"] and a["end_s"]]
     if any(span < 0 for span in spans):
-        raise InputError(
-            "an attempt ends before it starts", "start_time <= end_time", "", path, line, "end_time"
-        )
+        raise InputError("an attempt ends before it starts", "start_time <= end_time", "", path, line, "end_time")
     starts = [a["start_s"] for a in tries if a["start_s"]]
     job = {
         "line": line,

@@ -84,9 +84,7 @@ def read_json(source: Source) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"not JSON ({error.msg})", "a complete JSON document", "", source.path, error.lineno
-        ) from None
+        raise InputError(f"not JSON ({error.msg})", "a complete JSON document", "", source.path, error.lineno) from None
     except RecursionError:
         raise InputError("JSON nested too deeply", "a list of records", "", source.path) from None
 
@@ -141,9 +139,7 @@ def member(record: Any, key: str, kind: type, path: Path, line: int | None, *, d
     if value is None:
         return default
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise InputError(
-            f"{key} is {type(value).__name__}", f"{kind.__name__}", "Correct the record.", path, line, key
-        )
+        raise InputError(f"{key} is {type(value).__name__}", f"{kind.__name__}", "Correct the record.", path, line, key)
     return value
 
 

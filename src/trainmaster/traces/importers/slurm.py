@@ -89,9 +89,7 @@ def load(source: Source) -> JobTrace:
         limit_s=_clock_seconds(raw, "timelimit", source),
     )
     ended = pl.col("end_s").is_not_null()
-    run_s = pl.coalesce(
-        pl.col("elapsedraw").cast(pl.Float64), "elapsed_s", pl.col("end_s") - pl.col("start_s")
-    )
+    run_s = pl.coalesce(pl.col("elapsedraw").cast(pl.Float64), "elapsed_s", pl.col("end_s") - pl.col("start_s"))
     tres = pl.coalesce("reqtres", "alloctres", "reqgres", "allocgres").fill_null("")
     state = pl.col("state").str.extract(r"^([A-Z_]+)")
     jobs = raw.select(

@@ -198,9 +198,7 @@ def test_never_more_than_the_optimum(seed: int) -> None:
     assert got >= best - 2
 
 
-@pytest.mark.parametrize(
-    "text", ["deadline:confidence=1", "deadline:gain=-1", "deadline:look_s=0", "deadline:x=1"]
-)
+@pytest.mark.parametrize("text", ["deadline:confidence=1", "deadline:gain=-1", "deadline:look_s=0", "deadline:x=1"])
 def test_bad_options(text: str) -> None:
     with pytest.raises(InputError):
         create(text)

@@ -39,9 +39,7 @@ def profile(steps: list[tuple[float, int]]):
 def test_worked_example_of_elasticflow(level: int, fits: bool) -> None:
     """T(1, 2, 4) = 1, 1.5, 2; work 3; two slots; one GPU free in the first: it takes level 4."""
     cert = np.zeros(rs.WIDTH)
-    finish, _ = rs.fill(
-        *profile([(0.0, 1000), (1000.0, 4000)]), arrays(), 0, 0, level, 2000.0 + rs.SLIP_MS, cert
-    )
+    finish, _ = rs.fill(*profile([(0.0, 1000), (1000.0, 4000)]), arrays(), 0, 0, level, 2000.0 + rs.SLIP_MS, cert)
     assert (finish > 0) == fits
     if fits:
         assert finish == 2000.0
