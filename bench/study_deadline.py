@@ -87,7 +87,7 @@ def window(specs: Sequence[JobSpec], count: int, seed: int) -> list[JobSpec]:
 
 
 def offered_gpus(specs: Sequence[JobSpec]) -> float:
-    """GPUs that the work asked for would keep busy from the first arrival until deadlines are due on average."""
+    """GPUs that the work asked for would keep busy from the first arrival until deadlines are due."""
     work = sum(spec.gpus * (spec.work_total or 0.0) for spec in specs)
     due_ms = np.mean([spec.deadline_ms - spec.submit_ms for spec in specs if spec.deadline_kind])
     return work / max((specs[-1].submit_ms - specs[0].submit_ms + float(due_ms)) / 1000.0, 1.0)
