@@ -85,9 +85,10 @@ def window(specs: Sequence[JobSpec], count: int, seed: int) -> list[JobSpec]:
 
 
 def offered_gpus(specs: Sequence[JobSpec]) -> float:
-    """GPUs that the work asked for would keep busy on average while jobs arrive."""
+    """GPUs that the work asked for would keep busy from the first arrival until deadlines are due."""
     work = sum(spec.gpus * (spec.work_total or 0.0) for spec in specs)
-    return work / max((specs[-1].submit_ms - specs[0].submit_ms) / 1000.0, 1.0)
+    due_ms = np.mean([spec.deadline_ms - spec.submit_ms for spec in specs if spec.deadline_kind])
+    return work / max((specs[-1].submit_ms - specs[0].submit_ms + float(due_ms)) / 1000.0, 1.0)
 
 
 def peak_gpus(specs: Sequence[JobSpec]) -> float:

@@ -158,6 +158,8 @@ class Book:
             return True
         softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
         promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)
+        if softs.size:
+            return False  # one by one, so that soft reservations are kept where they can be
         idle = promised[(self.due[promised] >= self.due[rows].min()) & (self.jobs.held[promised] == 0)]
         return self._rearranged(np.array(rows), idle, softs)
 
@@ -170,6 +172,8 @@ class Book:
             return False
         softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
         promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)
+        if softs.size and self.fit_in(row, rs.PROMISED):
+            return True
         later = promised[self.due[promised] >= due]
         idle = later[self.jobs.held[later] == 0]
         attempts = [later]
@@ -208,6 +212,27 @@ class Book:
         return any(
             due > self.now and self._fastest(row) <= due and self.book(row, rs.SOFT, due) for due in self.steps(row)
         )
+
+    def fit_in(self, row: int, cls: int) -> bool:
+        """Room by moving what does not run yet; every reservation there is, soft ones too, stays kept."""
+        certs = self.certs
+        moved = np.flatnonzero((certs[:, rs.CLASS] > 0) & (self.jobs.held == 0))
+        moved = moved[certs[moved, rs.DUE] >= self.due[row]]
+        if moved.size == 0:
+            return False
+        trial = certs.copy()
+        classes = trial[moved, rs.CLASS]
+        dues = np.where(certs[:, rs.CLASS] == rs.SOFT, certs[:, rs.DUE], self._dues(certs))
+        trial[moved, rs.COUNT] = 0
+        p = self.build(rs.SOFT, trial)
+        order = self._by_latest_start(np.append(moved, row))
+        tries = min(ORDERS, 1 + RESERVES // order.size)
+        if not rs.rearrange(p.times, p.free, p.n, self.jobs, order, dues, self.capacity, trial, tries):
+            return False
+        trial[moved, rs.CLASS] = classes
+        trial[row, rs.CLASS] = cls
+        self.certs, self.profile = trial, p
+        return True
 
     def steps(self, row: int) -> list[float]:
         spec = self.view.jobs.spec(row)

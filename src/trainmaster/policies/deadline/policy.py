@@ -69,7 +69,7 @@ class Deadline:
         asked = np.zeros(len(view.jobs)) if asked is None else asked.copy()
         offers = Offers.read(view.memo.values.get("offers"))
         self._answer(draft, book, asked, offers)
-        self._soften(draft, book)
+        self._soften(draft, book, asked)
         kind, size = book.jobs.held_kind.copy(), book.jobs.held.copy()
         rest = self._rest(draft, book)
         book.hasten(0.0, only_waiting=True, used=in_use(book, kind, size, rest))
@@ -159,7 +159,7 @@ class Deadline:
             if book.book(row, rs.PROMISED, float(book.due[row])):
                 self._accept(draft, book, row)
 
-    def _soften(self, draft: Draft, book: Book) -> None:
+    def _soften(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64]) -> None:
         """Reserve for soft deadlines in what the promises leave, least slack first."""
         jobs = draft.view.jobs
         rows = np.flatnonzero(book.is_soft & changeable(jobs.phase) & (book.certs[:, rs.CLASS] == rs.NONE))
@@ -169,6 +169,10 @@ class Deadline:
         steps_left = np.array([book.steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_)
         rows = rows[steps_left]
         for row in rows[np.lexsort((rows, slack[rows]))][:RETRIES].tolist():
+            due = float(book.due[row])
+            new, asked[row] = asked[row] == 0, 1.0
+            if slack[row] >= 0 and (book.book(row, rs.SOFT, due) or (new and book.fit_in(row, rs.SOFT))):
+                continue
             book.book_soft(row)
 
     def _rest(self, draft: Draft, book: Book) -> Ints:
