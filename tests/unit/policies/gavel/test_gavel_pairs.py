@@ -20,7 +20,7 @@ from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import Pairs, make_problem
 from trainmaster.policies.gavel.sharing import choose
 from trainmaster.policies.registry import create
-from trainmaster.testing.builders import Held, a_job, a_view, row_of
+from trainmaster.testing.builders import Held, a_job, a_view
 from trainmaster.testing.policy_contract import by_job, check_policy
 from trainmaster.testing.recount import recount
 
