@@ -176,6 +176,8 @@ class Draft:
         if workers == old.workers and servers == old.servers:
             return True
         spec, jobs, view, ledger = self.view.jobs.spec(row), self.view.jobs, self.view, self.ledger
+        if old.share_milli < spec.worker.share_milli and (workers > old.workers or servers > old.servers):
+            return False  # who shares its devices with another does not grow
         devices_each = int(jobs.devices_each[row])
         counted = view.placement == Strategy.COUNT and old.share_milli == GPU_MILLI and devices_each > 0
         shrink = _shrunk_counted if counted else _shrunk

@@ -1,4 +1,5 @@
-"""A policy that is hard on the engine: it starts, preempts, moves and resizes jobs at random.
+"""A policy that is hard on the engine: it starts, preempts, moves and resizes jobs at random, and lets
+them share devices.
 
 Not registered: it is of no use to anybody but the fault simulation, which needs every command exercised.
 It draws from the snapshot's own generator, and counts in its memo what it has seen.
@@ -33,8 +34,11 @@ class Restless:
         for row in rows.tolist():
             if jobs.phase[row] != P.PENDING:
                 self._disturb(view, draft, row, rng)
+        hosts = [row for row in rows.tolist() if jobs.phase[row] == P.RUNNING]
         for row in rows.tolist():
             if jobs.phase[row] == P.PENDING:
+                if hosts and rng.random() < 0.3 and draft.place_beside(row, hosts[int(rng.integers(len(hosts)))]):
+                    continue
                 draft.place(row, workers=_size(view, row, rng))
         seen = view.memo.columns.get("seen", np.zeros(len(jobs)))
         memo = Memo({"decisions": view.memo.values.get("decisions", 0) + 1}, {"seen": seen + 1.0})
@@ -50,7 +54,14 @@ class Restless:
             draft.place(row, workers=_size(view, row, rng))
         elif dice < 0.35 and view.jobs.phase[row] == P.RUNNING:
             draft.resize(row, _size(view, row, rng))
+        elif dice < 0.5 and view.jobs.phase[row] == P.RUNNING:
+            whole = int(view.jobs.share_milli[row])
+            draft.reshare(row, whole if view.jobs.held_gpu_milli[row] < _asked_milli(view, row) else whole // 2)
 
 
 def _size(view: Snapshot, row: int, rng: np.random.Generator) -> int:
     return int(rng.integers(view.jobs.workers_min[row], view.jobs.workers_max[row] + 1))
+
+
+def _asked_milli(view: Snapshot, row: int) -> int:
+    return int(view.jobs.workers[row] * view.jobs.worker_gpu_milli[row])

@@ -18,8 +18,10 @@ def test_a_waiting_job_joins_a_running_one_and_both_have_half() -> None:
     draft = view.draft()
     assert draft.place_beside(1, 0)
     a, b = draft.allocation(0), draft.allocation(1)
-    assert a is not None and b is not None
-    assert a.parts == b.parts and a.share_milli == b.share_milli == HALF_MILLI
+    assert a is not None
+    assert b is not None
+    assert a.parts == b.parts
+    assert a.share_milli == b.share_milli == HALF_MILLI
     plan = draft.plan()
     ledger = verify(view, plan)
     assert ledger.device_milli.tolist() == draft.ledger.device_milli.tolist() == [[0, 0]]
@@ -30,7 +32,8 @@ def test_a_waiting_job_joins_a_running_one_and_both_have_half() -> None:
 def test_two_waiting_jobs_start_together() -> None:
     view = a_view([a_job("a", gpus=2), a_job("b", gpus=2), a_job("c")], "v100=2")
     draft = view.draft()
-    assert draft.place(0) and draft.place_beside(1, 0)
+    assert draft.place(0)
+    assert draft.place_beside(1, 0)
     assert not draft.place(2)
     verify(view, draft.plan())
 
@@ -63,7 +66,8 @@ def test_cpu_of_the_node_must_suffice_for_both() -> None:
     view = a_view([a_job("a", cpu=2), a_job("b", cpu=2)], cluster, running=["a"])
     draft = view.draft()
     assert not draft.place_beside(1, 0)
-    assert draft.changes == {} and draft.ledger.device_milli.tolist() == [[0, 1000]]
+    assert draft.changes == {}
+    assert draft.ledger.device_milli.tolist() == [[0, 1000]]
 
 
 def _shared(share: int = HALF_MILLI) -> Allocation:
@@ -80,7 +84,8 @@ def test_the_one_left_takes_the_whole_device_when_the_other_goes() -> None:
     assert draft.reshare(0, 1000)
     assert draft.changes[0] == _shared(1000)
     verify(view, draft.plan())
-    assert draft.reshare(0, HALF_MILLI) and 0 not in draft.changes
+    assert draft.reshare(0, HALF_MILLI)
+    assert 0 not in draft.changes
 
 
 def test_a_job_that_may_not_be_preempted_may_share_but_not_move() -> None:
@@ -105,7 +110,8 @@ def test_only_the_share_differs() -> None:
 @given(st.sampled_from([500, 1000]), st.sampled_from([500, 1000]))
 def test_a_union_covers_both_shares(old: int, new: int) -> None:
     both = union(_shared(old), _shared(new))
-    assert both.parts == _shared().parts and both.share_milli == max(old, new)
+    assert both.parts == _shared().parts
+    assert both.share_milli == max(old, new)
     ledger = Ledger.full(a_cluster("v100=1"))
     ledger.take(both, Demand(), Demand(0))
     assert ledger.device_milli[0, 0] == 1000 - max(old, new)

@@ -396,6 +396,7 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     together = sharing.speeds_beside(speeds, book, chosen, pair_of)
     slice_s = _slices(view, chosen, together, (round_end_ms - view.now_ms) / MS_PER_S)
     alone = at[pair_of[at] < 0]
+    alone = alone[np.argsort(jobs.arrival[alone], kind="stable")]  # sums are rounded alike whatever the order of rows
     state.received_s[alone, chosen[alone]] += slice_s[alone]
     worker_s += np.bincount(chosen[alone], weights=slice_s[alone], minlength=len(worker_s))
     for pair in np.unique(pair_of[pair_of >= 0]).tolist():  # a pair has its time once, as long as either runs

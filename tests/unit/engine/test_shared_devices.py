@@ -32,11 +32,16 @@ def _paired():
 
 def test_the_guest_is_launched_only_when_the_host_has_made_room() -> None:
     engine, _, resize = _paired()
-    assert isinstance(resize, Resize) and resize.job_id == "a" and resize.allocation.share_milli == HALF_MILLI
-    assert phase_of(engine, "a") == Phase.RESIZING and phase_of(engine, "b") == Phase.RESERVED
+    assert isinstance(resize, Resize)
+    assert resize.job_id == "a"
+    assert resize.allocation.share_milli == HALF_MILLI
+    assert phase_of(engine, "a") == Phase.RESIZING
+    assert phase_of(engine, "b") == Phase.RESERVED
     assert engine.physical.device_milli.tolist() == [[0]]  # the larger share is held until it is confirmed
     launch = only(engine.step(2, ev.Resized(JobId("a"), resize.generation, resize.seq, 0.0, 2)))
-    assert isinstance(launch, Launch) and launch.job_id == "b" and launch.allocation.share_milli == HALF_MILLI
+    assert isinstance(launch, Launch)
+    assert launch.job_id == "b"
+    assert launch.allocation.share_milli == HALF_MILLI
     assert phase_of(engine, "a") == Phase.RUNNING
     assert engine.columns.ints["preemptions"][engine.columns.slot_of[JobId("a")]] == 0
     assert engine.physical.device_milli.tolist() == engine.planned.device_milli.tolist() == [[0]]
@@ -68,13 +73,16 @@ def test_the_host_gets_its_device_back_once_the_guest_is_gone() -> None:
     policy.next = _b_goes_a_takes_all
     engine.changed = True
     stop = only(engine.step(3))
-    assert isinstance(stop, Stop) and stop.job_id == "b"
+    assert isinstance(stop, Stop)
+    assert stop.job_id == "b"
     # The guest may still run: the host's larger share waits, and the plan's ledger says so.
-    assert engine.physical.device_milli.tolist() == [[0]] and engine.planned.device_milli.tolist() == [[500]]
+    assert engine.physical.device_milli.tolist() == [[0]]
+    assert engine.planned.device_milli.tolist() == [[500]]
     assert phase_of(engine, "a") == Phase.RUNNING
     policy.next = _b_goes_a_takes_all
     resize = only(engine.step(4, ev.Stopped(JobId("b"), stop.generation, 0.0)))
-    assert isinstance(resize, Resize) and resize.allocation.share_milli == 1000
+    assert isinstance(resize, Resize)
+    assert resize.allocation.share_milli == 1000
     engine.step(5, ev.Resized(JobId("a"), resize.generation, resize.seq, 3.0, 5))
     assert engine.held[engine.columns.slot_of[JobId("a")]].share_milli == 1000
     assert engine.plans_refused == 0
