@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ CLUSTER = "v100=6,p100=6,k80=6"
 """Half of the cluster that the trace was made for: a high load."""
 
 
-def _simulate(shared_data: Callable[[str], Path], policy: str, **more: float) -> Outcome:
+def _simulate(shared_data: Callable[[str], Path], policy: str, **more: Any) -> Outcome:
     outcome = run(
         prepare(
             Experiment(

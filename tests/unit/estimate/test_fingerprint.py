@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,14 +35,21 @@ def catalogue(models: int = 12) -> TableCatalogue:
                 fits = gain[m] + gain[other] < 2.6
                 entries.append(
                     Entry(
-                        f"m{m}", 1, t, False, kept * alone[m, t] * fits, "measured",
-                        f"m{other}", 1, left * alone[other, t] * fits,
-                    )  # fmt: skip
-                )  # fmt: skip
+                        f"m{m}",
+                        1,
+                        t,
+                        False,
+                        kept * alone[m, t] * fits,
+                        "measured",
+                        f"m{other}",
+                        1,
+                        left * alone[other, t] * fits,
+                    )
+                )
     return TableCatalogue("made", entries)
 
 
-def job(table: TableCatalogue, model: str, name: str = "job", **more: object) -> JobSpec:
+def job(table: TableCatalogue, model: str, name: str = "job", **more: Any) -> JobSpec:
     speeds = {kind: table.steps_per_s(model, 1, kind) or 0.0 for kind in TYPES}
     return JobSpec(id=JobId(name), model=model, steps_per_s=speeds, **more)  # type: ignore[arg-type]
 

@@ -184,7 +184,7 @@ def test_a_second_look_changes_nothing() -> None:
     engine = world.engine
     before = [engine.columns.allocations[slot] for slot in engine.columns.rows]
     for _ in range(3):
-        engine._changed = True
+        engine.changed = True
         assert engine.step(0) == []
     assert [engine.columns.allocations[slot] for slot in engine.columns.rows] == before
 
