@@ -88,6 +88,8 @@ def _learn_speed(state: State, slot: int, steps_per_s: float) -> None:
         return
     if allocation.workers != spec.workers_ref or allocation.servers != spec.servers_ref:
         return  # estimates are for the reference size
+    if allocation.share_milli < spec.worker.share_milli:
+        return  # and for a job that has its devices to itself
     types = state.cluster.types
     observe(spec.id, types[allocation.accelerator], steps_per_s, spread=allocation.spread)
     columns.throughput[slot], columns.throughput_spread[slot] = state.estimator.profile(spec, types)

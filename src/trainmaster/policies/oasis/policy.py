@@ -124,7 +124,9 @@ class _Decision:
                     self._replan(row)
                     self.admitted.append(row)
                 continue
-            if not promise.runs or (now_down and promise.uses(down)):
+            least, most = view.jobs.workers_min[row], view.jobs.workers_max[row]
+            resized = any(not least <= run.workers <= most for run in promise.runs)  # by its user
+            if not promise.runs or resized or (now_down and promise.uses(down)):
                 self._replan(row)
             elif new_slot:
                 self._check_progress(row)
