@@ -116,13 +116,13 @@ class Oracle:
     def program(self, base: np.ndarray, rate: np.ndarray, cost: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
         """max cost . (d, s)  s.t. speed_m >= base_m + rate_m d + s_m; 0 <= s <= ceiling. Returns (d, s)."""
         n = len(base)
-        shares = self.speed.shape[1]
+        shares = self.speed.shape[1]  # pyright: ignore[reportOptionalSubscript]
         levels = sparse.hstack([-self.speed, sparse.csr_matrix(rate[:, None]), sparse.eye(n)], format="csr")
         for slack in SLACKS:
             found = linprog(
                 np.concatenate([np.zeros(shares), -cost]),
                 A_ub=sparse.vstack([levels, self.limits], format="csr"),
-                b_ub=np.concatenate([-base * (1.0 - slack), np.ones(self.limits.shape[0])]),
+                b_ub=np.concatenate([-base * (1.0 - slack), np.ones(self.limits.shape[0])]),  # pyright: ignore[reportOptionalSubscript]
                 bounds=[(0, None)] * (shares + 1) + [(0, float(c)) for c in ceiling],
                 method="highs-ds",
                 options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},

@@ -152,7 +152,7 @@ _loaded: set[str] = set()
 
 
 def load_kernels(policy: Policy) -> None:
-    """Run a toy world once before a run that is timed, so that compiling (or loading) kernels is not counted as simulation time."""
+    """Run a toy world once before a run that is timed, so that compiling or loading kernels is not counted."""
     if repr(policy) in _loaded:
         return
     _loaded.add(repr(policy))

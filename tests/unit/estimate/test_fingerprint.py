@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
