@@ -35,7 +35,7 @@ def demo() -> None:
         progress(len(chosen))
     table = Table()
     table.add_column("policy", no_wrap=True)
-    for header in ("mean JCT", "p99 JCT", "makespan", "used", "met", "ratio", "stops"):
+    for header in ("mean JCT", "p99 JCT", "used", "met", "ratio", "stops"):
         table.add_column(header, justify="right", no_wrap=True)
     best = min(row["average_jct_s"] for row in rows)
     for row in sorted(rows, key=lambda r: r["average_jct_s"]):
@@ -45,7 +45,6 @@ def demo() -> None:
             row["policy"],
             duration(row["average_jct_s"]),
             duration(row["p99_jct_s"]),
-            duration(row["makespan_s"]),
             f"{row['utilization']:.0%}",
             "-" if met is None else f"{met:.0%}",
             f"{row['fairness']['mean']:.2f}",
