@@ -230,6 +230,8 @@ class Draft:
         self._why[row] = Why.SHAPE
         if beside is None or beside.share_milli < HALF_MILLI or spec.worker.share_milli < GPU_MILLI:
             return False
+        if not all(self.view.up[part.node] for part in beside.parts):
+            return False
         same_shape = spec.worker.devices == partner.worker.devices and not beside.servers and not jobs.servers_ask[row]
         in_range = int(jobs.workers_min[row]) <= beside.workers <= int(jobs.workers_max[row])
         if not same_shape or not in_range or not jobs.allowed[row, beside.accelerator]:

@@ -306,6 +306,12 @@ class JobTable:
         self._now_ms = now_ms
         self.slots = columns.rows.copy()
 
+    def reordered(self, order: Ints) -> JobTable:
+        """The same jobs with their rows in another order."""
+        table = JobTable(self._columns, self._now_ms)
+        table.slots = self.slots[order]
+        return table
+
     def __len__(self) -> int:
         return len(self.slots)
 

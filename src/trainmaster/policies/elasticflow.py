@@ -24,6 +24,7 @@ from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.beliefs import believe
 from trainmaster.policies.deadline.carrying_out import carry_out, changeable
 from trainmaster.policies.deadline.sizes import size_tables
+from trainmaster.policies.ordering import decide_by_arrival
 from trainmaster.policies.registry import register
 
 Ints = npt.NDArray[np.int64]
@@ -39,6 +40,9 @@ class ElasticFlow:
     own_rounds = True
 
     def decide(self, view: Snapshot) -> Plan:
+        return decide_by_arrival(view, self._decide)
+
+    def _decide(self, view: Snapshot) -> Plan:
         jobs = view.jobs
         draft = view.draft()
         tables = size_tables(view)

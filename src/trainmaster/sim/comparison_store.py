@@ -24,7 +24,7 @@ from trainmaster.model.errors import InputError
 
 _META_KEY = b"trainmaster.settings"
 _TABLES = ("jobs", "timeline", "allocations")
-_TEXT = {"trace", "cluster", "policy", "notes"}
+_TEXT = {"trace", "cluster", "policy", "notes", "estimates"}
 _WHOLE = {
     "seed", "cluster_gpus", "jobs_submitted", "jobs_finished", "jobs_rejected", "jobs_failed",
     "preemptions", "decisions", "plans_refused",

@@ -146,11 +146,11 @@ def test_scale_load_hits_the_target_and_keeps_slack() -> None:
 def test_fitted_traces_schedule_like_the_real_one(shared_data, file: str, skip: int, jobs: int, load_to: float) -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
     try:
-        from check_fit import measure  # type: ignore[import-not-found]
+        from check_fit import mean_jcts_s  # type: ignore[import-not-found]
     finally:
         sys.path.pop(0)
     real = slice_trace(load(shared_data(file)), first=skip, jobs=jobs)
-    capacity = np.ceil(offered_load(real, load_to))
-    truth = np.array(measure(real, capacity))
-    drawn = np.mean([measure(sample(fit(real), seed), capacity) for seed in range(2)], axis=0)
+    gpus = int(np.ceil(offered_load(real, load_to)))
+    truth = np.array(mean_jcts_s(real, gpus, 3600.0))
+    drawn = np.mean([mean_jcts_s(sample(fit(real), seed), gpus, 3600.0) for seed in range(2)], axis=0)
     assert np.all(np.abs(drawn / truth - 1) < 0.15)

@@ -21,6 +21,7 @@ from trainmaster.policies.deadline.book import RETRIES, Book
 from trainmaster.policies.deadline.carrying_out import carry_out, changeable
 from trainmaster.policies.deadline.leftovers import grow_leftovers, in_use, start_leftovers
 from trainmaster.policies.deadline.worth import EASY, Offers, area_ms, booked
+from trainmaster.policies.ordering import decide_by_arrival
 from trainmaster.policies.registry import register
 
 Ints = npt.NDArray[np.int64]
@@ -63,6 +64,9 @@ class Deadline:
             raise InputError(f"option 'look_s' of policy 'deadline' is {self.look_s}", "a positive number")
 
     def decide(self, view: Snapshot) -> Plan:
+        return decide_by_arrival(view, self._decide)
+
+    def _decide(self, view: Snapshot) -> Plan:
         draft = view.draft()
         book = Book(view, self.confidence, self.admission)
         asked = view.memo.columns.get("asked")
