@@ -179,7 +179,7 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
     state.share[:] = 0.0
     state.known[:] = 1.0
     state.pairs = PairBook.empty(len(view.cluster.types))
-    if len(rows) == 0:
+    if len(rows) == 0 or not view.up_gpus_by_type.any():
         return
     if policy.shares:  # the solver's choice among equal pairs follows their order
         rows = rows[np.argsort(jobs.arrival[rows], kind="stable")]
