@@ -74,10 +74,6 @@ def to_json(data: Any) -> str:
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
-def as_options(value: Any) -> str:
-    return json.dumps(value)
-
-
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
     """A bar with time left on a terminal's error stream, shown only when work takes more than a second."""

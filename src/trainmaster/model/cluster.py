@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -129,11 +129,3 @@ def parse_cluster(text: str, prices: Mapping[str, float] | None = None) -> Clust
         for i, start in enumerate(range(0, count, per_node)):
             nodes.append(Node(f"{name}-{i}", name, min(per_node, count - start)))
     return cluster_of(nodes, prices)
-
-
-def spec_sizes(nodes: Sequence[Node]) -> dict[str, int]:
-    """GPUs per type, for messages."""
-    sizes: dict[str, int] = {}
-    for node in nodes:
-        sizes[node.accelerator] = sizes.get(node.accelerator, 0) + node.gpus
-    return dict(sorted(sizes.items()))

@@ -7,7 +7,6 @@ an incarnation that is not the job's present one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.units import NEVER_MS
@@ -170,7 +169,3 @@ class Inventory:
 UserEvent = JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | PolicyChanged
 Report = Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeLost | Inventory
 Event = UserEvent | Report | Woken
-
-
-def is_report(event: Any) -> bool:
-    return isinstance(event, Report)

@@ -18,7 +18,7 @@ from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import JobId, JobSpec, P
 from trainmaster.model.scaling import Scaling
-from trainmaster.model.units import MS_PER_S, NEVER_MS
+from trainmaster.model.units import MS_PER_S
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -33,12 +33,12 @@ INT_COLUMNS = (
     "server_cpu_milli", "server_mem_mib", "priority", "entity", "deadline_ms", "deadline_kind", "preemptible",
     "curve", "phase", "generation", "attempts", "failures", "preemptions", "held_type", "workers", "servers",
     "nodes_held", "first_start_ms", "as_of_ms", "productive_ms", "waiting_since_ms", "not_before_ms",
-    "lease_end_ms", "reason", "blocker", "admitted", "after_stop", "stop_confirmed",
+    "reason", "blocker", "admitted", "after_stop",
     "workers_ask", "servers_ask", "ask_gpu_milli", "held_gpu_milli",
 )  # fmt: skip
 FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget", "cost")
 _NEW_ROW = dict.fromkeys(INT_COLUMNS, 0) | {
-    "held_type": -1, "first_start_ms": -1, "lease_end_ms": NEVER_MS, "blocker": -1, "phase": P.PENDING,
+    "held_type": -1, "first_start_ms": -1, "blocker": -1, "phase": P.PENDING,
 }  # fmt: skip
 """What a row holds when a job arrives, before the job's own figures."""
 

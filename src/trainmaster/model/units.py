@@ -14,7 +14,3 @@ UNLIMITED = 2**50
 def ms_from_s(seconds: float) -> int:
     """Nearest integer millisecond."""
     return round(seconds * MS_PER_S)
-
-
-def s_from_ms(ms: float) -> float:
-    return ms / MS_PER_S

@@ -181,8 +181,6 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
     state.pairs = PairBook.empty(len(view.cluster.types))
     if len(rows) == 0 or not view.up_gpus_by_type.any():
         return
-    if policy.shares:  # the solver's choice among equal pairs follows their order
-        rows = rows[np.argsort(jobs.arrival[rows], kind="stable")]
     speeds, gpus, counts = _speeds(view), _asked_gpus(view), view.up_gpus_by_type
     remaining = jobs.remaining
     if policy.allocation == "gavel-ftf":
