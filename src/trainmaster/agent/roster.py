@@ -1,0 +1,107 @@
+"""Who belongs to an incarnation, version by version: the rules of `trainmaster.wire.agent`, without I/O.
+
+The owner tells what happened (`admit`, `dismiss`, `hello`, `joined`, `lost`); `advance` says what must now be
+told to whom. A new version is made only when every newcomer has said hello, or nobody new is awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from trainmaster.wire.agent import SERVER, WORKER, Membership, Peer
+
+
+@dataclass
+class _Entry:
+    peer: Peer
+    number: int
+    """Order of admission: seniority."""
+    here: bool = False
+    elastic: bool = False
+    address: str = ""
+    joined: int = 0
+
+
+class Roster:
+    def __init__(self, master_addr: str, new_port: Callable[[], int]) -> None:
+        self._master_addr = master_addr
+        self._new_port = new_port
+        self._entries: dict[str, _Entry] = {}
+        self._admitted = {WORKER: 0, SERVER: 0}
+        self._order = 0
+        self._stale = False
+        self._why = ""
+        self.current: Membership | None = None
+
+    def admit(self, role: str, node: str = "", local_rank: int = 0, why: str = "") -> str:
+        """A newcomer's name. It belongs from the next version on."""
+        name = f"{role}-{self._admitted[role]}"
+        self._admitted[role] += 1
+        self._order += 1
+        self._entries[name] = _Entry(Peer(name, role, 0, local_rank, node), self._order)
+        self._change(why)
+        return name
+
+    def dismiss(self, members: Iterable[str], why: str = "") -> None:
+        """They leave with the next version, or are already gone."""
+        for member in members:
+            if self._entries.pop(member, None) is not None:
+                self._change(why)
+
+    def hello(self, member: str, elastic: bool, address: str) -> None:
+        entry = self._entries.get(member)
+        if entry is not None:
+            self._stale |= bool(entry.here and entry.address != address)
+            entry.here, entry.elastic, entry.address = True, elastic, address
+
+    def joined(self, member: str, version: int) -> None:
+        if member in self._entries:
+            self._entries[member].joined = version
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """All that belong or will belong, senior first."""
+        return tuple(sorted(self._entries, key=lambda name: self._entries[name].number))
+
+    def role_of(self, member: str) -> str:
+        return self._entries[member].peer.role
+
+    @property
+    def elastic(self) -> bool:
+        """Whether everybody is here and goes along with changes."""
+        return bool(self._entries) and all(entry.here and entry.elastic for entry in self._entries.values())
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        return tuple(name for name in self.members if not self._entries[name].here)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the present version is the last word and everybody listed works under it."""
+        current = self.current
+        return (
+            current is not None
+            and not self._stale
+            and all(entry.joined == current.version for entry in self._entries.values())
+        )
+
+    def advance(self) -> Membership | None:
+        """The next version, once it can be told; it goes to its members and to those it leaves out."""
+        if not self._stale or not self._entries or self.awaited:
+            return None
+        peers: list[Peer] = []
+        for role in (WORKER, SERVER):
+            of_role = [name for name in self.members if self.role_of(name) == role]
+            peers += [
+                replace(self._entries[name].peer, rank=rank, address=self._entries[name].address)
+                for rank, name in enumerate(of_role)
+            ]
+        version = 1 if self.current is None else self.current.version + 1
+        self.current = Membership(version, tuple(peers), self._master_addr, self._new_port(), self._why)
+        self._stale, self._why = False, ""
+        return self.current
+
+    def _change(self, why: str) -> None:
+        self._stale = True
+        self._why = why or self._why

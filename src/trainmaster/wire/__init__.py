@@ -1,0 +1,1 @@
+"""Messages that processes of Trainmaster exchange. Nothing here does I/O."""

@@ -1,0 +1,219 @@
+"""What a member of a job (one worker or server process) and its agent say to each other.
+
+One JSON object per line over a stream socket; the standard library only. The agent is whoever started the
+process: the keeper on one machine, the launcher in a pod. The first message of a member is `Hello`, and the
+agent answers `Welcome`; anything else first ends the connection.
+
+How a job is resized without stopping: newcomers are started, connect, and say `Hello`; only when all of
+them are there does the agent send the next `Membership` to everybody, so that nobody waits for a process
+that still loads its libraries. A member that is listed goes over to it between two steps and answers
+`Joined`; one that is not listed hands over what it alone holds, and leaves with exit code 0. The resize is
+done when every listed member has joined. A member that dies is a `Membership` without it.
+
+Members are listed by seniority: the first worker has been there longest and holds a state to copy from.
+Names are never used twice within an incarnation; ranks are positions in one membership.
+
+The lease (`trainmaster.model.lease`): a member sends `Renew` and counts from the moment it sent it; when no
+`Renewed` has come for `lease_s`, or the connection is lost for so long, it must end itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+MAX_LINE_BYTES = 1 << 20
+WORKER = "worker"
+SERVER = "server"
+
+
+class WireError(ValueError):
+    """A message that cannot be read. The connection it came by is closed."""
+
+
+# -- from the member ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hello:
+    """`elastic`: goes along with later memberships. `address`: where peers reach it, "host:port" or ""."""
+
+    token: str
+    member: str
+    pid: int
+    elastic: bool
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """This member now works under membership `version`."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Work in steps since the job began, whatever the attempt. `saved`: what its last checkpoint holds."""
+
+    work_done: float
+    rate: float | None = None
+    loss: float | None = None
+    saved: float | None = None
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Peers that could not be reached under membership `version`; the agent decides what to do."""
+
+    version: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Renew:
+    number: int
+
+
+# -- from the agent -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`role` is `worker` or `server`; `rank` counts from 0 within the role."""
+
+    member: str
+    role: str
+    rank: int
+    local_rank: int = 0
+    node: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Who takes part. `master_port` is fresh for every version; the worker of rank 0 listens there."""
+
+    version: int
+    peers: tuple[Peer, ...]
+    master_addr: str
+    master_port: int
+    why: str = ""
+
+    @property
+    def workers(self) -> tuple[Peer, ...]:
+        return tuple(peer for peer in self.peers if peer.role == WORKER)
+
+    @property
+    def servers(self) -> tuple[Peer, ...]:
+        return tuple(peer for peer in self.peers if peer.role == SERVER)
+
+    def find(self, member: str) -> Peer | None:
+        return next((peer for peer in self.peers if peer.member == member), None)
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """`membership` is None while other newcomers are awaited; it follows by itself."""
+
+    lease_s: float
+    membership: Membership | None = None
+
+
+@dataclass(frozen=True)
+class StopNotice:
+    """Save and end: SIGTERM follows at once for those who do not listen, SIGKILL after `grace_s`."""
+
+    why: str
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class Renewed:
+    number: int
+
+
+Message = Hello | Joined | Progress | Suspect | Renew | Membership | Welcome | StopNotice | Renewed
+_BY_NAME = {
+    kind.__name__: kind for kind in (Hello, Joined, Progress, Suspect, Renew, Membership, Welcome, StopNotice, Renewed)
+}
+
+
+def encode(message: Message) -> bytes:
+    """One line."""
+    return json.dumps({"type": type(message).__name__, **_plain(message)}, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message of one line; `WireError` when it is none."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise WireError(f"not JSON: {line[:80]!r}") from error
+    if not isinstance(data, dict):
+        raise WireError(f"not an object: {line[:80]!r}")
+    kind = _BY_NAME.get(data.pop("type", None))
+    if kind is None:
+        raise WireError(f"unknown message: {line[:80]!r}")
+    return _build(kind, data)
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    return {field.name: _value(getattr(message, field.name)) for field in fields(message)}
+
+
+def _value(value: Any) -> Any:
+    if is_dataclass(value):
+        return _plain(value)
+    return [_value(item) for item in value] if isinstance(value, tuple) else value
+
+
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "float | None": (int, float, type(None)),
+}
+
+
+def _build(kind: type[Any], data: Any) -> Any:
+    if not isinstance(data, dict):
+        raise WireError(f"{kind.__name__} is not an object")
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        if field.name not in data:
+            continue  # the constructor complains if it has no default; newer fields may be absent
+        value, wanted = data[field.name], str(field.type)
+        if wanted in _SCALARS:
+            if not isinstance(value, _SCALARS[wanted]) or (isinstance(value, bool) and wanted != "bool"):
+                raise WireError(f"{kind.__name__}.{field.name} is {value!r}")
+        elif wanted == "tuple[str, ...]":
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise WireError(f"{kind.__name__}.{field.name} is not a list of names")
+            value = tuple(value)
+        elif wanted == "tuple[Peer, ...]":
+            if not isinstance(value, list):
+                raise WireError(f"{kind.__name__}.{field.name} is not a list")
+            value = tuple(_build(Peer, item) for item in value)
+        elif value is not None:  # "Membership | None"
+            value = _build(Membership, value)
+        values[field.name] = value
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise WireError(f"{kind.__name__}: {error}") from error
+
+
+class LineBuffer:
+    """Cuts a byte stream into messages."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Message]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise WireError(f"a message is longer than {MAX_LINE_BYTES} bytes")
+        return [decode(line) for line in lines if line]

@@ -1,0 +1,245 @@
+"""What clients and the service say to each other: the bodies of the REST interface under `/api/v1`.
+
+    POST   /jobs                      JobRequest -> Accepted (201; the same `request_id` again: the same answer)
+    GET    /jobs                      ?state=&name=&entity=&limit=&cursor= -> JobPage, oldest first
+    GET    /jobs/{job}                id or unique name -> JobView
+    GET    /jobs/{job}/why            -> WhyView
+    GET    /jobs/{job}/logs           ?attempt=&member=&offset=&limit=&wait_s= -> LogChunk
+    POST   /jobs/{job}/cancel|pause|resume   -> JobView
+    POST   /jobs/{job}/resize         ResizeRequest -> JobView
+    GET    /nodes                     -> list[NodeView]
+    GET    /events                    ?after=&limit=&job=&wait_s= -> EventPage
+    GET    /entities                  -> list[EntityView];  PUT /entities/{name}  EntityRequest (operator)
+    GET    /service                   -> ServiceView;       PUT /policy           PolicyRequest (operator)
+
+Errors have the body of `Problem` and a 4xx status. Times are seconds; instants are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+"""Safe as a file name, a label and a DNS part; no shell ever sees it."""
+StateName = Literal["pending", "running", "paused", "finished", "failed", "cancelled", "rejected"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=100_000)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Range(_Body):
+    min: Count
+    max: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Range:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}")
+        return self
+
+
+class JobRequest(_Body):
+    """A job to submit: also the schema of spec files. Everything except the command has a default."""
+
+    command: Annotated[list[str], Field(min_length=1, max_length=4096)]
+    """Program and arguments as they are; no shell is involved."""
+    name: Name | None = None
+    workers: Range = Range(min=1, max=1)
+    servers: Range = Range(min=0, max=0)
+    gpus_per_worker: Annotated[float, Field(ge=0, le=1024, allow_inf_nan=False)] = 1
+    cpus_per_worker: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
+    memory_mib_per_worker: Count = 0
+    gpu_types: list[str] = []
+    env: dict[str, str] = {}
+    workdir: str | None = None
+    """Default: where `submit` was called."""
+    server_command: list[str] | None = None
+    """Default: the same command, with TRAINMASTER_ROLE=server."""
+    model: str = ""
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    steps: Positive | None = None
+    epochs: Positive | None = None
+    steps_per_s: dict[str, Positive] = {}
+    """Declared speed by accelerator type, at `workers.max` workers."""
+    deadline_s: Positive | None = None
+    """After submission."""
+    deadline_kind: Literal["hard", "soft"] = "hard"
+    utility: dict[str, Any] | None = None
+    weight: Positive = 1
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    entity: Name | None = None
+    budget: Positive | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=1000)] = 3
+    preemptible: bool = True
+    after: list[str] = []
+    """Ids or names of jobs that must finish first."""
+    array: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """So many copies; each has TRAINMASTER_ARRAY_INDEX."""
+    request_id: Annotated[str, StringConstraints(max_length=64)] | None = None
+
+
+class ResizeRequest(_Body):
+    workers: Range
+
+
+class PolicyRequest(_Body):
+    policy: str
+
+
+class EntityRequest(_Body):
+    weight: Positive = 1
+    quota_gpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+
+class Accepted(BaseModel):
+    id: str
+    """The first id of an array."""
+    ids: list[str]
+
+
+class PlaceView(BaseModel):
+    node: str
+    accelerator: str
+    workers: int
+    servers: int
+    devices: list[int]
+
+
+class ProgressView(BaseModel):
+    work_done: float
+    work_total: float | None
+    fraction: float | None
+    rate: float | None
+    """Steps per second, as last measured."""
+    loss: float | None
+
+
+class Band(BaseModel):
+    p10_s: float
+    p50_s: float
+    p90_s: float
+
+
+class JobView(BaseModel):
+    id: str
+    name: str
+    state: StateName
+    phase: str
+    reason: str
+    """One sentence: why it waits or was refused; empty when it runs or has finished."""
+    why: str
+    """The reason's type, such as `capacity`."""
+    position: int | None
+    """In the queue, from 1; None when it does not wait."""
+    allocation: list[PlaceView]
+    progress: ProgressView
+    eta_s: float | None
+    """Seconds until it is expected to finish."""
+    eta: Band | None = None
+    starts: Band | None = None
+    slack_s: float | None
+    """Until the deadline, less the expected remaining time."""
+    attempts: int
+    preemptions: int
+    submitted: float
+    started: float | None
+    ended: float | None
+    exit: str | None
+    """How the last attempt ended: `exit 0`, `signal SIGKILL`..."""
+    emulated: bool
+    """Speeds on this cluster are emulated, not measured on real accelerators."""
+    cost: float | None
+    request: JobRequest
+
+
+class JobPage(BaseModel):
+    jobs: list[JobView]
+    cursor: str | None
+    total: int
+
+
+class WhyView(BaseModel):
+    id: str
+    why: str
+    text: str
+    needs_gpus: float
+    free: dict[str, float]
+    holders: list[tuple[str, float]]
+    missing_gpus: float
+    missing_type: str
+    behind: str | None
+    details: dict[str, Any]
+    advice: list[str]
+    """Smallest changes that would start the job, as sentences."""
+
+
+class LogChunk(BaseModel):
+    text: str
+    attempt: int
+    member: str
+    members: list[str]
+    attempts: int
+    offset: int
+    """Where the next chunk begins."""
+    ended: bool
+    """Nothing more will come."""
+
+
+class NodeView(BaseModel):
+    id: str
+    accelerator: str
+    gpus: int
+    free_gpus: float
+    up: bool
+    emulated: bool
+    rack: str
+    jobs: list[str]
+
+
+class EventView(BaseModel):
+    number: int
+    at: float
+    job: str | None
+    kind: str
+    text: str
+    details: dict[str, Any]
+
+
+class EventPage(BaseModel):
+    events: list[EventView]
+    next: int
+
+
+class EntityView(BaseModel):
+    name: str
+    weight: float
+    quota_gpus: float | None
+    used_gpus: float
+    jobs: int
+
+
+class ServiceView(BaseModel):
+    version: str
+    policy: str
+    backend: str
+    cluster: str
+    emulated: bool
+    started: float
+    jobs: dict[str, int]
+    decisions: int
+    plans_refused: int
+    role: Literal["user", "operator"]
+
+
+class Problem(BaseModel):
+    """What went wrong, where, what was expected, and what to do."""
+
+    what: str
+    where: str = ""
+    expected: str = ""
+    remedy: str = ""
