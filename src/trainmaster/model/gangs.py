@@ -183,7 +183,7 @@ class Changes(MutableMapping[int, "Allocation | None"]):
     rows of integers until somebody reads them."""
 
     def __init__(self) -> None:
-        self._of: dict[int, Allocation | None | int] = {}
+        self._of: dict[int, Allocation | int | None] = {}
         """An integer is the position of the gang in `_flat`."""
         self._flat: Ints = np.zeros(0, np.int64)
         self._ordered: tuple[list[int], list[int], Ints] | None = None

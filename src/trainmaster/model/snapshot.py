@@ -332,6 +332,8 @@ class Draft:
     def place_on(self, rows: Ints, kinds: Ints) -> npt.NDArray[np.int64]:
         """Place jobs that hold nothing in this order at the asked size, each on the type given for it, as `place`
         does one at a time. Records a reason for those that do not fit, and returns them."""
+        if len(rows) == 0:
+            return rows
         ints = self.view.jobs.columns.ints
         why, _ = self._place_all(rows, kinds, False, ints["workers_ask"], ints["servers_ask"])
         self._why[rows] = why
@@ -354,6 +356,8 @@ class Draft:
 
     def release_rows(self, rows: Ints) -> None:
         """Take away what jobs have that hold something and are not yet changed in this draft."""
+        if len(rows) == 0:
+            return
         columns = self.view.jobs.columns
         self.ledger.give_rows(self.view.jobs.slots[rows], columns.allocations.rows(), columns.ints)
         self.changes.stop(rows.tolist())
