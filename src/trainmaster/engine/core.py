@@ -17,11 +17,12 @@ from trainmaster.engine.dispatch import carry_out, launch_reserved, resend
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.engine.state import State
-from trainmaster.engine.verify import PlanError, verify
+from trainmaster.engine.turnover import is_quiet, turn_over
+from trainmaster.engine.verify import PlanError, Verified, examine
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command
+from trainmaster.model.gangs import unpacked
 from trainmaster.model.job import JobId
-from trainmaster.model.ledger import Ledger
 from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason, Why, explain, why_phase
@@ -129,18 +130,18 @@ class Engine(State):
             self.decide_cpu_s += clock() - begun
         self.decisions += 1
         try:
-            ledger = verify(view, plan)
+            verified = examine(view, plan)
         except PlanError as error:
             # Nothing of a bad plan is carried out; the jobs keep what they have and the operator is told.
             self.plans_refused += 1
             self.notes.append(f"plan refused: {error}")
             return
-        self._apply(view, plan, ledger)
+        self._apply(view, plan, verified)
 
-    def _apply(self, view: Snapshot, plan: Plan, ledger: Ledger) -> None:
+    def _apply(self, view: Snapshot, plan: Plan, verified: Verified) -> None:
         ints = self.columns.ints
         slots = view.jobs.slots
-        self.planned = ledger
+        self.planned = verified.ledger
         if plan.wake_at_ms is not None and plan.wake_at_ms > self.now_ms:
             self.wake_at_ms = plan.wake_at_ms
         ints["reason"][slots] = plan.why
@@ -156,13 +157,19 @@ class Engine(State):
             slot = int(slots[row])
             self.rejections[slot] = rejection
             transitions.move(self, slot, T.REJECT)
-        # Stops first, so that devices come free as early as possible; then in row order.
-        ordered = sorted(plan.changes.items(), key=lambda item: (item[1] is not None, item[0]))
-        for row, allocation in ordered:
-            carry_out(self, int(slots[row]), allocation)
+        if len(verified.slots):
+            self._carry_out(verified)
+        self.columns.version += 1
+
+    def _carry_out(self, verified: Verified) -> None:
+        if self.immediate is not None:
+            if verified.at_once and is_quiet(self) and turn_over(self, verified, self.immediate):
+                return
+            self.immediate.hand_back(verified.slots.tolist(), self.columns.allocations)
+        for slot, at in zip(verified.slots.tolist(), verified.first.tolist(), strict=True):
+            carry_out(self, slot, None if at < 0 else unpacked(verified.flat, at))
         if self.reserved:
             launch_reserved(self)
-        self.columns.version += 1
 
     def _remember(self, memo: Memo, slots: Any) -> None:
         self.memo_values = memo.values

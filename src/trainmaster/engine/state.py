@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.engine.ports import Estimator
+from trainmaster.engine.held import Held
+from trainmaster.engine.ports import Estimator, Immediate
 from trainmaster.engine.records import Ended, Settings
-from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
 from trainmaster.model.job import JobId
@@ -38,7 +38,7 @@ class State:
         self.planned = Ledger.full(cluster)
         self.physical = Ledger.full(cluster)
 
-        self.held: dict[int, Allocation] = {}
+        self.held = Held(self.columns.allocations)
         """What the processes of a live incarnation may occupy; taken from `physical`."""
         self.outstanding: dict[int, tuple[Command, int]] = {}
         """The command of a job that has no answer yet, and when it was last sent."""
@@ -68,6 +68,8 @@ class State:
         self.plans_refused = 0
         self.decisions = 0
         self.decide_cpu_s = 0.0
+        self.immediate: Immediate | None = None
+        """A backend to which whole plans may be handed (see `turnover`); None: commands and answers alone."""
         self._decide_clock: Callable[[], float] | None = None
 
     def by_arrival(self, slots: Iterable[int]) -> list[int]:

@@ -61,6 +61,7 @@ def set_allocation(state: State, slot: int, allocation: Allocation | None) -> No
     """Write what the plan gives a job. The planned ledger is the caller's affair."""
     state.columns.settle(slot, state.now_ms)
     ints = state.columns.ints
+    state.held.before_replanning(slot)
     state.columns.allocations[slot] = allocation
     ints["held_type"][slot] = -1 if allocation is None else allocation.accelerator
     ints["workers"][slot] = 0 if allocation is None else allocation.workers

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.engine.plan_check import AT_ONCE, BROKEN, SOUND, check_changes
 from trainmaster.model import kernels
 from trainmaster.model.allocation import Allocation, only_share_differs
+from trainmaster.model.gangs import changes_of
 from trainmaster.model.job import JobSpec, P, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.placement import Strategy
@@ -24,8 +28,57 @@ _CHANGEABLE = frozenset({P.PENDING, P.RESERVED, P.RUNNING})
 _STOPPABLE = frozenset({P.LAUNCHING, P.RESIZING})
 
 
+class Verified(NamedTuple):
+    """A plan that breaks no rule: the ledger after it, and its changes in the order in which they are carried out."""
+
+    ledger: Ledger
+    slots: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    """Where the gang of each slot begins in `flat`; -1: it is stopped."""
+    flat: npt.NDArray[np.int64]
+    at_once: bool
+    """Nothing in it needs more than stopping and starting whole rigid gangs (see `turnover`)."""
+
+
 def verify(view: Snapshot, plan: Plan) -> Ledger:
-    """Check a plan against the snapshot it was made from; returns the ledger after it.
+    """Check a plan against the snapshot it was made from; returns the ledger after it."""
+    return examine(view, plan).ledger
+
+
+def examine(view: Snapshot, plan: Plan) -> Verified:
+    """As `verify_in_words`, by compiled passes over the columns. What breaks a rule there is told in words."""
+    columns, slots, cluster = view.jobs.columns, view.jobs.slots, view.cluster
+    if plan.based_on != view.version or plan.rejections:
+        verify_in_words(view, plan)
+    ints = columns.ints
+    rows, first, flat = changes_of(plan.changes).in_order()
+    changed = np.array(rows, np.int64)
+    given = np.array(first, np.int64)
+    changed_slots = slots[changed]
+    ledger, verdict = view.ledger, SOUND
+    if rows:
+        ledger = ledger.copy()
+        verdict = check_changes(
+            changed_slots, given, flat, columns.allocations.rows(), ints["phase"], ints["workers_min"],
+            ints["workers_max"], ints["servers_min"], ints["servers_max"], ints["workers_ref"], ints["servers_ref"],
+            ints["devices_each"], ints["share_milli"], ints["preemptible"], ints["worker_cpu_milli"],
+            ints["worker_mem_mib"], ints["server_cpu_milli"], ints["server_mem_mib"], columns.allowed,
+            cluster.type_of, view.up, cluster.gpus, view.placement == Strategy.COUNT, ledger.device_milli,
+            ledger.whole, ledger.cpu_milli, ledger.mem_mib,
+        )  # fmt: skip
+    if plan.rejections:
+        changed = np.array([*rows, *plan.rejections], np.int64)
+    waits = np.zeros(len(changed), np.bool_)
+    waits[: len(given)] = given < 0
+    silent = kernels.first_silent(plan.why, slots, ints["phase"], changed, waits)
+    if verdict == BROKEN or silent >= 0:
+        verify_in_words(view, plan)
+        raise AssertionError("a plan was found broken, but no rule that it breaks")
+    return Verified(ledger, changed_slots, given, flat, verdict == AT_ONCE and not plan.rejections)
+
+
+def verify_in_words(view: Snapshot, plan: Plan) -> Ledger:
+    """Check a plan rule by rule, and name the rule and the job where one is broken; returns the ledger after it.
 
     Rules: it is not stale; gangs are whole and within the job's range; types are acceptable; nodes that
     the job does not have yet are up; no device, CPU or memory is given twice; only jobs that may be

@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster
+from trainmaster.model.gangs import add_gang, gang_fits
 from trainmaster.model.job import Demand
 from trainmaster.model.units import GPU_MILLI
+
+Ints = npt.NDArray[np.int64]
+
+
+@njit(cache=True)
+def give_slots(
+    slots, gangs, cpu_each, mem_each, server_cpu, server_mem, device_milli, whole, cpu_free, mem_free
+):  # fmt: skip
+    """Give back what the slots hold (`gangs`: see `model.gangs`)."""
+    for k in range(slots.size):
+        s = slots[k]
+        add_gang(
+            gangs[s], 0, 1, cpu_each[s], mem_each[s], server_cpu[s], server_mem[s], device_milli, whole, cpu_free,
+            mem_free,
+        )  # fmt: skip
+
+
+@njit(cache=True)
+def take_fitting_slots(
+    slots, gangs, cpu_each, mem_each, server_cpu, server_mem, device_milli, whole, cpu_free, mem_free
+):  # fmt: skip
+    """Take what the slots hold, one after the other, where it fits; says where it did."""
+    taken = np.zeros(slots.size, np.bool_)
+    for k in range(slots.size):
+        s = slots[k]
+        if gang_fits(
+            gangs[s], 0, cpu_each[s], mem_each[s], server_cpu[s], server_mem[s], device_milli, cpu_free, mem_free
+        ):  # fmt: skip
+            add_gang(
+                gangs[s], 0, -1, cpu_each[s], mem_each[s], server_cpu[s], server_mem[s], device_milli, whole,
+                cpu_free, mem_free,
+            )  # fmt: skip
+            taken[k] = True
+    return taken
 
 
 @dataclass
@@ -66,6 +103,20 @@ class Ledger:
             if servers:
                 self.cpu_milli[node] += sign * servers * server.cpu_milli
                 self.mem_mib[node] += sign * servers * server.mem_mib
+
+    def give_rows(self, slots: Ints, gangs: Ints, ints: Mapping[str, Ints]) -> None:
+        """Give back what these slots of the job columns hold."""
+        give_slots(
+            slots, gangs, ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
+            ints["server_mem_mib"], self.device_milli, self.whole, self.cpu_milli, self.mem_mib,
+        )  # fmt: skip
+
+    def take_fitting(self, slots: Ints, gangs: Ints, ints: Mapping[str, Ints]) -> npt.NDArray[np.bool_]:
+        """Take what these slots hold again, one after the other, as far as it is free; says which were."""
+        return take_fitting_slots(
+            slots, gangs, ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
+            ints["server_mem_mib"], self.device_milli, self.whole, self.cpu_milli, self.mem_mib,
+        )  # fmt: skip
 
     def fits(self, allocation: Allocation, worker: Demand, server: Demand) -> bool:
         """Whether it could be taken now."""

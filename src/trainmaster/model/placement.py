@@ -17,9 +17,12 @@ import numpy as np
 from numba import njit
 
 from trainmaster.model.errors import InputError
+from trainmaster.model.gangs import HEAD, PART
 from trainmaster.model.units import GPU_MILLI
 
 _WHOLE = GPU_MILLI
+_CAPACITY, _SHAPE, _NO_NODE = 1, 3, 8
+"""Reasons (`Why`) as the kernels know them (checked by a test)."""
 
 
 class Strategy(IntEnum):
@@ -243,78 +246,109 @@ def _preferred(slot, allowed, throughput, tried):
 
 
 @njit(cache=True)
-def place_in_order(
-    slots, stop_at_first_failure, strategy,
-    workers, servers, devices_each, share, cpu_each, mem_each, server_cpu, server_mem, allowed, throughput,
-    type_of, up, rack_of, device_milli, whole, cpu_free, mem_free,
-    placed, placed_type, placed_parts, out_node, out_workers, out_servers, out_n_devices, out_device,
-):  # fmt: skip
-    """Place gangs one after the other, each on its fastest type with room.
+def _shortage(slot, need_milli, allowed, type_of, up, device_milli):
+    """Why a gang did not fit: no node of its types is up, too little is free, or it is free in the wrong places."""
+    free = np.zeros(allowed.shape[1], np.int64)
+    any_up = False
+    for node in range(type_of.size):
+        if up[node] and allowed[slot, type_of[node]]:
+            any_up = True
+            for device in range(device_milli.shape[1]):
+                free[type_of[node]] += device_milli[node, device]
+    if not any_up:
+        return _NO_NODE
+    return _SHAPE if free.max() >= need_milli else _CAPACITY
 
-    `slots` index the job columns. Writes position (in `slots`), type and number of parts of each gang
-    placed; returns (gangs placed, position of the first that was not or -1, gangs looked at: fewer than
-    all when the buffers are full, so that the caller goes on from there).
+
+@njit(cache=True)
+def place_in_order(
+    slots, wanted_type, stop_at_first_failure, strategy,
+    workers, servers, devices_each, share, cpu_each, mem_each, server_cpu, server_mem, worker_gpu_milli,
+    allowed, throughput, type_of, up, rack_of, device_milli, whole, cpu_free, mem_free,
+):  # fmt: skip
+    """Place gangs one after the other, each on its fastest type with room, or on the wanted one.
+
+    `slots` index the job columns; `wanted_type` has a type for each of them, or is empty. Returns the positions
+    (in `slots`) of the gangs placed, where each begins in the last array, why each position was not placed (0: it
+    was, or no types are wanted), the first that was not (-1: none), and the gangs as integers (see `model.gangs`).
     """
-    n_types = allowed.shape[1]
+    n_nodes, n_types = whole.size, allowed.shape[1]
     free = np.zeros(n_types, np.int64)
-    for node in range(whole.size):
+    for node in range(n_nodes):
         if up[node]:
             free[type_of[node]] += whole[node]
-    usable = np.zeros(whole.size, np.bool_)
+    usable = np.zeros(n_nodes, np.bool_)
     tried = np.zeros(n_types, np.bool_)
-    n_placed = 0
-    n_parts = 0
-    n_devices = 0
+    out_node, out_workers = np.empty(n_nodes, np.int64), np.empty(n_nodes, np.int64)
+    out_servers, out_n_devices = np.empty(n_nodes, np.int64), np.empty(n_nodes, np.int64)
+    out_device = np.empty(device_milli.size, np.int64)
+    placed, first = np.empty(slots.size, np.int64), np.empty(slots.size, np.int64)
+    why = np.zeros(slots.size, np.int64)
+    flat = np.empty(64, np.int64)
+    n_placed = n_flat = 0
     first_failure = -1
     for position in range(slots.size):
         slot = slots[position]
         need = workers[slot] * devices_each[slot]
         whole_share = share[slot] == _WHOLE
-        full = n_parts + whole.size > out_node.size or n_devices + need > out_device.size
-        if full and n_placed > 0:
-            return n_placed, first_failure, position
         success = False
-        if whole_share and need > free.max():
-            if first_failure < 0:
-                first_failure = position
-            if stop_at_first_failure:
-                break
-            continue
-        tried[:] = False
-        while True:
-            kind = _preferred(slot, allowed, throughput, tried)
-            if kind < 0:
-                break
-            tried[kind] = True
-            if whole_share and need > free[kind]:
-                continue
-            for node in range(whole.size):
-                usable[node] = up[node] and type_of[node] == kind
-            parts, devices = place_gang(
-                strategy, usable, workers[slot], devices_each[slot], share[slot], cpu_each[slot], mem_each[slot],
-                servers[slot], server_cpu[slot], server_mem[slot], rack_of, device_milli, whole, cpu_free, mem_free, up,
-                out_node[n_parts:], out_workers[n_parts:], out_servers[n_parts:], out_n_devices[n_parts:],
-                out_device[n_devices:],
-            )  # fmt: skip
-            if parts >= 0:
+        if not (whole_share and need > free.max()):
+            if need > out_device.size:
+                out_device = np.empty(need, np.int64)
+            tried[:] = False
+            while True:
+                if wanted_type.size == 0:
+                    kind = _preferred(slot, allowed, throughput, tried)
+                else:
+                    kind = wanted_type[position]
+                    if tried[kind] or not allowed[slot, kind]:
+                        break
+                if kind < 0:
+                    break
+                tried[kind] = True
+                if whole_share and need > free[kind]:
+                    continue
+                for node in range(n_nodes):
+                    usable[node] = up[node] and type_of[node] == kind
+                parts, devices = place_gang(
+                    strategy, usable, workers[slot], devices_each[slot], share[slot], cpu_each[slot], mem_each[slot],
+                    servers[slot], server_cpu[slot], server_mem[slot], rack_of, device_milli, whole, cpu_free,
+                    mem_free, up, out_node, out_workers, out_servers, out_n_devices, out_device,
+                )  # fmt: skip
+                if parts < 0:
+                    continue
+                length = HEAD + PART * parts + devices
+                if n_flat + length > flat.size:
+                    more = np.empty(2 * (n_flat + length), np.int64)
+                    more[:n_flat] = flat[:n_flat]
+                    flat = more
                 placed[n_placed] = position
-                placed_type[n_placed] = kind
-                placed_parts[n_placed] = parts
+                first[n_placed] = n_flat
                 n_placed += 1
-                n_parts += parts
-                n_devices += devices
+                flat[n_flat], flat[n_flat + 1], flat[n_flat + 2] = parts, kind, share[slot]
+                n_flat += HEAD
+                for k in range(parts):
+                    flat[n_flat], flat[n_flat + 1] = out_node[k], out_workers[k]
+                    flat[n_flat + 2], flat[n_flat + 3] = out_servers[k], out_n_devices[k]
+                    n_flat += PART
+                for k in range(devices):
+                    flat[n_flat] = out_device[k]
+                    n_flat += 1
                 if whole_share:
                     free[kind] -= need
                 else:
                     free[kind] = 0
-                    for node in range(whole.size):
+                    for node in range(n_nodes):
                         if usable[node]:
                             free[kind] += whole[node]
                 success = True
                 break
         if not success:
+            if wanted_type.size:
+                need_milli = workers[slot] * worker_gpu_milli[slot]
+                why[position] = _shortage(slot, need_milli, allowed, type_of, up, device_milli)
             if first_failure < 0:
                 first_failure = position
             if stop_at_first_failure:
                 break
-    return n_placed, first_failure, slots.size
+    return placed[:n_placed], first[:n_placed], why, first_failure, flat[:n_flat]

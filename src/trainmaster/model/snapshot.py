@@ -13,6 +13,7 @@ import numpy.typing as npt
 from trainmaster.model import kernels
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster
+from trainmaster.model.gangs import Changes
 from trainmaster.model.job import JobSpec
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.memo import EMPTY_MEMO, Memo
@@ -24,6 +25,7 @@ from trainmaster.model.units import GPU_MILLI
 
 Ints = npt.NDArray[np.int64]
 PairSpeeds = Callable[[JobSpec, JobSpec, Sequence[str]], "npt.NDArray[np.float64] | None"]
+_ANY_TYPE: Ints = np.zeros(0, np.int64)
 HALF_MILLI = GPU_MILLI // 2
 """What each of two jobs has of a device that they share."""
 
@@ -100,7 +102,7 @@ class Draft:
     def __init__(self, view: Snapshot) -> None:
         self.view = view
         self.ledger = view.ledger.copy()
-        self.changes: dict[int, Allocation | None] = {}
+        self.changes = Changes()
         self.rejections: dict[int, Rejection] = {}
         self.details: dict[int, Mapping[str, Any]] = {}
         self.admissions: list[int] = []
@@ -313,9 +315,8 @@ class Draft:
     ) -> int:
         """Place waiting jobs in this order, each on its fastest type with room, at the asked size (or at
         `workers` and `servers`, indexed by row). Returns the row of the first that did not fit, or -1."""
-        view, jobs, ledger = self.view, self.view.jobs, self.ledger
-        columns = jobs.columns
-        ints = columns.ints
+        jobs = self.view.jobs
+        ints = jobs.columns.ints
         sizes, server_sizes = ints["workers_ask"], ints["servers_ask"]
         if workers is not None:
             sizes = sizes.copy()
@@ -323,31 +324,43 @@ class Draft:
         if servers is not None:
             server_sizes = server_sizes.copy()
             server_sizes[jobs.slots] = servers
-        first_failure = -1
-        while len(rows):
-            slots = jobs.slots[rows]
-            out = _Parts(ledger.device_milli.size + 4 * len(view.cluster.nodes) + 64, ledger.device_milli.size + 64)
-            placed, kinds, n_parts = np.empty((3, len(slots)), np.int64)
-            n_placed, failure, done = place_in_order(
-                slots, stop_at_first_failure, int(view.placement), sizes, server_sizes, ints["devices_each"],
-                ints["share_milli"], ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
-                ints["server_mem_mib"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
-                view.cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib,
-                placed, kinds, n_parts, *out.arrays,
-            )  # fmt: skip
-            part = device = 0
-            for k in range(n_placed):
-                row = int(rows[placed[k]])
-                share = int(ints["share_milli"][jobs.slots[row]])
-                allocation, device = out.allocation(int(kinds[k]), share, part, int(n_parts[k]), device)
-                part += int(n_parts[k])
-                self.changes[row] = allocation
-            if failure >= 0 and first_failure < 0:
-                first_failure = int(rows[failure])
-            rows = rows[done:]
-            if failure >= 0 and stop_at_first_failure:
-                break
-        return first_failure
+        if len(rows) == 0:
+            return -1
+        _, failure = self._place_all(rows, _ANY_TYPE, stop_at_first_failure, sizes, server_sizes)
+        return -1 if failure < 0 else int(rows[failure])
+
+    def place_on(self, rows: Ints, kinds: Ints) -> npt.NDArray[np.int64]:
+        """Place jobs that hold nothing in this order at the asked size, each on the type given for it, as `place`
+        does one at a time. Records a reason for those that do not fit, and returns them."""
+        if len(rows) == 0:
+            return rows
+        ints = self.view.jobs.columns.ints
+        why, _ = self._place_all(rows, kinds, False, ints["workers_ask"], ints["servers_ask"])
+        self._why[rows] = why
+        return rows[why > 0]
+
+    def _place_all(self, rows: Ints, kinds: Ints, strict: bool, workers: Ints, servers: Ints) -> tuple[Ints, int]:
+        view, jobs, ledger = self.view, self.view.jobs, self.ledger
+        columns = jobs.columns
+        ints = columns.ints
+        placed, first, why, failure, flat = place_in_order(
+            jobs.slots[rows], kinds, strict, int(view.placement), workers, servers, ints["devices_each"],
+            ints["share_milli"], ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
+            ints["server_mem_mib"], ints["worker_gpu_milli"], columns.allowed, columns.throughput,
+            view.cluster.type_of, view.up, view.cluster.rack_of, ledger.device_milli, ledger.whole,
+            ledger.cpu_milli, ledger.mem_mib,
+        )  # fmt: skip
+        if len(placed):
+            self.changes.place(rows[placed].tolist(), first.tolist(), flat)
+        return why, failure
+
+    def release_rows(self, rows: Ints) -> None:
+        """Take away what jobs have that hold something and are not yet changed in this draft."""
+        if len(rows) == 0:
+            return
+        columns = self.view.jobs.columns
+        self.ledger.give_rows(self.view.jobs.slots[rows], columns.allocations.rows(), columns.ints)
+        self.changes.stop(rows.tolist())
 
     def run_in_order(self, rows: Ints) -> None:
         """Preemptive: down this list, what fits in the cluster shall run and the rest shall wait.
@@ -362,17 +375,14 @@ class Draft:
             ints["ask_gpu_milli"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
             view.ledger.device_milli,
         )  # fmt: skip
-        for row in stopped.tolist():
-            self.release(row)
+        if len(stopped):
+            self.release_rows(stopped)
         failed = self.place_rows(started)
         if len(stopped):
             # A stop that turned out not to be needed (the gang did not fit in the end) is taken back.
-            for row in stopped.tolist():
-                allocation = jobs.allocation(row)
-                spec = jobs.spec(row)
-                if allocation is not None and self.ledger.fits(allocation, spec.worker, spec.server):
-                    self.ledger.take(allocation, spec.worker, spec.server)
-                    del self.changes[row]
+            kept = self.ledger.take_fitting(jobs.slots[stopped], columns.allocations.rows(), ints)
+            for row in stopped[kept].tolist():
+                del self.changes[row]
         if failed >= 0:
             for row in started.tolist():
                 if row not in self.changes:
@@ -384,11 +394,9 @@ class Draft:
         """Close the draft: every job that waits without a stated reason gets the default one."""
         view, jobs = self.view, self.view.jobs
         ints = jobs.columns.ints
-        n = len(self.changes) + len(self.rejections)
-        changed = np.fromiter((*self.changes, *self.rejections), np.int64, n)
-        given = np.ones(n, np.bool_)
-        for k, allocation in enumerate(self.changes.values()):
-            given[k] = allocation is not None
+        rows, first, _ = self.changes.in_order()
+        changed = np.array([*rows, *self.rejections], np.int64)
+        given = np.array([*first, *([0] * len(self.rejections))], np.int64) >= 0
         kernels.close_reasons(
             self._why, jobs.slots, ints["phase"], ints["not_before_ms"], view.now_ms, changed, given, int(default),
             int(Why.BACKOFF),

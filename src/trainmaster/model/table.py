@@ -16,6 +16,7 @@ import numpy.typing as npt
 from trainmaster.model import kernels
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
+from trainmaster.model.gangs import AllocationColumn
 from trainmaster.model.job import JobId, JobSpec, P
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import MS_PER_S
@@ -59,7 +60,7 @@ class JobColumns:
         self.allowed: Bools = np.zeros((0, n_types), np.bool_)
         self.memo: dict[str, Floats] = {}
         self.specs: list[JobSpec | None] = []
-        self.allocations: list[Allocation | None] = []
+        self.allocations = AllocationColumn()
         self.losses: dict[int, list[tuple[float, float]]] = {}
         """(work done, loss) by slot, for jobs that report a loss; thinned, at most `MAX_LOSSES` points."""
         self.free_slots: list[int] = []
@@ -70,6 +71,7 @@ class JobColumns:
         self._curve_index: dict[Scaling, int] = {}
         self._entity_index: dict[str, int] = {}
         self._arrivals = 0
+        self.prices: Floats = cluster.prices
         self._prices: list[float] = cluster.prices.tolist()
         self._used = 0
         self._grow(64)
@@ -86,7 +88,7 @@ class JobColumns:
         self.throughput_spread = np.concatenate([self.throughput_spread, np.zeros((extra, n_types))])
         self.allowed = np.concatenate([self.allowed, np.zeros((extra, n_types), np.bool_)])
         self.specs.extend([None] * extra)
-        self.allocations.extend([None] * extra)
+        self.allocations.grow(capacity)
         self.free_slots.extend(range(capacity - 1, self.capacity - 1, -1))
         self.capacity = capacity
         self._rows_store = np.concatenate([self.rows, np.zeros(capacity - len(self.rows), np.int64)])

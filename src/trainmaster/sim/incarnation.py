@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.units import NEVER_MS
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Incarnation:
     """One run of a job's gang. `alive` are the nodes on which its members still exist."""
 
@@ -27,6 +28,13 @@ class Incarnation:
     told_to_stop: bool = False
     epoch: int = 0
     """Counts changes of speed; a scheduled finish of an older epoch is void."""
+    finish_ms: int = NEVER_MS
+    finish_order: int = 0
+    """When it will have done its work at its present speed, and its place among those that end then."""
+
+    def __lt__(self, other: Incarnation) -> bool:
+        """Any order will do: of two scheduled ends with the same time and number all but one are void."""
+        return False
 
     @property
     def whole(self) -> bool:

@@ -89,6 +89,8 @@ def simulate(
     backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
     engine = Engine(cluster, policy, estimator or DeclaredSpeeds(truth.spread_penalty), settings)
     engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
+    if not (record_timeline or record_history):  # those want to see every event
+        engine.immediate = backend.answer_at_once()
     failures = _NodeFailures(cluster, truth, settings.seed)
     ended: list[Ended] = []
     timeline: list[tuple[int, float, int, int]] = []

@@ -70,9 +70,7 @@ class Truth:
         """Steps per second. `others_use`: share of the busiest of its nodes' GPUs that others use; `beside`:
         jobs with which it shares devices that it would have to itself."""
         kind = self.cluster.types[max(allocation.accelerator, 0)]
-        base = spec.steps_per_s.get(kind, 0.0) if spec.steps_per_s else 1.0
-        if allocation.spread:
-            base = spec.steps_per_s_spread.get(kind, base * (1.0 - self.options.spread_penalty))
+        base = self.reference_rate(spec, kind, allocation.spread)
         workers, servers = allocation.workers, allocation.servers
         if workers != spec.workers_ref or servers != spec.servers_ref:
             speed = spec.scaling.speed
@@ -84,6 +82,13 @@ class Truth:
         if self.options.noise:
             rng = np.random.Generator(np.random.PCG64([self.seed, _stable_hash(spec.id), generation]))
             base *= float(np.exp(rng.normal(0.0, self.options.noise)))
+        return base
+
+    def reference_rate(self, spec: JobSpec, kind: str, spread: bool) -> float:
+        """Steps per second at the reference size on a type, undisturbed."""
+        base = spec.steps_per_s.get(kind, 0.0) if spec.steps_per_s else 1.0
+        if spread:
+            return spec.steps_per_s_spread.get(kind, base * (1.0 - self.options.spread_penalty))
         return base
 
     def _kept_beside(self, spec: JobSpec, other: JobSpec, kind: str) -> float:

@@ -29,7 +29,8 @@ from trainmaster.policies.gavel.levels import isolated_share, proportional_throu
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Pairs, Status
-from trainmaster.policies.gavel.rounds import entry_order, priorities, select
+from trainmaster.policies.gavel.round_pass import choose, give_time, survey
+from trainmaster.policies.gavel.rounds import priorities
 from trainmaster.policies.registry import register
 
 Floats = npt.NDArray[np.float64]
@@ -41,6 +42,9 @@ RESET_MS = 1_920_000
 MECHANISMS = ("backfill", "original")
 _TIME_DEPENDENT = frozenset({"gavel-ftf", "gavel-makespan", "gavel-cost-slo", "gavel-fifo", "gavel-sjf"})
 """Policies whose shares change while the jobs stay the same."""
+_ISOLATED = frozenset({"gavel-ftf"})
+"""Policies that count what a job would have had in isolation."""
+_REMEMBERED = ("share", "received_s", "deficit_s", "known", "isolated_s", "isolated_rate", "remaining_before")
 _QUEUES = frozenset({"gavel-fifo", "gavel-sjf"})
 
 
@@ -92,8 +96,7 @@ class GavelPolicy:
         return "count" if self.mechanism == "original" else None
 
     def decide(self, view: Snapshot) -> Plan:
-        state = _State.recall(view)
-        return _rounds(self, view, state)
+        return _rounds(self, view, _State.recall(view, self.allocation))
 
 
 @dataclass
@@ -111,38 +114,35 @@ class _State:
     pairs: PairBook
 
     @classmethod
-    def recall(cls, view: Snapshot) -> _State:
+    def recall(cls, view: Snapshot, allocation: str) -> _State:
+        """As it was remembered. What the view holds is not to be written: `own` copies it first."""
         n, types = len(view.jobs), len(view.cluster.types)
-        columns = view.memo.columns
+        columns, values = view.memo.columns, dict(view.memo.values)
 
         def matrix(name: str) -> Floats:
             found = columns.get(name)
-            return np.zeros((n, types)) if found is None or found.shape != (n, types) else found.copy()
+            return np.zeros((n, types)) if found is None or found.shape != (n, types) else found
 
-        def vector(name: str) -> Floats:
-            found = columns.get(name)
-            return np.zeros(n) if found is None or found.ndim != 1 else found.copy()
+        def vector(name: str, used: bool = True) -> Floats:
+            found = columns.get(name) if used else None
+            return np.zeros(n if used else 0) if found is None or found.ndim != 1 else found
 
-        values = dict(view.memo.values)
-        share, received_s = matrix("share"), matrix("received_s")
+        share, received_s, isolated = matrix("share"), matrix("received_s"), allocation in _ISOLATED
+        if values.get("pairs"):
+            share, received_s = share.copy(), received_s.copy()
         return cls(
-            share, received_s, matrix("deficit_s"), vector("known"), vector("isolated_s"), vector("isolated_rate"),
-            vector("remaining_before"), values, PairBook.recall(view, values, share, received_s),
+            share, received_s, matrix("deficit_s"), vector("known"), vector("isolated_s", isolated),
+            vector("isolated_rate", isolated), vector("remaining_before", isolated), values,
+            PairBook.recall(view, values, share, received_s),
         )  # fmt: skip
 
+    def own(self) -> None:
+        """Make everything this state's own, to be written."""
+        for name in _REMEMBERED:
+            setattr(self, name, getattr(self, name).copy())
+
     def memo(self) -> Memo:
-        return Memo(
-            self.values,
-            {
-                "share": self.share,
-                "received_s": self.received_s,
-                "deficit_s": self.deficit_s,
-                "known": self.known,
-                "isolated_s": self.isolated_s,
-                "isolated_rate": self.isolated_rate,
-                "remaining_before": self.remaining_before,
-            },
-        )
+        return Memo(self.values, {name: getattr(self, name) for name in _REMEMBERED if len(getattr(self, name))})
 
 
 def _round_ms(view: Snapshot) -> int:
@@ -201,7 +201,7 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
         slo_s=np.where(jobs.deadline_ms[rows] < NEVER_MS, (jobs.deadline_ms[rows] - view.now_ms) / MS_PER_S, np.nan),
         cost_per_hour=np.nan_to_num(view.cluster.prices, nan=1.0),
         allowed=jobs.allowed[rows],
-        isolated_so_far_s=state.isolated_s[rows],
+        isolated_so_far_s=state.isolated_s[rows] if len(state.isolated_s) else np.zeros(len(rows)),
         type_names=view.cluster.types,
         entities=entities,
         entity_of=entity_of,
@@ -305,20 +305,6 @@ def _type_order(speeds: Floats) -> Ints:
     return np.argsort(-speeds.sum(axis=0), kind="stable")
 
 
-def _assign(view: Snapshot, draft: Draft, chosen: Ints, rows: npt.NDArray[np.bool_]) -> Ints:
-    """Bring the jobs in `rows` to their chosen types; returns which of them hold devices afterwards."""
-    jobs = view.jobs
-    holding, held_type = jobs.holding, jobs.held_type
-    stop = view.in_arrival_order(np.flatnonzero(rows & holding & (chosen != held_type)))
-    start = view.in_arrival_order(np.flatnonzero(rows & (chosen >= 0) & ~(holding & (chosen == held_type))))
-    for row in stop.tolist():
-        draft.release(row)
-    for row in start.tolist():
-        if not draft.place(row, accelerator=int(chosen[row])):
-            chosen[row] = -1
-    return chosen
-
-
 def _changeable(view: Snapshot) -> npt.NDArray[np.bool_]:
     """Rows whose allocation may be changed now."""
     jobs = view.jobs
@@ -340,30 +326,84 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     """One decision of the mechanism: a new round, or (unless `original`) a look at free devices inside one."""
     draft = view.draft()
     values, jobs = state.values, view.jobs
+    ints = jobs.columns.ints
     original = policy.mechanism == "original"
     round_s = _round_ms(view) / MS_PER_S
     round_end_ms = int(values.get("round_end_ms", 0))
-    inside = view.now_ms < round_end_ms and bool(jobs.holding.any())
-    beside = bool(sharing.halved(view).any())
+    holding, beside, n_new, n_computed, to_run = survey(
+        jobs.slots, state.share, state.known, view.now_ms, ints["phase"], ints["workers"], ints["held_gpu_milli"],
+        ints["worker_gpu_milli"], ints["ask_gpu_milli"], ints["preemptible"], ints["not_before_ms"],
+    )  # fmt: skip
+    inside = holding and view.now_ms < round_end_ms
     if beside:
         sharing.take_whole_devices(view, draft)
     if inside and original:
         return draft.plan(memo=view.memo, wake_at_ms=round_end_ms, default=Why.NEXT_ROUND)
     worker_s = np.array(values.get("worker_s", [0.0] * len(view.cluster.types)))
-    new = state.known == 0.0
-    if new.any():
-        state.received_s[new] = round_s / 2.0
-        worker_s += new.sum() * round_s / 2.0
-        state.known[new] = 0.5
     last_reset_ms = int(values.get("last_reset_ms", 0))
-    if _recompute_due(policy, view, state, inside, last_reset_ms):
+    due = not inside and _recompute_due(policy, view, state, last_reset_ms, n_computed, to_run)
+    if n_new or due:
+        state.own()
+    else:
+        state.received_s = state.received_s.copy()
+    if n_new:
+        new = state.known == 0.0
+        state.received_s[new] = round_s / 2.0
+        worker_s += n_new * round_s / 2.0
+        state.known[new] = 0.5
+    if due:
         elapsed_s = (view.now_ms - last_reset_ms) / MS_PER_S
         state.deficit_s += state.share * elapsed_s - (state.received_s - round_s / 2.0)
         state.received_s[:] = round_s / 2.0
         _compute(policy, view, state, draft)
         worker_s = np.full(len(worker_s), (len(jobs) + len(state.pairs)) * round_s / 2.0)
         last_reset_ms = view.now_ms
-        values.update(computed_jobs=len(jobs), nodes_up=int(view.up.sum()))
+        values.update(computed_jobs=len(jobs), nodes_up=int(np.count_nonzero(view.up)))
+    if not inside:
+        round_end_ms = view.now_ms + _round_ms(view)
+    left_s = (round_end_ms - view.now_ms) / MS_PER_S
+    together = beside or len(state.pairs) > 0
+    realise = _with_companions if together else _each_alone
+    longest_s, idle = realise(policy, view, state, draft, worker_s, inside, left_s)
+    if original and longest_s >= 0.0:  # the round is over when its longest slice is; jobs that end with it are gone
+        round_end_ms = view.now_ms + int(np.ceil(longest_s * MS_PER_S)) + 1
+    state.pairs.write(view, values)
+    values.update(round_end_ms=round_end_ms, worker_s=worker_s.tolist(), last_reset_ms=last_reset_ms)
+    return draft.plan(memo=state.memo(), wake_at_ms=None if idle and not original else round_end_ms, default=Why.SHARE)
+
+
+def _each_alone(
+    policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft, worker_s: Floats, inside: bool, left_s: float
+) -> tuple[float, bool]:
+    """Choose and place the jobs of this round, each with its devices to itself, and count the time that they will
+    have had. Returns (the longest slice of time or -1, whether no later round could change anything)."""
+    jobs, cluster = view.jobs, view.cluster
+    columns, ints, floats = jobs.columns, jobs.columns.ints, jobs.columns.floats
+    original = policy.mechanism == "original"
+    chosen, rows, stop, start, kinds, speeds, by_arrival = choose(
+        jobs.slots, state.share, state.received_s, state.deficit_s, worker_s, view.now_ms, inside,
+        policy.allocation in _QUEUES and original, 0.0 if original else policy.patience_s,
+        view.placement == Strategy.COUNT, ints["arrival"], ints["phase"], ints["preemptible"], ints["not_before_ms"],
+        ints["ask_gpu_milli"], ints["workers"], ints["held_type"], ints["held_gpu_milli"], ints["waiting_since_ms"],
+        columns.allowed, columns.throughput, columns.throughput_spread, cluster.type_of, view.up, cluster.gpus,
+        view.ledger.device_milli,
+    )  # fmt: skip
+    draft.release_rows(stop)
+    chosen[draft.place_on(start, kinds)] = -1
+    longest_s, waiting, could_move = give_time(
+        jobs.slots, chosen, rows, speeds, by_arrival, state.share, state.received_s, worker_s, left_s, view.now_ms,
+        ints["phase"], ints["workers"], ints["held_type"], ints["as_of_ms"], ints["productive_ms"],
+        floats["work_done"], floats["work_total"], floats["rate"],
+    )  # fmt: skip
+    return longest_s, not (waiting or could_move)
+
+
+def _with_companions(
+    policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft, worker_s: Floats, inside: bool, left_s: float
+) -> tuple[float, bool]:
+    """The same where jobs share devices, or may."""
+    jobs, book = view.jobs, state.pairs
+    original = policy.mechanism == "original"
     rows = _changeable(view)
     if inside:
         rows &= ~jobs.holding
@@ -372,60 +412,42 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     priority = np.where(speeds > 0, priorities(state.share, fraction), 0.0)
     if not original and policy.patience_s > 0:
         priority = _with_patience(policy, view, priority, state.share)
-    by_arrival = view.in_arrival_order(np.arange(len(jobs)))
-    order = entry_order(priority, state.deficit_s, state.share, _type_order(speeds), by_arrival)
-    only_positive = policy.allocation in _QUEUES and original
-    book = state.pairs
-    pair_of = np.full(len(jobs), -1, np.int64)
-    if len(book) or beside:
-        due = priorities(book.share, np.where(worker_s > 0, book.received_s / np.maximum(worker_s, 1e-12), 0.0))
-        by_arrival = np.argsort(jobs.arrival, kind="stable")
-        chosen, pair_of = sharing.choose(
-            book, priority, due, state.deficit_s, state.share, _asked_gpus(view), _free_after(view, rows), rows,
-            speeds > 0, _type_order(speeds), by_arrival, only_positive, split=not original,
-        )  # fmt: skip
-        sharing.assign(view, draft, chosen, pair_of, book, rows, by_arrival)
-    else:
-        chosen = select(order, priority, speeds > 0, _asked_gpus(view), _free_after(view, rows), only_positive, rows)
-        chosen = _assign(view, draft, chosen, rows)
-    if not inside:
-        round_end_ms = view.now_ms + _round_ms(view)
+    due = priorities(book.share, np.where(worker_s > 0, book.received_s / np.maximum(worker_s, 1e-12), 0.0))
+    by_arrival = np.argsort(jobs.arrival, kind="stable")
+    chosen, pair_of = sharing.choose(
+        book, priority, due, state.deficit_s, state.share, _asked_gpus(view), _free_after(view, rows), rows,
+        speeds > 0, _type_order(speeds), by_arrival, policy.allocation in _QUEUES and original, split=not original,
+    )  # fmt: skip
+    sharing.assign(view, draft, chosen, pair_of, book, rows, by_arrival)
     at = view.in_arrival_order(np.flatnonzero(chosen >= 0))
-    together = sharing.speeds_beside(speeds, book, chosen, pair_of)
-    slice_s = _slices(view, chosen, together, (round_end_ms - view.now_ms) / MS_PER_S)
+    slice_s = _slices(view, chosen, sharing.speeds_beside(speeds, book, chosen, pair_of), left_s)
     alone = at[pair_of[at] < 0]
-    alone = alone[np.argsort(jobs.arrival[alone], kind="stable")]  # sums are rounded alike whatever the order of rows
     state.received_s[alone, chosen[alone]] += slice_s[alone]
     worker_s += np.bincount(chosen[alone], weights=slice_s[alone], minlength=len(worker_s))
     for pair in np.unique(pair_of[pair_of >= 0]).tolist():  # a pair has its time once, as long as either runs
         longest_s, kind = float(slice_s[book.rows[pair]].max()), int(chosen[book.rows[pair, 0]])
         book.received_s[pair, kind] += longest_s
         worker_s[kind] += longest_s
-    if original and len(at):  # the round is over when its longest slice is; jobs that end with it are gone then
-        round_end_ms = view.now_ms + int(np.ceil(float(slice_s[at].max()) * MS_PER_S)) + 1
-    book.write(view, values)
-    values.update(round_end_ms=round_end_ms, worker_s=worker_s.tolist(), last_reset_ms=last_reset_ms)
     waiting = bool((rows & (chosen < 0)).any()) or bool((jobs.waiting & ~rows).any())
     shared = bool((pair_of >= 0).any())
-    idle = not original and not waiting and not shared and not _could_move(view, chosen, rows, speeds, state.share)
-    return draft.plan(memo=state.memo(), wake_at_ms=None if idle else round_end_ms, default=Why.SHARE)
+    idle = not waiting and not shared and not _could_move(view, chosen, rows, speeds, state.share)
+    return float(slice_s[at].max()) if len(at) else -1.0, idle
 
 
-def _recompute_due(policy: GavelPolicy, view: Snapshot, state: _State, inside: bool, last_reset_ms: int) -> bool:
+def _recompute_due(
+    policy: GavelPolicy, view: Snapshot, state: _State, last_reset_ms: int, n_computed: int, to_run: bool
+) -> bool:
     """Shares are computed anew when jobs or nodes came or went, at least 1920 s apart; sooner when the present
     shares leave nothing to run, and (unless `original`) for policies whose shares change with time."""
     values = state.values
-    if inside:
-        return False
-    present = int((state.known == 1.0).sum())
     stale = (
-        bool((state.known < 1.0).any())
-        or present != values.get("computed_jobs", 0)
-        or int(view.up.sum()) != values.get("nodes_up", 0)
+        n_computed < len(view.jobs)
+        or n_computed != values.get("computed_jobs", 0)
+        or int(np.count_nonzero(view.up)) != values.get("nodes_up", 0)
     )
     if policy.mechanism != "original" and policy.allocation in _TIME_DEPENDENT:
         return stale or view.now_ms - last_reset_ms >= RESET_MS
-    nothing_to_run = not bool((state.share[_changeable(view)] > 0).any()) and len(state.pairs) == 0
+    nothing_to_run = not to_run and len(state.pairs) == 0
     return stale and (view.now_ms - last_reset_ms >= RESET_MS or last_reset_ms == 0 or nothing_to_run)
 
 
