@@ -160,9 +160,7 @@ class _Truths:
             )  # fmt: skip
         return replace(command, spec=self._specs[command.job_id])
 
-    def _draw(
-        self, spec: JobSpec, here: Mapping[str, float], spread: Mapping[str, float], work_done: float
-    ) -> JobSpec:
+    def _draw(self, spec: JobSpec, here: Mapping[str, float], spread: Mapping[str, float], work_done: float) -> JobSpec:
         belief = self._situation.belief(spec.id)
         # One stream per (seed, job): a job's luck does not depend on who else is there.
         rng = np.random.Generator(np.random.PCG64([self._seed, stable_hash(spec.id)]))
