@@ -57,7 +57,7 @@ def test_a_type_that_cannot_run_the_job_stays_so() -> None:
 
 
 def test_kinds() -> None:
-    plain = JobSpec(JobId("x"), payload={"command": ["python", "/home/u/train.py", "--lr", "1"]})
+    plain = JobSpec(JobId("x"), payload={"command": ["python", "code/train.py", "--lr", "1"]})
     assert kind_of(plain) == kind_of(replace(plain, id=JobId("y"), payload={"command": ["python3", "train.py"]}))
     assert kind_of(replace(plain, name="run-7")) == kind_of(replace(plain, name="run-12"))
     assert kind_of(replace(plain, name="walk-7")) != kind_of(replace(plain, name="run-12"))

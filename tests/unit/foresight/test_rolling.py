@@ -20,6 +20,7 @@ from trainmaster.model import event as ev
 from trainmaster.model.cluster import Node, parse_cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.truth import Truth, TruthOptions
@@ -34,7 +35,7 @@ def jobs(count: int, seed: int, elastic: bool = True) -> list[JobSpec]:
         size = int(rng.choice([1, 1, 2, 4]))
         most = size * 2 if elastic and rng.random() < 0.4 else size
         work = float(rng.lognormal(6, 1))
-        deadline = {"deadline_ms": int(rng.integers(2_000, 9_000)) * 1000} if rng.random() < 0.3 else {}
+        deadline_ms = int(rng.integers(2_000, 9_000)) * 1000 if rng.random() < 0.3 else NEVER_MS
         specs.append(
             JobSpec(
                 JobId(f"j{k:03}"),
@@ -44,7 +45,7 @@ def jobs(count: int, seed: int, elastic: bool = True) -> list[JobSpec]:
                 workers_ref=size,
                 work_total=work,
                 steps_per_s={"v100": 1.0, "k80": 0.4},
-                **deadline,
+                deadline_ms=deadline_ms,
             )
         )
     return specs
