@@ -1,0 +1,53 @@
+"""The process that looks ahead for a service: situations come in on standard input, one JSON object a line, and
+outlooks go out on standard output. It runs at low priority and holds nothing between two lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from trainmaster.foresight.forecast import Band, Outlook, forecast
+from trainmaster.foresight.situation import from_json
+from trainmaster.model.errors import TrainmasterError
+
+NICE = 10
+
+
+def outlook_to_json(outlook: Outlook) -> dict[str, Any]:
+    return asdict(outlook)
+
+
+def outlook_from_json(data: dict[str, Any]) -> Outlook:
+    def band(value: dict[str, float] | None) -> Band | None:
+        return None if value is None else Band(**value)
+
+    return Outlook(band(data["start"]), band(data["finish"]), data["ends_as"], data["known"])
+
+
+def answer(line: str) -> dict[str, Any]:
+    """One question, one answer; what cannot be rolled is said, and the process goes on."""
+    data = json.loads(line)
+    try:
+        situation = from_json(data)
+        outlooks = forecast(situation)
+    except (TrainmasterError, AssertionError, ValueError, KeyError, IndexError) as error:
+        return {"now_ms": data.get("now_ms"), "error": f"{type(error).__name__}: {error}"}
+    return {
+        "now_ms": situation.now_ms,
+        "outlooks": {job_id: outlook_to_json(outlook) for job_id, outlook in outlooks.items()},
+    }
+
+
+def main() -> None:
+    os.nice(NICE)
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(answer(line), separators=(",", ":")) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
