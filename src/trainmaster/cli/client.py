@@ -97,12 +97,12 @@ class Client:
         for attempt in range(again + 1):
             try:
                 return self._once(method, target, data, wait_s)
-            except (NoService, Unavailable):
-                self.close()
+            except Unavailable:
                 if attempt == again:
                     raise
-                time.sleep(_AGAIN_S[min(attempt, len(_AGAIN_S) - 1)])
-        raise AssertionError("unreachable")
+            self.close()
+            time.sleep(_AGAIN_S[min(attempt, len(_AGAIN_S) - 1)])
+        raise AssertionError("the last attempt returns or raises")
 
     def _once(self, method: str, target: str, data: bytes | None, wait_s: float) -> Any:
         connection = self._connected(wait_s)
@@ -163,9 +163,7 @@ class Client:
 def _sentence(problem: Json) -> str:
     if not problem:
         return ""
-    return str(
-        InputError(str(problem["what"]), str(problem.get("expected", "")), str(problem.get("remedy", "")))
-    )
+    return str(InputError(str(problem["what"]), str(problem.get("expected", "")), str(problem.get("remedy", ""))))
 
 
 def _known(status: int, address: Address) -> str:
