@@ -59,7 +59,7 @@ def _quota(text: str | None) -> float | None:
 
 
 def _print(found: list[Json]) -> None:
-    from trainmaster.cli.screen import cell, columns, screen
+    from trainmaster.cli.screen import cell, columns, show
 
     if not found:
         typer.echo("no teams yet: `submit --entity NAME` makes one, `entities NAME --weight 2 --quota 4` sets it")
@@ -74,4 +74,4 @@ def _print(found: list[Json]) -> None:
             cell(f"{team['used_gpus']:g}"),
             cell(team["jobs"]),
         )
-    screen().print(table)
+    show(table)

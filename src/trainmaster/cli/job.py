@@ -30,14 +30,14 @@ def job(
 def _print(view: Json) -> None:
     from rich.table import Table
 
-    from trainmaster.cli.screen import cell, screen, state_cell
+    from trainmaster.cli.screen import cell, show, state_cell
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for label, text in facts(view):
         table.add_row(label, state_cell(text) if label == "state" else cell(text))
-    screen().print(table)
+    show(table)
 
 
 def facts(view: Json) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ def nodes(home: HomeOption = None, output: Output = "table") -> None:
 
 
 def _print(found: list[Json]) -> None:
-    from trainmaster.cli.screen import cell, columns, screen
+    from trainmaster.cli.screen import cell, columns, show
 
     racks = any(node["rack"] for node in found)
     headers = ["NODE", "TYPE", "GPUS", "FREE", "STATE"] + (["RACK"] if racks else []) + ["JOBS"]
@@ -38,4 +38,4 @@ def _print(found: list[Json]) -> None:
         if racks:
             row.append(cell(node["rack"]))
         table.add_row(*row, cell(", ".join(node["jobs"])))
-    screen().print(table)
+    show(table)

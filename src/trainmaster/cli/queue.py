@@ -76,10 +76,9 @@ def in_order(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _print_once(client: Client, states: tuple[str, ...], entity: str | None, limit: int) -> None:
     page = read(client, states, entity, limit)
     service = client.get("/service")
-    from trainmaster.cli.queue_table import print_queue
-    from trainmaster.cli.screen import screen
+    from trainmaster.cli.queue_table import show_queue
 
-    print_queue(screen(), page["jobs"], service, page["total"])
+    show_queue(page["jobs"], service, page["total"])
 
 
 def _watch(
@@ -110,7 +109,7 @@ def _watch_screen(client: Client, states: tuple[str, ...], entity: str | None, l
     from rich.live import Live
 
     from trainmaster.cli.queue_table import head_line, queue_table
-    from trainmaster.cli.screen import cell, screen
+    from trainmaster.cli.screen import one_line, screen
     from trainmaster.cli.times import clock
 
     console = screen()
@@ -127,7 +126,6 @@ def _watch_screen(client: Client, states: tuple[str, ...], entity: str | None, l
             room = max(1, console.height - 3)
             shown = page["jobs"][:room]
             head = away or head_line(service, page["total"], len(shown))
-            title = cell(f"{clock(time.time())}  {head}", "red" if away else "dim")
-            title.no_wrap, title.overflow = True, "ellipsis"
+            title = one_line(f"{clock(time.time())}  {head}", "red" if away else "dim")
             live.update(Group(title, queue_table(shown, console.width)), refresh=True)
             time.sleep(interval_s)

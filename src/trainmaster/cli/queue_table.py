@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from trainmaster.cli.client import Json
-from trainmaster.cli.screen import bar, cell, columns, state_cell
+from trainmaster.cli.screen import bar, cell, columns, one_line, screen, show, state_cell
 from trainmaster.cli.times import short
 
 _WIDE = 110
@@ -90,7 +89,7 @@ def head_line(service: Json, total: int, shown: int) -> str:
     return f"{service['policy']} on {service['cluster']}{emulated}: {counts or 'no jobs'}{more}"
 
 
-def print_queue(console: Console, jobs: list[Json], service: Json, total: int) -> None:
-    console.print(cell(head_line(service, total, len(jobs)), "dim"), overflow="ellipsis", no_wrap=True)
+def show_queue(jobs: list[Json], service: Json, total: int) -> None:
+    show(one_line(head_line(service, total, len(jobs)), "dim"))
     if jobs:
-        console.print(queue_table(jobs, console.width))
+        show(queue_table(jobs, screen().width))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -26,12 +27,23 @@ STATE_STYLES = {
 
 
 def screen() -> Console:
-    import os
-
+    """The standard output; colours, if any, on terminals only."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         console = Console(highlight=False, width=_PIPE_COLUMNS)
     return console
+
+
+def show(*renderables: RenderableType) -> None:
+    """Print; in a pipe without the blanks that fill a line up."""
+    console = screen()
+    if console.is_terminal:
+        console.print(*renderables, sep="\n")
+        return
+    with console.capture() as kept:
+        console.print(*renderables, sep="\n")
+    for line in kept.get().splitlines():
+        print(line.rstrip())
 
 
 def columns(*headers: str, right: tuple[str, ...] = (), fill: str = "") -> Table:
@@ -53,6 +65,13 @@ def columns(*headers: str, right: tuple[str, ...] = (), fill: str = "") -> Table
 def cell(value: Any, style: str = "") -> Text:
     """Text of unknown origin: no markup, no control characters."""
     return Text(safe_line("" if value is None else str(value)), style=style)
+
+
+def one_line(value: str, style: str = "") -> Text:
+    """Cut at the edge of the screen, never wrapped."""
+    text = cell(value, style)
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def state_cell(state: str) -> Text:
