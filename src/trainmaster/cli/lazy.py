@@ -13,14 +13,17 @@ class Entry(NamedTuple):
     """One line of `trainmaster --help`: where the command lives and what it does."""
 
     name: str
-    module: str
-    attribute: str
-    """A function, or a `typer.Typer` that holds several commands."""
+    target: str
+    """`file:attribute` in this folder: a function, or a `typer.Typer` that holds several commands."""
     panel: str
     help: str
     """The first line of the command's own help; a test holds them together."""
     takes_command: bool = False
     """Everything from the first argument on belongs to the user's program, not to us."""
+
+    @property
+    def module(self) -> str:
+        return f"trainmaster.cli.{self.target.partition(':')[0]}"
 
 
 class Deferred(TyperCommand):
@@ -31,7 +34,7 @@ class Deferred(TyperCommand):
         self.entry = entry
 
     def load(self) -> Any:
-        found = getattr(import_module(self.entry.module), self.entry.attribute)
+        found = getattr(import_module(self.entry.module), self.entry.target.partition(":")[2])
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
         alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)

@@ -49,6 +49,8 @@ def read_spec(path: Path) -> SpecFile:
         raise InputError("is not text", "a job in YAML (UTF-8)", file=path) from None
     try:
         documents = list(yaml.compose_all(text, yaml.SafeLoader))
+        if not documents:
+            raise InputError("is empty", "fields such as `command: [python, train.py]`", file=path)
         if len(documents) != 1:
             raise InputError(f"holds {len(documents)} documents", "one job", "Give one file per job.", file=path)
         node = documents[0]
