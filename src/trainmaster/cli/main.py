@@ -19,6 +19,8 @@ _ALL = (
     Entry("policy", "policy:policy", _LIVE, "Show the policy of the service, or change it."),
     Entry("entities", "entities:entities", _LIVE, "List the teams with weights and quotas, or set one."),
     Entry("doctor", "doctor:doctor", _LIVE, "Check the installation and say how to mend it."),
+    Entry("whatif", "whatif:whatif", _LIVE, "Say what another policy, other nodes or jobs would do to the queue."),
+    Entry("accuracy", "accuracy:accuracy", _LIVE, "Say how good the predicted finish times were."),
     Entry("submit", "submit:submit", _JOBS, "Submit a job and print its id.", takes_command=True),
     Entry("run", "run:run", _JOBS, "Submit a job, follow its log, exit with its code.", takes_command=True),
     Entry("queue", "queue:queue", _JOBS, "List the jobs that wait and run, with reason, slack and ETA."),
