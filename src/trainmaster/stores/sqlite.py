@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import event, exc
 from sqlalchemy.dialects.sqlite import insert
 
 from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError, number_of
@@ -35,7 +36,7 @@ class SqliteStore:
             # Statements outside `_transaction` read, each by itself; nothing but `_transaction` locks the file.
             self._reader = _connect(path, busy_ms, durable)
             self._writer = _connect(path, busy_ms, durable)
-            sa.event.listen(self._writer, "begin", _begin_immediate)
+            event.listen(self._writer, "begin", _begin_immediate)
             with self._transaction() as connection:
                 migrate(connection)
 
@@ -210,7 +211,7 @@ def _typed(store: SqliteStore) -> Iterator[None]:
     """Faults of the database as `StoreError`, with what to do about them."""
     try:
         yield
-    except (sa.exc.DBAPIError, sqlite3.Error) as error:
+    except (exc.DBAPIError, sqlite3.Error) as error:
         cause = str(getattr(error, "orig", None) or error)
         raise StoreError(f"database {store.path}: {cause}{_remedy(cause)}") from error
 
