@@ -35,7 +35,7 @@ ALLOWED = {
         "report",
         "foresight",
     },
-    "foresight": {"model", "estimate", "policies", "engine", "sim", "foresight"},
+    "foresight": {"model", "estimate", "policies", "engine", "sim", "stores", "foresight"},
     "learn": {"model", "estimate", "policies", "engine", "sim", "traces", "learn"},
 }
 """What each package may import; `cli`, `report` and `testing` may import anything."""

@@ -108,7 +108,7 @@ def _with_band(middle: str, band: Json | None) -> str:
 
     if band is None:
         return middle
-    return f"{middle or short(band['p50_s'])} ({short(band['p10_s'])} to {short(band['p90_s'])}, 8 of 10 times)"
+    return f"{middle or short(band['p50_s'])} ({short(band['p05_s'])} to {short(band['p95_s'])}, 9 of 10 times)"
 
 
 def _deadline(view: Json) -> str | None:

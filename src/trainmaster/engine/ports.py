@@ -68,6 +68,8 @@ class Commit:
     meta: JsonObject
     log: Sequence[LogEntry] = ()
     requests: Mapping[str, JsonObject] = field(default_factory=dict)
+    documents: Mapping[str, JsonObject] = field(default_factory=dict)
+    """What the service has learned, by name; replaced as a whole."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class Archive(Store, Protocol):
         ...
 
     def find_request(self, request_id: str) -> JsonObject | None: ...
+
+    def document(self, name: str) -> JsonObject | None:
+        """The last one committed under this name."""
+        ...
 
     def find_ended(self, job_id: str) -> JsonObject | None: ...
 

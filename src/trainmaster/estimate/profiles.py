@@ -146,6 +146,9 @@ class LearningEstimator:
             value = figure.mean + FOLLOW * (value - figure.mean)
         figure.mean, figure.count = value, figure.count + 1
 
+    def has_measured(self, job_id: str) -> bool:
+        return job_id in self._own
+
     def ended(self, spec: JobSpec, work_done: float, finished: bool) -> None:
         """A job is over: what it showed serves the next of its kind."""
         for label, figure in sorted(self._own.pop(spec.id, {}).items()):

@@ -10,19 +10,18 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainmaster.foresight.forecast import Outlook
-from trainmaster.foresight.situation import Situation, to_json
 from trainmaster.foresight.worker import outlook_from_json
 
-Answered = Callable[[int, dict[str, Outlook]], None]
+Answered = Callable[[int, float, dict[str, Outlook]], None]
 Failed = Callable[[str], None]
 
 
 class ForecastProcess:
-    """`ask` returns at once; `answered(now_ms, outlooks)` or `failed(why)` is called from another thread."""
+    """`ask` returns at once; `answered(now_ms, cpu_s, outlooks)` or `failed(why)` is called from another thread."""
 
     def __init__(self, answered: Answered, failed: Failed, idle_s: float = 120.0) -> None:
         self._answered = answered
@@ -38,8 +37,8 @@ class ForecastProcess:
     def busy(self) -> bool:
         return self._asked
 
-    def ask(self, situation: Situation) -> bool:
-        """False when the last question has not been answered yet."""
+    def ask(self, question: Mapping[str, Any]) -> bool:
+        """See `trainmaster.foresight.question`. False when the last question has not been answered yet."""
         with self._lock:
             if self._asked or self._closed:
                 return False
@@ -47,7 +46,7 @@ class ForecastProcess:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            thread = threading.Thread(target=self._converse, args=(situation,), name="foresight", daemon=True)
+            thread = threading.Thread(target=self._converse, args=(question,), name="foresight", daemon=True)
             thread.start()
             return True
 
@@ -61,18 +60,17 @@ class ForecastProcess:
             process.kill()
             process.wait()
 
-    def _converse(self, situation: Situation) -> None:
+    def _converse(self, question: Mapping[str, Any]) -> None:
         try:
-            reply = self._exchange(json.dumps(to_json(situation), separators=(",", ":")))
+            reply = self._exchange(json.dumps(question, separators=(",", ":")))
         except (OSError, ValueError) as error:
             reply = {"error": f"the process that looks ahead is gone ({error})"}
             self._let_go()
         if "error" in reply:
             self._failed(str(reply["error"]))
         else:
-            self._answered(
-                reply["now_ms"], {key: outlook_from_json(value) for key, value in reply["outlooks"].items()}
-            )
+            outlooks = {key: outlook_from_json(value) for key, value in reply["outlooks"].items()}
+            self._answered(reply["now_ms"], reply["cpu_s"], outlooks)
         with self._lock:
             self._asked = False
             if not self._closed:

@@ -1,4 +1,4 @@
-"""The process that looks ahead for a service: situations come in on standard input, one JSON object a line, and
+"""The process that looks ahead for a service: questions come in on standard input, one JSON object a line, and
 outlooks go out on standard output. It runs at low priority and holds nothing between two lines.
 """
 
@@ -7,11 +7,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from dataclasses import asdict
 from typing import Any
 
 from trainmaster.foresight.forecast import Band, Outlook, forecast
-from trainmaster.foresight.situation import from_json
+from trainmaster.foresight.question import situation_of
 from trainmaster.model.errors import TrainmasterError
 
 NICE = 10
@@ -30,14 +31,15 @@ def outlook_from_json(data: dict[str, Any]) -> Outlook:
 
 def answer(line: str) -> dict[str, Any]:
     """One question, one answer; what cannot be rolled is said, and the process goes on."""
-    data = json.loads(line)
+    begun_s = time.process_time()
     try:
-        situation = from_json(data)
+        situation = situation_of(json.loads(line))
         outlooks = forecast(situation)
     except (TrainmasterError, AssertionError, ValueError, KeyError, IndexError) as error:
-        return {"now_ms": data.get("now_ms"), "error": f"{type(error).__name__}: {error}"}
+        return {"error": f"{type(error).__name__}: {error}"}
     return {
         "now_ms": situation.now_ms,
+        "cpu_s": time.process_time() - begun_s,
         "outlooks": {job_id: outlook_to_json(outlook) for job_id, outlook in outlooks.items()},
     }
 

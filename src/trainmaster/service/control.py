@@ -27,6 +27,7 @@ from trainmaster.service.clock import Clock, EngineTime
 from trainmaster.service.guard import GuardedPolicy
 from trainmaster.service.journal import Journal
 from trainmaster.service.problems import unavailable
+from trainmaster.service.prospect import Prospect
 from trainmaster.service.specs import Fitting
 
 T = TypeVar("T", covariant=True)
@@ -101,6 +102,7 @@ class ControlPlane:
         emulated: bool = False,
         retention: Retention | None = None,
         told: Callable[[Sequence[Any]], None] = lambda _: None,
+        prospect: Prospect | None = None,
     ) -> None:
         """`told` receives the log entries of each commit."""
         self.cluster = cluster
@@ -115,6 +117,7 @@ class ControlPlane:
         self.stage = Stage()
         self.fitting = Fitting(cluster)
         self._told = told
+        self.prospect = prospect
         self._first_policy = policy
         self.engine: Engine | None = None
         self.fault: StoreError | None = None
@@ -134,6 +137,8 @@ class ControlPlane:
         self.policy_name = str(facts.get("policy", self._first_policy))
         self.next_job = int(facts.get("next_job", 1))
         self.exits: dict[str, str] = dict(facts.get("exits", {}))
+        if self.prospect is not None:
+            self.prospect.opened(self.store.document)
         self.engine = self._engine(image)
         self.recorder = Recorder(self.engine) if image.meta is not None else Recorder.of_new(self.engine)
         self.fault = None
@@ -161,7 +166,8 @@ class ControlPlane:
         """When `batch` wants to be called at the latest, in the engine's time."""
         if self.engine is None:
             return self._retry_ms
-        return min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms)
+        ahead_ms = NEVER_MS if self.prospect is None else self.prospect.next_ms
+        return min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
 
     @property
     def live(self) -> Engine:
@@ -222,6 +228,8 @@ class ControlPlane:
         notes, engine.notes = engine.notes, []
         journal.after(commands, ended, notes)
         self.exits.update(journal.exits)
+        if self.prospect is not None:
+            self.prospect.stepped(now_ms, events, commands, ended)
         self.store.commit(self._commit(journal, ended))
         for end in ended:
             self.exits.pop(end.spec.id, None)
@@ -243,7 +251,8 @@ class ControlPlane:
             "exits": {job_id: how for job_id, how in sorted(self.exits.items()) if job_id not in over},
         }
         meta = {**commit.meta, "service": facts}
-        return replace(commit, meta=meta, log=journal.entries, requests=self.stage.answers)
+        learned = {} if self.prospect is None else self.prospect.documents(self.live.now_ms)
+        return replace(commit, meta=meta, log=journal.entries, requests=self.stage.answers, documents=learned)
 
     def _dispatch(self, commands: Iterable[Command]) -> None:
         for command in commands:
@@ -288,6 +297,9 @@ class ControlPlane:
         if now_ms >= self.next_observe_ms:
             self.next_observe_ms = now_ms + OBSERVE_MS
             self.backend.observe()
+        if self.prospect is not None:
+            self.prospect.wake(now_ms)
+            self.prospect.look_ahead(self, now_ms)
         if now_ms >= self.next_prune_ms:
             self.next_prune_ms = now_ms + PRUNE_MS
             keep = self.retention

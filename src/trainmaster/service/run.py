@@ -19,7 +19,10 @@ import uvicorn
 from trainmaster import __version__
 from trainmaster.engine.ports import LogEntry
 from trainmaster.engine.records import Settings
+from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
+from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.foresight.process import ForecastProcess
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster, parse_cluster
 from trainmaster.model.command import Command
@@ -35,7 +38,7 @@ from trainmaster.service.home import Home
 from trainmaster.service.logbook import open_logbook
 from trainmaster.service.logs import LogFolder
 from trainmaster.service.routes.context import Context
-from trainmaster.service.speeds import LiveSpeeds
+from trainmaster.service.prospect import Prospect
 from trainmaster.stores.sqlite import SqliteStore
 
 DEFAULT_PORT = 8642
@@ -133,7 +136,10 @@ class Service:
         store = SqliteStore(self.home.database)
         slot = _Slot()
         try:
-            plane = self._plane(store, slot)
+            prospect = Prospect(LearningEstimator(DeclaredSpeeds()), self.home.database)
+            forecasts = ForecastProcess(prospect.answered, self._no_forecast(prospect))
+            prospect.forecaster = forecasts
+            plane = self._plane(store, slot, prospect)
             driver = Driver(plane, self._died)
             backend = slot.backend = self._backend(plane, driver.deliver)
             plane.prepare_nodes(options.reset_nodes)
@@ -145,12 +151,20 @@ class Service:
                 self._answer(listener, context, ready)
             finally:
                 driver.stop()
+                forecasts.close()
                 backend.close(end_jobs=options.stop_jobs)
         finally:
             store.close()
             log.info("stopped", jobs="stopped" if options.stop_jobs else "go on")
 
-    def _plane(self, store: SqliteStore, slot: _Slot) -> ControlPlane:
+    def _no_forecast(self, prospect: Prospect) -> Callable[[str], None]:
+        def failed(why: str) -> None:
+            prospect.failed(why)
+            self.log.warning("no forecast", why=why)
+
+        return failed
+
+    def _plane(self, store: SqliteStore, slot: _Slot, prospect: Prospect) -> ControlPlane:
         options = self.options
         settings = Settings(
             placement=parse_strategy(options.placement),
@@ -159,8 +173,9 @@ class Service:
             resize_cost_ms=round(options.resize_cost_s * 1000),
         )
         return ControlPlane(
-            self.cluster, store, slot, SystemClock(), LiveSpeeds(), settings, options.policy or "fifo",
+            self.cluster, store, slot, SystemClock(), prospect.estimator, settings, options.policy or "fifo",
             emulated=self.emulated, retention=options.retention, told=self._tell, force_policy=options.policy,
+            prospect=prospect,
         )  # fmt: skip
 
     def _backend(self, plane: ControlPlane, deliver: Callable[[ev.Event], None]) -> LiveBackend:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,7 @@ from trainmaster.engine.lifecycle import LIVE
 from trainmaster.engine.ports import EndedFilter, LogEntry, number_of
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
+from trainmaster.foresight.forecast import Band
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, P, Phase
@@ -114,7 +116,10 @@ class Views:
         allocation = columns.allocations[slot] or self.engine.held.get(slot)
         running = phase in (Phase.RUNNING, Phase.RESIZING)
         rate = float(floats["rate"][slot])
-        eta = self._eta(slot, work_done, rate) if running else None
+        outlook = None if self.plane.prospect is None else self.plane.prospect.outlook(spec.id, self.now_ms)
+        eta = None if outlook is None or not outlook.known else _band(outlook.finish)
+        if eta is None and running:
+            eta = self._eta(slot, work_done, rate)
         left_s = eta["p50_s"] if eta is not None else remaining_s
         slack_s = None
         if spec.deadline_ms < NEVER_MS:
@@ -132,7 +137,7 @@ class Views:
             "progress": _progress(work_done, spec.work_total, rate if running else None, self._loss(slot)),
             "eta_s": None if eta is None else eta["p50_s"],
             "eta": eta,
-            "starts": None,
+            "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
             "slack_s": slack_s,
             "attempts": int(ints["attempts"][slot]),
             "preemptions": int(ints["preemptions"][slot]),
@@ -161,11 +166,12 @@ class Views:
         fit = prior_of_scaling(declared, spec.workers_ref, spec.scaling, servers=spec.servers_ref)
         model = CompletionModel(fit).measured(allocation.workers, rate)
         left = max(spec.work_total - work_done, 0.0)
-        low, middle, high = (model.remaining_s(left, allocation.workers, probability=p) for p in (0.1, 0.5, 0.9))
+        points = {"p05_s": 0.05, "p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95}
+        band = {name: model.remaining_s(left, allocation.workers, probability=p) for name, p in points.items()}
         delay_s = max(int(self.columns.ints["productive_ms"][slot]) - self.now_ms, 0) / MS_PER_S
-        if not math.isfinite(high):
+        if not math.isfinite(band["p95_s"]):
             return None
-        return {"p10_s": low + delay_s, "p50_s": middle + delay_s, "p90_s": high + delay_s}
+        return {name: seconds + delay_s for name, seconds in band.items()}
 
     def _places(self, allocation: Allocation) -> list[Json]:
         nodes = self.engine.cluster.nodes
@@ -280,6 +286,14 @@ class Views:
             for name in sorted(names)
         ]
 
+    def question(self) -> Json:
+        if self.plane.prospect is None:
+            raise NotFound("this service does not look ahead")
+        return self.plane.prospect.question(self.plane, self.now_ms)
+
+    def accuracy(self) -> list[Json]:
+        return [] if self.plane.prospect is None else self.plane.prospect.accuracy_rows()
+
     def counts(self) -> dict[str, int]:
         """Jobs by state: active ones, and those that the history still holds."""
         counts = {state.value: 0 for state in STATE_OF.values()}
@@ -303,6 +317,10 @@ class Views:
             "plans_refused": self.engine.plans_refused,
             "role": role,
         }
+
+
+def _band(band: Band | None) -> Json | None:
+    return None if band is None else asdict(band)
 
 
 def _read_cursor(cursor: str | None) -> int:

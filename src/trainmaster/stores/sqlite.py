@@ -23,6 +23,7 @@ from trainmaster.stores import tables as t
 from trainmaster.stores.migrate import migrate
 
 _ENGINE_KEY = "engine"
+_DOCUMENT = "document:"
 _CHUNK = 500
 
 
@@ -57,7 +58,8 @@ class SqliteStore:
         gone = [job_id for job_id, record in commit.jobs.items() if record is None]
         jobs = [{"id": job_id, "record": _encode(record)} for job_id, record in commit.jobs.items() if record]
         ended = [_ended_row(job_id, record) for job_id, record in commit.ended.items()]
-        meta = {"key": _ENGINE_KEY, "value": _encode(commit.meta)}
+        meta = [{"key": _ENGINE_KEY, "value": _encode(commit.meta)}]
+        meta += [{"key": _DOCUMENT + name, "value": _encode(body)} for name, body in commit.documents.items()]
         now_ms = int(commit.meta.get("now_ms", 0))
         log = [_log_row(entry) for entry in commit.log]
         answers = [{"id": key, "at_ms": now_ms, "answer": _encode(value)} for key, value in commit.requests.items()]
@@ -67,7 +69,7 @@ class SqliteStore:
             for statement, rows in (
                 (_UPSERT_JOB, jobs),
                 (_UPSERT_ENDED, ended),
-                (_UPSERT_META, [meta]),
+                (_UPSERT_META, meta),
                 (sa.insert(t.log), log),
                 (_UPSERT_REQUEST, answers),
             ):
@@ -94,6 +96,9 @@ class SqliteStore:
 
     def find_request(self, request_id: str) -> JsonObject | None:
         return self._one(sa.select(t.request.c.answer).where(t.request.c.id == request_id))
+
+    def document(self, name: str) -> JsonObject | None:
+        return self._one(sa.select(t.meta.c.value).where(t.meta.c.key == _DOCUMENT + name))
 
     def find_ended(self, job_id: str) -> JsonObject | None:
         return self._one(sa.select(t.ended.c.record).where(t.ended.c.id == job_id))
@@ -140,6 +145,27 @@ class SqliteStore:
             ):
                 forgotten += connection.execute(statement).rowcount
         return forgotten
+
+
+def read_active(path: Path) -> Image:
+    """What an engine needs to go on, read from the file of a service that may be running; `StoreError` if it cannot
+    be. Of ended jobs, only those that active ones wait for."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
+        try:
+            connection.execute("BEGIN")  # one moment for all that follows
+            jobs = {key: json.loads(record) for key, record in connection.execute("SELECT id, record FROM job")}
+            row = connection.execute("SELECT value FROM meta WHERE key = ?", (_ENGINE_KEY,)).fetchone()
+            ended = {}
+            for job_id in sorted({name for record in jobs.values() for name in record["spec"].get("after", ())}):
+                found = connection.execute("SELECT phase FROM ended WHERE id = ?", (job_id,)).fetchone()
+                if found is not None:
+                    ended[job_id] = {"phase": found[0]}
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise StoreError(f"database {path}: {error}") from error
+    return Image(jobs, ended, None if row is None else json.loads(row[0]))
 
 
 def _connect(path: Path, busy_ms: int, durable: bool) -> sa.Connection:

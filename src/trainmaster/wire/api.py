@@ -11,6 +11,8 @@
     GET    /nodes                     -> list[NodeView]
     GET    /events                    ?after=&last=&limit=&job=&wait_s= -> EventPage; `last=N`: the newest N
     GET    /entities                  -> list[EntityView];  PUT /entities/{name}  EntityRequest (operator)
+    GET    /situation                 -> what `trainmaster whatif` starts from
+    GET    /accuracy                  -> list[AccuracyRow]
     GET    /service                   -> ServiceView;       PUT /policy           PolicyRequest (operator)
 
 Errors have the body of `Problem` and a 4xx status. Times are seconds; instants are seconds since 1970.
@@ -121,9 +123,12 @@ class ProgressView(BaseModel):
 
 
 class Band(BaseModel):
-    p10_s: float
+    """Seconds from now; nine times of ten it is between `p05_s` and `p95_s`."""
+
+    p05_s: float
     p50_s: float
     p90_s: float
+    p95_s: float
 
 
 class JobView(BaseModel):
@@ -222,6 +227,17 @@ class EntityView(BaseModel):
     quota_gpus: float | None
     used_gpus: float
     jobs: int
+
+
+class AccuracyRow(BaseModel):
+    """How good predictions were that were made when this fraction of a job's life had passed."""
+
+    at_fraction_of_life: float
+    jobs: int
+    median_error: float
+    median_error_of_remaining: float
+    inside_90_fraction: float
+    below_p90_fraction: float
 
 
 class ServiceView(BaseModel):

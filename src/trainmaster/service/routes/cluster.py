@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
+from trainmaster.foresight.question import situation_of
+from trainmaster.foresight.situation import to_json
 from trainmaster.service import requests as ask
 from trainmaster.service.routes.context import REFUSALS, Anyone, Here, Operator, answer
 from trainmaster.service.routes.jobs import WaitS
 from trainmaster.service.views import MAX_PAGE
-from trainmaster.wire.api import EntityRequest, EntityView, EventPage, Name, NodeView, PolicyRequest, ServiceView
+from trainmaster.wire.api import AccuracyRow, EntityRequest, EntityView, EventPage, Name, NodeView, PolicyRequest, ServiceView
 
 router = APIRouter(responses=REFUSALS)
 
@@ -52,6 +54,19 @@ async def entities(here: Here, who: Anyone) -> Response:  # noqa: ARG001
 async def set_entity(name: Name, body: EntityRequest, here: Here, who: Operator) -> Response:  # noqa: ARG001
     """Set a team's weight and quota; for operators."""
     return answer(await here.gateway.ask(ask.SetEntity(name, body)))
+
+
+@router.get("/situation", tags=["foresight"], response_model=dict[str, Any])
+async def situation(here: Here, who: Anyone) -> Response:  # noqa: ARG001
+    """The present queue, for `trainmaster whatif`; put together outside the thread that schedules."""
+    asked = await here.gateway.ask(ask.Read(lambda views: views.question()))
+    return answer(await asyncio.to_thread(lambda: to_json(situation_of(asked))))
+
+
+@router.get("/accuracy", tags=["foresight"], response_model=list[AccuracyRow])
+async def accuracy(here: Here, who: Anyone) -> Response:  # noqa: ARG001
+    """How good the predicted finish times were."""
+    return answer(await here.gateway.ask(ask.Read(lambda views: views.accuracy())))
 
 
 @router.get("/service", tags=["service"], response_model=ServiceView)
