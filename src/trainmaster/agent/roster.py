@@ -49,6 +49,10 @@ class Roster:
             if self._entries.pop(member, None) is not None:
                 self._change(why)
 
+    def renew(self, why: str = "") -> None:
+        """The same members come together anew: contact was lost though nobody died."""
+        self._change(why)
+
     def hello(self, member: str, elastic: bool, address: str) -> None:
         entry = self._entries.get(member)
         if entry is not None:
@@ -75,6 +79,12 @@ class Roster:
     @property
     def awaited(self) -> tuple[str, ...]:
         return tuple(name for name in self.members if not self._entries[name].here)
+
+    @property
+    def unjoined(self) -> tuple[str, ...]:
+        """Who does not work under the present version (yet)."""
+        version = 0 if self.current is None else self.current.version
+        return tuple(name for name in self.members if self._entries[name].joined < version)
 
     @property
     def settled(self) -> bool:
