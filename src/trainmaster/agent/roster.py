@@ -96,20 +96,24 @@ class Roster:
             and all(entry.joined == current.version for entry in self._entries.values())
         )
 
-    def advance(self) -> Membership | None:
-        """The next version, once it can be told; it goes to its members and to those it leaves out."""
-        if not self._stale or not self._entries or self.awaited:
+    def advance(self, without_awaited: bool = False) -> Membership | None:
+        """The next version, once it can be told; it goes to its members and to those it leaves out.
+
+        `without_awaited`: survivors of a death do not wait for newcomers, who come with a later version.
+        """
+        here = [name for name in self.members if self._entries[name].here]
+        if not self._stale or not here or (self.awaited and not without_awaited):
             return None
         peers: list[Peer] = []
         for role in (WORKER, SERVER):
-            of_role = [name for name in self.members if self.role_of(name) == role]
+            of_role = [name for name in here if self.role_of(name) == role]
             peers += [
                 replace(self._entries[name].peer, rank=rank, address=self._entries[name].address)
                 for rank, name in enumerate(of_role)
             ]
         version = 1 if self.current is None else self.current.version + 1
         self.current = Membership(version, tuple(peers), self._master_addr, self._new_port(), self._why)
-        self._stale, self._why = False, ""
+        self._stale, self._why = bool(self.awaited), ""
         return self.current
 
     def _change(self, why: str) -> None:
