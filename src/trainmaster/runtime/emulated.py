@@ -1,10 +1,10 @@
 """A member that trains nothing: it advances at the job's declared speed, reports, saves, resizes and stops.
 
 `python -m trainmaster.runtime.emulated --steps N [--save-every K]`. The speed is
-`TRAINMASTER_STEPS_PER_S[TRAINMASTER_ACCELERATOR]` times the number of workers, divided by
-`TRAINMASTER_EMULATED_SLOWDOWN`. The senior worker keeps the count; it leaves it, tick by tick, in a file of
-the checkpoint folder that belongs to this incarnation, from where the next senior goes on when it leaves or
-dies. A new incarnation goes on from the last checkpoint only. Standard library only.
+`TRAINMASTER_STEPS_PER_S[TRAINMASTER_ACCELERATOR]` times the number of workers; a speed that is not declared
+for the accelerator is divided by `TRAINMASTER_EMULATED_SLOWDOWN`. The senior worker keeps the count; it leaves
+it, tick by tick, in a file of the checkpoint folder that belongs to this incarnation, from where the next
+senior goes on when it leaves or dies. A new incarnation goes on from the last checkpoint only. Standard library only.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class Member:
                 own = membership.find(self.place.member)
                 if own is None:
                     return 0  # resized away
+                if version == 0:
+                    then_s = time.monotonic()  # waiting for the others was no work
                 version, workers = membership.version, len(membership.workers)
                 senior = own.rank == 0 and own.role != SERVER
                 self.link.joined(version)
@@ -123,8 +125,8 @@ class Member:
     def _speed_per_worker(self) -> float:
         rates, accelerator = self.place.steps_per_s, self.place.accelerator
         if accelerator in rates:
-            rate = rates[accelerator]
-        elif len(rates) == 1:
+            return rates[accelerator]  # declared for this very type: nothing to slow down
+        if len(rates) == 1:
             rate = next(iter(rates.values()))
         elif not rates:
             rate = 1.0

@@ -107,7 +107,10 @@ def slowdown_of(site: Site, spec: JobSpec, accelerator: str) -> float | None:
 
 
 def job_environment(site: Site, launch: Launch, checkpoint: Path) -> dict[str, str]:
-    """The user's variables, and those of Trainmaster that all members share."""
+    """The user's variables, and those of Trainmaster that all members share.
+
+    Speeds are given per worker; a job declares them for `workers_ref` of them.
+    """
     spec, payload = launch.spec, launch.spec.payload
     accelerator = site.cluster.types[launch.allocation.accelerator] if launch.allocation.accelerator >= 0 else ""
     env = {str(name): str(value) for name, value in (payload.get("env") or {}).items()}
@@ -118,10 +121,10 @@ def job_environment(site: Site, launch: Launch, checkpoint: Path) -> dict[str, s
         "TRAINMASTER_ATTEMPT": str(launch.generation),
         "TRAINMASTER_CHECKPOINT_DIR": str(checkpoint),
         "TRAINMASTER_ACCELERATOR": accelerator,
-        "TRAINMASTER_WORKERS_REF": str(spec.workers_ref),
     }
     if spec.steps_per_s:
-        env["TRAINMASTER_STEPS_PER_S"] = json.dumps(dict(sorted(spec.steps_per_s.items())))
+        per_worker = {name: speed / spec.workers_ref for name, speed in sorted(spec.steps_per_s.items())}
+        env["TRAINMASTER_STEPS_PER_S"] = json.dumps(per_worker)
     if payload.get("array_index") is not None:
         env["TRAINMASTER_ARRAY_INDEX"] = str(payload["array_index"])
     if spec.work_total is not None:
