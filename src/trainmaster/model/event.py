@@ -151,7 +151,10 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One incarnation in an inventory: still there (`exit_code` None) or ended."""
+    """One incarnation in an inventory: still there (`exit_code` None) or ended.
+
+    `work` is NaN while it runs and nobody has measured it.
+    """
 
     job_id: JobId
     generation: int

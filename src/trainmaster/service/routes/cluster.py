@@ -13,7 +13,16 @@ from trainmaster.service import requests as ask
 from trainmaster.service.routes.context import REFUSALS, Anyone, Here, Operator, answer
 from trainmaster.service.routes.jobs import WaitS
 from trainmaster.service.views import MAX_PAGE
-from trainmaster.wire.api import AccuracyRow, EntityRequest, EntityView, EventPage, Name, NodeView, PolicyRequest, ServiceView
+from trainmaster.wire.api import (
+    AccuracyRow,
+    EntityRequest,
+    EntityView,
+    EventPage,
+    Name,
+    NodeView,
+    PolicyRequest,
+    ServiceView,
+)
 
 router = APIRouter(responses=REFUSALS)
 
