@@ -88,7 +88,8 @@ class ForecastProcess:
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                 )  # fmt: skip
             process = self._process
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.write(line + "\n")
         process.stdin.flush()
         reply = process.stdout.readline()

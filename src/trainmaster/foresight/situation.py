@@ -7,6 +7,7 @@ work are guessed from jobs alike that have ended.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -78,9 +79,29 @@ def to_json(situation: Situation) -> dict[str, Any]:
         },
         "costs": {"launch_ms": s.costs.launch_ms, "restart_ms": s.costs.restart_ms,
                   "resize_ms": s.costs.resize_ms, "stop_ms": s.costs.stop_ms},
-        "jobs": dict(s.image.jobs),
-        "meta": s.image.meta,
+        "jobs": _spelled(dict(s.image.jobs)),
+        "meta": _spelled(s.image.meta),
     }  # fmt: skip
+
+
+_SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def _spelled(value: Any) -> Any:
+    """Numbers that JSON does not have, which records may hold (an unknown price, an open end), as objects."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"number": str(value)}
+    if isinstance(value, dict):
+        return {key: _spelled(item) for key, item in value.items()}
+    return [_spelled(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _read_spelled(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"number"} and value["number"] in _SPELLED:
+            return _SPELLED[value["number"]]
+        return {key: _read_spelled(item) for key, item in value.items()}
+    return [_read_spelled(item) for item in value] if isinstance(value, list) else value
 
 
 def from_json(data: Any, file: str | None = None) -> Situation:
@@ -98,7 +119,7 @@ def from_json(data: Any, file: str | None = None) -> Situation:
             now_ms=int(data["now_ms"]),
             policy=str(data["policy"]),
             cluster=cluster_of((Node(**node) for node in data["nodes"]), data["prices"]),
-            image=Image(jobs=data["jobs"], meta=data["meta"]),
+            image=Image(jobs=_read_spelled(data["jobs"]), meta=_read_spelled(data["meta"])),
             settings=replace(Settings(), **settings),
             beliefs={
                 job_id: Belief(float(b["sigma"]), None if b["work"] is None else (b["work"][0], b["work"][1]))

@@ -1,8 +1,9 @@
 """A member that trains nothing: it advances at the job's declared speed, reports, saves, resizes and stops.
 
-`python -m trainmaster.runtime.emulated --steps N [--save-every K]`. The speed is
+`python -m trainmaster.runtime.emulated --steps N [--save-every K] [--factor F [--then STEP:F]]`. The speed is
 `TRAINMASTER_STEPS_PER_S[TRAINMASTER_ACCELERATOR]` times the number of workers; a speed that is not declared
-for the accelerator is divided by `TRAINMASTER_EMULATED_SLOWDOWN`. The senior worker keeps the count; it leaves
+for the accelerator is divided by `TRAINMASTER_EMULATED_SLOWDOWN`. `--factor` makes it faster or slower than was
+declared, `--then` from a step on: how jobs are that declare wrongly. The senior worker keeps the count; it leaves
 it, tick by tick, in a file of the checkpoint folder that belongs to this incarnation, from where the next
 senior goes on when it leaves or dies. A new incarnation goes on from the last checkpoint only. Standard library only.
 """
@@ -74,11 +75,16 @@ class Member:
     save_every: float
     tick_s: float
     link: AgentLink | None
+    factors: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
+    """(from this step on, so many times the declared speed), rising."""
     terminated: bool = False
+
+    def _factor(self, work: float) -> float:
+        return [factor for step, factor in self.factors if step <= work][-1]
 
     def run(self) -> int:
         ledger = Ledger(self.place.checkpoint_dir, self.place.generation)
-        speed = self._speed_per_worker()
+        declared = self._speed_per_worker()
         work = saved = ledger.saved()
         version, workers, senior = 0, self.place.world_size, self.place.rank == 0
         then_s = time.monotonic()
@@ -95,6 +101,7 @@ class Member:
                 self.link.joined(version)
             now_s = time.monotonic()
             work = max(work, ledger.counted())
+            speed = declared * self._factor(work)
             if senior:
                 work = min(self.steps, work + speed * workers * (now_s - then_s))
                 ledger.count(work)
@@ -139,6 +146,17 @@ class Member:
         return rate / self.place.emulated_slowdown
 
 
+def _factors(first: float, then: str) -> tuple[tuple[float, float], ...]:
+    try:
+        later = [tuple(float(number) for number in then.split(":"))] if then else []
+        factors = ((0.0, first), *((step, factor) for step, factor in later))
+    except ValueError:
+        raise InputError(f"'{then}' is no change of speed", "STEP:FACTOR, such as 50:0.5", column="--then") from None
+    if not all(factor > 0 and step >= 0 for step, factor in factors):
+        raise InputError("a factor that is not positive", "such as 0.8", column="--factor")
+    return factors
+
+
 def _loss(work: float) -> float:
     """Falls as 1/(k+1) towards 0.1, so that loss curves have something to fit."""
     return 0.1 + 1.0 / (1.0 + 0.01 * work)
@@ -149,14 +167,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=float, help="work in all; default TRAINMASTER_STEPS, else 100")
     parser.add_argument("--save-every", type=float, default=10.0, help="steps between checkpoints")
     parser.add_argument("--tick-s", type=float, default=0.05)
+    parser.add_argument("--factor", type=float, default=1.0, help="real speed over the declared one")
+    parser.add_argument("--then", default="", metavar="STEP:FACTOR", help="another factor from a step on")
     options = parser.parse_args(arguments)
     try:
+        factors = _factors(options.factor, options.then)
         place = read_place()
         steps = options.steps if options.steps is not None else place.steps
         link = None
         if place.managed:
             link = AgentLink(place.agent, Hello(place.agent_token, place.member, os.getpid(), elastic=True))
-        member = Member(place, 100.0 if steps is None else steps, options.save_every, options.tick_s, link)
+        member = Member(place, 100.0 if steps is None else steps, options.save_every, options.tick_s, link, factors)
         signal.signal(signal.SIGTERM, lambda *_: setattr(member, "terminated", True))
         if link is not None:
             link.open()
