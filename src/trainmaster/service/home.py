@@ -1,11 +1,11 @@
 """The home folder of a service: database, logs, jobs, address, token; and the lock that keeps a second one out.
 
-    trainmaster.db    the store (with -wal and -shm beside it)
-    address, token    how commands find the service; the token is readable by its owner alone
-    tokens            optional: further tokens, `ROLE NAME TOKEN` a line
-    logs/             the service's own log, one JSON object a line
-    jobs/<id>/        logs, sockets and exit codes of a job's attempts
-    checkpoints/<id>/ what a job saves
+trainmaster.db    the store (with -wal and -shm beside it)
+address, token    how commands find the service; the token is readable by its owner alone
+tokens            optional: further tokens, `ROLE NAME TOKEN` a line
+logs/             the service's own log, one JSON object a line
+jobs/<id>/        logs, sockets and exit codes of a job's attempts
+checkpoints/<id>/ what a job saves
 """
 
 from __future__ import annotations

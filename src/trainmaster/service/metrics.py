@@ -57,7 +57,9 @@ def _families(plane: ControlPlane) -> Iterator[Metric]:
         counter.add_metric([], value)
         yield counter
     views = Views(plane)
-    jobs = GaugeMetricFamily("trainmaster_jobs", "Jobs by state; ended ones as far as the history goes.", labels=["state"])
+    jobs = GaugeMetricFamily(
+        "trainmaster_jobs", "Jobs by state; ended ones as far as the history goes.", labels=["state"]
+    )
     for state, number in sorted(views.counts().items()):
         jobs.add_metric([state], number)
     yield jobs

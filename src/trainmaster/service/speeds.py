@@ -43,9 +43,7 @@ class LiveSpeeds:
             ]
             factor = float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0
             exact = [measured.get((name, spread)) for name in types]
-            found.append(
-                np.array([table[k] * factor if speed is None else speed for k, speed in enumerate(exact)])
-            )
+            found.append(np.array([table[k] * factor if speed is None else speed for k, speed in enumerate(exact)]))
         return found[0], found[1]
 
     def pair_speeds(self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str]) -> Floats | None:

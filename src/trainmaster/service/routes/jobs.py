@@ -32,7 +32,9 @@ async def submit(body: JobRequest, here: Here, who: Anyone) -> Response:
 async def jobs(
     here: Here,
     who: Anyone,  # noqa: ARG001 - a token is needed
-    state: Annotated[list[str] | None, Query(description="States, repeated or with commas; `active`: not over.")] = None,
+    state: Annotated[
+        list[str] | None, Query(description="States, repeated or with commas; `active`: not over.")
+    ] = None,
     name: Annotated[str | None, Query(max_length=200)] = None,
     entity: Annotated[str | None, Query(max_length=200)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
