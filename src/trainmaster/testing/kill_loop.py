@@ -74,7 +74,9 @@ def processes_of(home: Path) -> dict[str, list[int]]:
 
 
 class KillLoop:
-    def __init__(self, subject: Subject, seed: int, kills: dict[str, int], busy: int = 7, pause_s: float = 0.25) -> None:
+    def __init__(
+        self, subject: Subject, seed: int, kills: dict[str, int], busy: int = 7, pause_s: float = 0.25
+    ) -> None:
         self.subject = subject
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self.wanted = kills
