@@ -99,7 +99,15 @@ class LocalJobs(LocalBench):
         return living_processes(spec.id, self.home)
 
     def member_pid(self, spec: JobSpec, member: str) -> int:
-        return next(pid for pid in self.pids(spec) if pid in kernel.marked("TRAINMASTER_MEMBER", member))
+        """Waits until there is such a member."""
+        found: list[int] = []
+
+        def there() -> bool:
+            found[:] = kernel.marked("TRAINMASTER_MEMBER", member, among=self.pids(spec))
+            return bool(found)
+
+        self.until(there, f"{member} lives")
+        return found[0]
 
     def keeper_pid(self, spec: JobSpec) -> int:
         folder = str(self.folder(spec).resolve()).encode()
