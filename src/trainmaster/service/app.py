@@ -45,7 +45,7 @@ def build_app(context: Context) -> BodyLimit:
 
 async def _healthz(request: Request) -> Response:
     """200 when requests can be served; 503 with the reason when the store fails."""
-    health = await context_of(request).gateway.ask(ask.Health())
+    health = await context_of(request).gateway.ask(ask.Inspect(ask.health))
     return answer(health, 200 if health["status"] == "ok" else 503)
 
 

@@ -27,6 +27,7 @@ from trainmaster.service.clock import Clock, EngineTime
 from trainmaster.service.guard import GuardedPolicy
 from trainmaster.service.journal import Journal
 from trainmaster.service.problems import unavailable
+from trainmaster.service.renode import check_shape, renode, shape_of
 from trainmaster.service.specs import Fitting
 
 T = TypeVar("T", covariant=True)
@@ -100,9 +101,10 @@ class ControlPlane:
         *,
         emulated: bool = False,
         retention: Retention | None = None,
+        force_policy: str | None = None,
         told: Callable[[Sequence[Any]], None] = lambda _: None,
     ) -> None:
-        """`told` receives the log entries of each commit."""
+        """`policy` decides in a new store, `force_policy` in any. `told` receives the log entries of each commit."""
         self.cluster = cluster
         self.store = store
         self.backend = backend
@@ -116,6 +118,7 @@ class ControlPlane:
         self.fitting = Fitting(cluster)
         self._told = told
         self._first_policy = policy
+        self._force_policy = force_policy
         self.engine: Engine | None = None
         self.fault: StoreError | None = None
         """Why there is no engine at present."""
@@ -123,6 +126,16 @@ class ControlPlane:
         self._last_ms = 0
 
     # -- life ----------------------------------------------------------------------------------------
+
+    def prepare_nodes(self, reset: bool = False) -> None:
+        """Refuse a store that was written for other nodes, or (`reset`) bring it to the present ones."""
+        image = self.store.load_active()
+        if image.meta is None:
+            return
+        if reset:
+            self.store.commit(renode(image, self.cluster, self.estimator))
+        else:
+            check_shape(image.meta, self.cluster)
 
     def open(self) -> None:
         """Read the store, send what is pending, ask for an inventory. Raises `StoreError`."""
@@ -182,6 +195,9 @@ class ControlPlane:
             down = unavailable(self.fault)
             return [request.answer(self) if getattr(request, "always", False) else down for request in requests]
         self.stage = Stage()
+        if self._force_policy is not None and self._force_policy != self.policy_name:
+            self.stage.policy = self._force_policy
+            self.stage.events.append(ev.PolicyChanged())
         refused: set[int] = set()
         for k, request in enumerate(requests):
             try:
@@ -223,6 +239,7 @@ class ControlPlane:
         journal.after(commands, ended, notes)
         self.exits.update(journal.exits)
         self.store.commit(self._commit(journal, ended))
+        self._force_policy = None
         for end in ended:
             self.exits.pop(end.spec.id, None)
         self.log_number += len(journal.entries)
@@ -240,6 +257,7 @@ class ControlPlane:
             "epoch_ms": self.time.epoch_ms,
             "policy": self.policy_name,
             "next_job": self.next_job,
+            "shape": shape_of(self.cluster),
             "exits": {job_id: how for job_id, how in sorted(self.exits.items()) if job_id not in over},
         }
         meta = {**commit.meta, "service": facts}

@@ -22,7 +22,7 @@ T = TypeVar("T")
 PROGRESS_S = 1.0
 """Reports of progress wait at most so long for others."""
 MAX_SLEEP_S = 60.0
-_Waiting = tuple[Request[Any], Callable[[Any], None]]
+_Waiting = tuple[Request[Any], Callable[[Any], object]]
 
 
 class Driver:
@@ -65,7 +65,7 @@ class Driver:
                 self._events.append(event)
                 self._condition.notify()
 
-    def put(self, request: Request[Any], answered: Callable[[Any], None]) -> None:
+    def put(self, request: Request[Any], answered: Callable[[Any], object]) -> None:
         """`answered` is called in the driver's thread with the answer or the error."""
         with self._condition:
             if self._stopping:

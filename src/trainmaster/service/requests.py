@@ -239,11 +239,7 @@ class Inspect(Generic[T]):
         return self.look(plane)
 
 
-def Health() -> Inspect[Json]:  # noqa: N802 - used like the other requests
-    return Inspect(_health)
-
-
-def _health(plane: ControlPlane) -> Json:
+def health(plane: ControlPlane) -> Json:
     if plane.engine is None:
         return {"status": "store unavailable", "what": str(plane.fault)}
     return {"status": "ok", "policy": plane.policy_name, "jobs": len(plane.engine.columns.slot_of)}

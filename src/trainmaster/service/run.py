@@ -11,9 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import structlog
 import uvicorn
 
 from trainmaster import __version__
@@ -36,6 +35,7 @@ from trainmaster.service.logbook import open_logbook
 from trainmaster.service.logs import LogFolder
 from trainmaster.service.routes.context import Context
 from trainmaster.service.speeds import LiveSpeeds
+from trainmaster.sim.run import load_kernels
 from trainmaster.stores.sqlite import SqliteStore
 
 DEFAULT_PORT = 8642
@@ -106,6 +106,7 @@ class Service:
     def run(self, ready: Callable[[str], None] = lambda _: None) -> None:
         """`ready` is told the address once requests are answered."""
         options = self.options
+        os.umask(0o077)  # database, logs and sockets are the owner's alone
         self.home.claim()
         try:
             if not _is_loopback(options.host) and not self.home.has_tokens_file:
@@ -139,6 +140,7 @@ class Service:
             plane.prepare_nodes(options.reset_nodes)
             backend.start()
             plane.open()
+            load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
             driver.start()
             try:
                 context = Context(driver, tokens, LogFolder(self.home.path), options.backend)
@@ -274,8 +276,3 @@ def _address(host: str, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     shown = "127.0.0.1" if host == "0.0.0.0" else "::1" if host == "::" else host
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-
-
-def silence() -> Any:
-    """A logger for those who have none."""
-    return structlog.get_logger()

@@ -225,11 +225,11 @@ class Fitting:
         n_nodes, n_devices = len(cluster.nodes), workers * max(worker.devices, 1)
         if worker.gpu_milli and workers * worker.gpu_milli > cluster.total_gpus * GPU_MILLI:
             return False
-        ledger = Ledger.full(cluster)
+        ledger, out = Ledger.full(cluster), np.empty((4, n_nodes + 1), np.int64)
         parts, _ = place_gang(
             int(Strategy.PACK), cluster.type_of == kind, workers, worker.devices, worker.share_milli,
             worker.cpu_milli, worker.mem_mib, spec.servers_min, spec.server.cpu_milli, spec.server.mem_mib,
             cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib,
-            np.ones(n_nodes, np.bool_), *np.empty((4, n_nodes + 1), np.int64), np.empty(n_devices + 1, np.int64),
+            np.ones(n_nodes, np.bool_), out[0], out[1], out[2], out[3], np.empty(n_devices + 1, np.int64),
         )  # fmt: skip
         return bool(parts >= 0)
