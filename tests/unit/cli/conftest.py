@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import uvicorn
@@ -108,20 +108,23 @@ def _app(fake: FakeService) -> FastAPI:
     @web.post("/api/v1/jobs", status_code=201)
     def submit(request: api.JobRequest) -> api.Accepted:
         if "nothere" in request.gpu_types:
-            raise _Problem(422, "it runs on nothere; the cluster has v100=4", where="gpu_types", expected="a known type")
+            raise _Problem(
+                422, "it runs on nothere; the cluster has v100=4", where="gpu_types", expected="a known type"
+            )
         return fake.accept(request)
 
     @web.get("/api/v1/jobs")
     def jobs(
-        state: list[str] = Query(default=[]), limit: int = 100, cursor: str | None = None, entity: str | None = None
+        state: Annotated[list[str], Query()] = [],  # noqa: B006
+        limit: int = 100,
+        cursor: str | None = None,
+        entity: str | None = None,
     ) -> api.JobPage:
         chosen = [view for view in fake.jobs.values() if not state or view.state in state]
         chosen = [view for view in chosen if entity is None or view.request.entity == entity]
         first = int(cursor or 0)
         last = first + min(limit, 3)  # small pages, so that paging is exercised
-        return api.JobPage(
-            jobs=chosen[first:last], cursor=str(last) if last < len(chosen) else None, total=len(chosen)
-        )
+        return api.JobPage(jobs=chosen[first:last], cursor=str(last) if last < len(chosen) else None, total=len(chosen))
 
     @web.get("/api/v1/jobs/{job}")
     def one(job: str) -> api.JobView:
