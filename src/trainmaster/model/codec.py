@@ -173,6 +173,7 @@ _SPEC: dict[str, Callable[[Any, str], Any]] = {
     "epochs_total": _maybe(_number(0.0)),
     "max_attempts": _whole(1),
     "preemptible": _flag,
+    "after": _texts,
     "payload": _object,
 }
 
@@ -187,7 +188,8 @@ def spec_to_json(spec: JobSpec) -> Json:
     return _without_defaults(
         spec,
         {
-            "worker": demand, "server": demand, "scaling": scaling, "gpu_types": list, "deadline_kind": int,
+            "worker": demand, "server": demand, "scaling": scaling, "gpu_types": list, "after": list,
+            "deadline_kind": int,
             "steps_per_s": dict, "steps_per_s_spread": dict, "utility": _dict_or_none, "payload": dict,
         },
     )  # fmt: skip
