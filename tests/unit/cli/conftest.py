@@ -136,13 +136,15 @@ def _app(fake: FakeService) -> FastAPI:
 
     @web.get("/api/v1/jobs/{job}/logs")
     def logs(
-        job: str, attempt: int | None = None, member: str = "worker-0", offset: int = 0, wait_s: float = 0
+        job: str, attempt: int | None = None, member: str | None = None, offset: int = 0, wait_s: float = 0
     ) -> api.LogChunk:
         view = found(job)
         attempts = max((number for name, number, _ in fake.logs if name == view.id), default=0)
         attempt = attempt or attempts
         members = sorted({who for name, number, who in fake.logs if name == view.id and number == attempt})
-        if attempts and member not in members:
+        if member is None:
+            member = next((who for who in members if who.startswith("worker")), members[0] if members else "")
+        elif member not in members:
             raise _Problem(404, f"there is no member '{member}'", expected=", ".join(members))
         text = fake.logs.get((view.id, attempt, member), "").encode()
         over = attempt < attempts or view.state not in ("pending", "running", "paused")
