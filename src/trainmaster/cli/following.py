@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import typer
 
-from trainmaster.cli.client import Client, Json, job_path, patiently
+from trainmaster.cli.client import Client, Json, Refused, job_path, patiently
 from trainmaster.cli.safe_text import safe_block, safe_line
 
 ENDED = frozenset({"finished", "failed", "cancelled", "rejected"})
@@ -84,31 +84,13 @@ class LogReader:
     def __init__(self, client: Client, job: str, member: str | None, attempt: int | None) -> None:
         self._client = client
         self._job = job
-        self.member = member
-        self.attempt = attempt
+        self._wanted = member
         self._fixed = attempt is not None
         self._offset = 0
+        self.attempt = attempt
+        self.member = member or ""
         self.members: list[str] = []
         self.started = False
-
-    def read(self, wait_s: float = 0.0) -> tuple[str, bool]:
-        """What is new, and whether nothing more will come of this attempt (of any, when there is none yet)."""
-        asked = {"attempt": self.attempt, "member": self.member, "offset": self._offset}
-        chunk = patiently(
-            lambda: self._client.get(job_path(self._job, "/logs"), asked, wait_s=wait_s),
-            lambda told: remark(f"{told}; waiting for it"),
-        )
-        if chunk["attempts"] == 0:
-            return "", bool(chunk["ended"])
-        self.started = True
-        self.attempt, self.member = chunk["attempt"], chunk["member"]
-        self._offset = chunk["offset"]
-        self.members = chunk["members"]
-        if chunk["ended"] and not chunk["text"] and not self._fixed and chunk["attempts"] > chunk["attempt"]:
-            self.attempt, self._offset = chunk["attempt"] + 1, 0
-            remark(f"attempt {self.attempt}")
-            return "", False
-        return chunk["text"], bool(chunk["ended"]) and not chunk["text"]
 
     @property
     def fixed(self) -> bool:
@@ -118,6 +100,41 @@ class LogReader:
     def last_only(self) -> None:
         """Do not go on to later attempts."""
         self._fixed = True
+
+    def read(self, wait_s: float = 0.0) -> tuple[str, bool]:
+        """What is new, and whether nothing more will come (of this attempt, when it is the only one wanted)."""
+        chunk = self._ask(self.attempt, self._wanted, self._offset, wait_s)
+        if not chunk["member"]:
+            return "", bool(chunk["ended"])
+        self.started = True
+        self.attempt, self.member, self.members = chunk["attempt"], chunk["member"], chunk["members"]
+        self._offset = chunk["offset"]
+        ended = bool(chunk["ended"]) and not chunk["text"]
+        if ended and not self._fixed and self._next_attempt():
+            return "", False
+        return chunk["text"], ended
+
+    def _next_attempt(self) -> bool:
+        """Turn to the next start of the job, if there was one; numbers may have gaps."""
+        newest = self._ask(None, None, 0)["attempt"]
+        for number in range((self.attempt or 0) + 1, newest + 1):
+            try:
+                self._ask(number, self._wanted, 0)
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
+                continue
+            self.attempt, self._offset = number, 0
+            remark(f"{self._job}: started again (attempt {number})")
+            return True
+        return False
+
+    def _ask(self, attempt: int | None, member: str | None, offset: int, wait_s: float = 0.0) -> Json:
+        asked = {"attempt": attempt, "member": member, "offset": offset}
+        return patiently(
+            lambda: self._client.get(job_path(self._job, "/logs"), asked, wait_s=wait_s),
+            lambda told: remark(f"{told}; waiting for it"),
+        )
 
 
 def follow(reader: LogReader, client: Client, job: str, show: Callable[[str], None]) -> Json | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.table import Table
+from rich.text import Text
 
 from trainmaster.cli.client import Json
 from trainmaster.cli.screen import bar, cell, columns, one_line, screen, show, state_cell
@@ -51,34 +50,45 @@ def remark_text(job: Json) -> str:
 
 
 def queue_table(jobs: list[Json], width: int) -> Table:
+    """A row per job that never wraps; columns that hold nothing are left out."""
     wide = width >= _WIDE
-    headers = ["#", "JOB"]
-    if wide:
-        headers += ["NAME"]
-    headers += ["STATE", "SIZE"] + (["TYPE"] if wide else []) + ["PROGRESS", "ETA", "SLACK", "REASON"]
+    rows = [_cells(job, wide) for job in jobs]
+    headers = [name for name in _HEADERS if name in _ALWAYS or any(row.get(name, _EMPTY).plain for row in rows)]
     table = columns(*headers, right=("#", "ETA", "SLACK"), fill="REASON")
-    for job in jobs:
-        row: list[Any] = [cell(job["position"] or ""), cell(_label(job, wide), "bold")]
-        if wide:
-            row.append(cell("" if job["name"] == job["id"] else job["name"]))
-        row += [state_cell(job["state"]), cell(size_text(job))]
-        if wide:
-            row.append(cell(type_text(job)))
-        late = job["slack_s"] is not None and job["slack_s"] < 0
-        row += [
-            cell(progress_text(job, 10 if wide else 5)),
-            cell(short(job["eta_s"])),
-            cell(short(job["slack_s"]), "red" if late else ""),
-            cell(remark_text(job)),
-        ]
-        table.add_row(*row)
+    for row in rows:
+        table.add_row(*(row.get(name, _EMPTY) for name in headers))
     return table
 
 
-def _label(job: Json, wide: bool) -> str:
-    if wide or job["name"] in ("", job["id"]):
-        return job["id"]
-    return f"{job['id']} {job['name']}" if len(job["name"]) <= 12 else f"{job['id']} {job['name'][:11]}…"
+_HEADERS = ("#", "JOB", "NAME", "STATE", "SIZE", "TYPE", "PROGRESS", "ETA", "SLACK", "REASON")
+_ALWAYS = ("JOB", "STATE", "SIZE", "REASON")
+_EMPTY = Text()
+
+
+def _cells(job: Json, wide: bool) -> dict[str, Text]:
+    late = job["slack_s"] is not None and job["slack_s"] < 0
+    cells = {
+        "#": cell(job["position"] or ""),
+        "JOB": cell(job["id"] if wide else _label(job), "bold"),
+        "STATE": state_cell(job["state"]),
+        "SIZE": cell(size_text(job)),
+        "PROGRESS": cell(progress_text(job, 10 if wide else 5)),
+        "ETA": cell("" if job["eta_s"] is None else short(job["eta_s"])),
+        "SLACK": cell("" if job["slack_s"] is None else short(job["slack_s"]), "red" if late else ""),
+        "REASON": cell(remark_text(job)),
+    }
+    if wide:
+        cells["NAME"] = cell("" if job["name"] == job["id"] else _cut(job["name"], 24))
+        cells["TYPE"] = cell(_cut(type_text(job), 16))
+    return cells
+
+
+def _label(job: Json) -> str:
+    return job["id"] if job["name"] in ("", job["id"]) else f"{job['id']} {_cut(job['name'], 12)}"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def head_line(service: Json, total: int, shown: int) -> str:
