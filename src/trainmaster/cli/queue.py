@@ -66,9 +66,9 @@ def read(client: Client, states: tuple[str, ...], entity: str | None, limit: int
 def in_order(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Running first, then the queue by position, then paused, then ended; submission breaks ties."""
 
-    def key(job: dict[str, Any]) -> tuple[int, int, float, str]:
-        at = job["position"] if job["position"] is not None else 1 << 30
-        return (_ORDER.get(job["state"], 4), at, job["submitted"], job["id"])
+    def key(job: dict[str, Any]) -> tuple[int, int, float, int, str]:
+        at = job["position"] or 0  # none: it has its devices and starts
+        return (_ORDER.get(job["state"], 4), at, job["submitted"], len(job["id"]), job["id"])
 
     return sorted(jobs, key=key)
 

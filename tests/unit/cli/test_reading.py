@@ -115,7 +115,8 @@ def test_why_says_what_is_short_who_holds_it_and_what_helps(busy: Any, invoke: A
         advice=["1 more v100 would start it", "resize job-1 to 2 workers"],
     )  # fmt: skip
     out = invoke("why", "late")[1]
-    for text in ("job-2 (late) waits: needs 2 GPUs", "free     1 v100", "short    1 GPU of v100", "job-1 (3)",
+    for text in ("job-2 (late) waits: too few GPUs are free", "needs    2 GPUs",
+                 "free     1 v100", "short    1 GPU of v100", "job-1 (3)",
                  "- resize job-1 to 2 workers", "next slot: 1m30s", "position 1"):  # fmt: skip
         assert text in out, text
     assert api.WhyView.model_validate(as_json("why", "late")) == busy.why["job-2"]
