@@ -59,6 +59,10 @@ def test_queue_reads_every_page(service: Any, as_json: Any) -> None:
     assert [job["id"] for job in page["jobs"]] == [f"job-{number}" for number in range(9, -1, -1)]
     assert page["total"] == 10
     assert [job["id"] for job in as_json("queue", "--limit", "4")["jobs"]] == ["job-3", "job-2", "job-1", "job-0"]
+    service.add("job-10", state="running")
+    cut = as_json("queue", "--limit", "4")
+    assert [job["id"] for job in cut["jobs"]] == ["job-10", "job-2", "job-1", "job-0"]
+    assert cut["total"] == 11
 
 
 def test_queue_says_that_it_does_not_show_all(service: Any, invoke: Any) -> None:
