@@ -177,8 +177,8 @@ def _known(status: int, address: Address) -> str:
 
 def job_path(job: str, rest: str = "") -> str:
     """Path of a job by id or name; whatever the user typed stays one segment."""
-    if not job or job in (".", ".."):
-        raise InputError(f"'{job}' is no job", "an id or a name, see `trainmaster queue --all`")
+    if job in ("", ".", "..") or "/" in job:
+        raise InputError(f"'{job}' is no job", "an id or a name; `trainmaster queue --all` lists them")
     return f"/jobs/{quote(job, safe='')}{rest}"
 
 

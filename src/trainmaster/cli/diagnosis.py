@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -110,7 +111,7 @@ def version_key(text: str) -> tuple[int, ...]:
     """Leading numbers of a version: enough to compare releases."""
     numbers: list[int] = []
     for part in text.strip().split("."):
-        digits = "".join(c for c in part if c.isdigit())
+        digits = "".join(takewhile(str.isdigit, part))
         if not digits:
             break
         numbers.append(int(digits))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import typer
 
-from trainmaster.cli.client import Client, Json, job_path, patiently
+from trainmaster.cli.client import Client, Json, Refused, job_path, patiently
 from trainmaster.cli.safe_text import safe_block, safe_line
 
 ENDED = frozenset({"finished", "failed", "cancelled", "rejected"})
@@ -26,24 +26,23 @@ def exit_code(view: Json) -> int:
     """The code a shell would see: the program's own, 128 + signal, or 1 when it never ran to an end."""
     if view["state"] == "finished":
         return 0
-    kind, _, rest = str(view.get("exit") or "").partition(" ")
-    if kind == "exit" and rest.isdigit() and 0 < int(rest) < 256:
-        return int(rest)
-    if kind == "signal" and view["state"] == "failed":
-        try:
-            return 128 + signal.Signals[rest.split()[0]].value
-        except (KeyError, IndexError):
-            return 1
+    kind, value = (*str(view.get("exit") or "").split(), "", "")[:2]  # `exit 3 (...)`, `signal SIGKILL (...)`
+    if kind == "exit" and value.isdigit() and 0 < int(value) < 256:
+        return int(value)
+    if kind == "signal" and view["state"] == "failed" and value in signal.Signals.__members__:
+        return 128 + signal.Signals[value].value
     return 1
 
 
 def ended_line(view: Json) -> str:
     """One sentence on how a job ended."""
-    label = view["name"] if view["name"] in ("", view["id"]) else f"{view['id']} ({view['name']})"
-    how = view.get("exit") if view["state"] == "failed" else None
+    label = view["id"] if view["name"] in ("", view["id"]) else f"{view['id']} ({view['name']})"
     told = view.get("reason") or ""
-    tail = "".join(f": {part}" for part in (how, told) if part)
-    return f"{label or view['id']} {_PAST[view['state']]}{tail}"
+    how = view.get("exit") or ""
+    if view["state"] != "failed" or how in told:
+        how = ""
+    tail = "".join(f": {part}" for part in (how, told.removeprefix("failed ")) if part)
+    return f"{label} {_PAST[view['state']]}{tail}"
 
 
 _PAST = {"finished": "has finished", "failed": "has failed", "cancelled": "was cancelled", "rejected": "was rejected"}
@@ -84,31 +83,13 @@ class LogReader:
     def __init__(self, client: Client, job: str, member: str | None, attempt: int | None) -> None:
         self._client = client
         self._job = job
-        self.member = member
-        self.attempt = attempt
+        self._wanted = member
         self._fixed = attempt is not None
         self._offset = 0
+        self.attempt = attempt
+        self.member = member or ""
         self.members: list[str] = []
         self.started = False
-
-    def read(self, wait_s: float = 0.0) -> tuple[str, bool]:
-        """What is new, and whether nothing more will come of this attempt (of any, when there is none yet)."""
-        asked = {"attempt": self.attempt, "member": self.member, "offset": self._offset}
-        chunk = patiently(
-            lambda: self._client.get(job_path(self._job, "/logs"), asked, wait_s=wait_s),
-            lambda told: remark(f"{told}; waiting for it"),
-        )
-        if chunk["attempts"] == 0:
-            return "", bool(chunk["ended"])
-        self.started = True
-        self.attempt, self.member = chunk["attempt"], chunk["member"]
-        self._offset = chunk["offset"]
-        self.members = chunk["members"]
-        if chunk["ended"] and not chunk["text"] and not self._fixed and chunk["attempts"] > chunk["attempt"]:
-            self.attempt, self._offset = chunk["attempt"] + 1, 0
-            remark(f"attempt {self.attempt}")
-            return "", False
-        return chunk["text"], bool(chunk["ended"]) and not chunk["text"]
 
     @property
     def fixed(self) -> bool:
@@ -118,6 +99,42 @@ class LogReader:
     def last_only(self) -> None:
         """Do not go on to later attempts."""
         self._fixed = True
+
+    def read(self, wait_s: float = 0.0) -> tuple[str, bool]:
+        """What is new, and whether nothing more will come (of this attempt, when it is the only one wanted)."""
+        chunk = self._ask(self.attempt, self._wanted, self._offset, wait_s)
+        if not chunk["member"]:
+            return "", bool(chunk["ended"])
+        self.started = True
+        self.attempt, self.member = chunk["attempt"], chunk["member"]
+        self.members = [name for name in chunk["members"] if name.startswith(("worker", "server"))]
+        self._offset = chunk["offset"]
+        ended = bool(chunk["ended"]) and not chunk["text"]
+        if ended and not self._fixed and self._next_attempt():
+            return "", False
+        return chunk["text"], ended
+
+    def _next_attempt(self) -> bool:
+        """Turn to the next start of the job, if there was one; numbers may have gaps."""
+        newest = self._ask(None, None, 0)["attempt"]
+        for number in range((self.attempt or 0) + 1, newest + 1):
+            try:
+                self._ask(number, self._wanted, 0)
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
+                continue
+            self.attempt, self._offset = number, 0
+            remark(f"{self._job}: started again (attempt {number})")
+            return True
+        return False
+
+    def _ask(self, attempt: int | None, member: str | None, offset: int, wait_s: float = 0.0) -> Json:
+        asked = {"attempt": attempt, "member": member, "offset": offset}
+        return patiently(
+            lambda: self._client.get(job_path(self._job, "/logs"), asked, wait_s=wait_s),
+            lambda told: remark(f"{told}; waiting for it"),
+        )
 
 
 def follow(reader: LogReader, client: Client, job: str, show: Callable[[str], None]) -> Json | None:

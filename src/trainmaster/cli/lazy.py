@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from trainmaster.cli.quick import QuickCommand, QuickParameters
+
 
 class Entry(NamedTuple):
     """One line of `trainmaster --help`: where the command lives and what it does."""
@@ -41,7 +43,7 @@ class Deferred(TyperCommand):
         settings: dict[str, Any] = {}
         if self.entry.takes_command:
             settings = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-        alone.command(self.entry.name, context_settings=settings)(found)
+        alone.command(self.entry.name, cls=QuickCommand, context_settings=settings)(found)
         return typer.main.get_command(alone)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -51,7 +53,7 @@ class Deferred(TyperCommand):
 def group_of(entries: tuple[Entry, ...]) -> type[TyperGroup]:
     """A class of group (as `typer.Typer(cls=...)` wants it) that offers these commands."""
 
-    class LazyGroup(TyperGroup):
+    class LazyGroup(QuickParameters, TyperGroup):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             for entry in entries:

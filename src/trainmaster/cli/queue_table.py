@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.table import Table
+from rich.text import Text
 
 from trainmaster.cli.client import Json
-from trainmaster.cli.screen import bar, cell, columns, one_line, screen, show, state_cell
+from trainmaster.cli.screen import bar, cell, columns, screen, show, show_line, state_cell
 from trainmaster.cli.times import short
 
 _WIDE = 110
@@ -36,49 +35,63 @@ def type_text(job: Json) -> str:
 def progress_text(job: Json, width: int) -> str:
     fraction = job["progress"]["fraction"]
     if fraction is None:
-        done = job["progress"]["work_done"]
-        return f"{done:,.0f} steps" if done else ""
+        counted = job["progress"]["rate"] is not None  # a plain command reports nothing: its steps are unknown
+        return f"{job['progress']['work_done']:,.0f} steps" if counted else ""
+    if job["state"] == "pending" and not fraction:
+        return ""
     percent = f"{fraction:4.0%}" if job["state"] == "finished" or fraction < 1 else " 99%"
     return f"{bar(fraction, width)} {percent}"
 
 
 def remark_text(job: Json) -> str:
-    if job["state"] in ("failed", "finished", "cancelled"):
-        return " ".join(part for part in (job["exit"] or "", job["reason"]) if part)
+    if job["state"] in ("failed", "finished", "cancelled", "rejected"):
+        how = job["exit"] or ""
+        return job["reason"] if how in job["reason"] else f"{how} {job['reason']}".strip()
     if job["state"] == "running" and not job["reason"]:
         return ", ".join(f"{place['node']}" for place in job["allocation"])
     return job["reason"]
 
 
 def queue_table(jobs: list[Json], width: int) -> Table:
+    """A row per job that never wraps; columns that hold nothing are left out."""
     wide = width >= _WIDE
-    headers = ["#", "JOB"]
-    if wide:
-        headers += ["NAME"]
-    headers += ["STATE", "SIZE"] + (["TYPE"] if wide else []) + ["PROGRESS", "ETA", "SLACK", "REASON"]
+    rows = [_cells(job, wide) for job in jobs]
+    headers = [name for name in _HEADERS if name in _ALWAYS or any(row.get(name, _EMPTY).plain for row in rows)]
     table = columns(*headers, right=("#", "ETA", "SLACK"), fill="REASON")
-    for job in jobs:
-        row: list[Any] = [cell(job["position"] or ""), cell(_label(job, wide), "bold")]
-        if wide:
-            row.append(cell("" if job["name"] == job["id"] else job["name"]))
-        row += [state_cell(job["state"]), cell(size_text(job))]
-        if wide:
-            row.append(cell(type_text(job)))
-        late = job["slack_s"] is not None and job["slack_s"] < 0
-        row += [
-            cell(progress_text(job, 10 if wide else 5)),
-            cell(short(job["eta_s"])),
-            cell(short(job["slack_s"]), "red" if late else ""),
-            cell(remark_text(job)),
-        ]
-        table.add_row(*row)
+    for row in rows:
+        table.add_row(*(row.get(name, _EMPTY) for name in headers))
     return table
 
 
-def _label(job: Json, wide: bool) -> str:
-    if wide or job["name"] in ("", job["id"]):
-        return job["id"]
-    return f"{job['id']} {job['name']}" if len(job["name"]) <= 12 else f"{job['id']} {job['name'][:11]}…"
+_HEADERS = ("#", "JOB", "NAME", "STATE", "SIZE", "TYPE", "PROGRESS", "ETA", "SLACK", "REASON")
+_ALWAYS = ("JOB", "STATE", "SIZE", "REASON")
+_EMPTY = Text()
+
+
+def _cells(job: Json, wide: bool) -> dict[str, Text]:
+    late = job["slack_s"] is not None and job["slack_s"] < 0
+    cells = {
+        "#": cell(job["position"] or ""),
+        "JOB": cell(job["id"] if wide else _label(job), "bold"),
+        "STATE": state_cell(job["state"]),
+        "SIZE": cell(size_text(job)),
+        "PROGRESS": cell(progress_text(job, 10 if wide else 5)),
+        "ETA": cell("" if job["eta_s"] is None else short(job["eta_s"])),
+        "SLACK": cell("" if job["slack_s"] is None else short(job["slack_s"]), "red" if late else ""),
+        "REASON": cell(remark_text(job)),
+    }
+    if wide:
+        cells["NAME"] = cell("" if job["name"] == job["id"] else _cut(job["name"], 24))
+        cells["TYPE"] = cell(_cut(type_text(job), 16))
+    return cells
+
+
+def _label(job: Json) -> str:
+    return job["id"] if job["name"] in ("", job["id"]) else f"{job['id']} {_cut(job['name'], 12)}"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def head_line(service: Json, total: int, shown: int) -> str:
@@ -90,6 +103,6 @@ def head_line(service: Json, total: int, shown: int) -> str:
 
 
 def show_queue(jobs: list[Json], service: Json, total: int) -> None:
-    show(one_line(head_line(service, total, len(jobs)), "dim"))
+    show_line(head_line(service, total, len(jobs)), "dim")
     if jobs:
         show(queue_table(jobs, screen().width))

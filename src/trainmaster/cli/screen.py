@@ -46,19 +46,17 @@ def show(*renderables: RenderableType) -> None:
         print(line.rstrip())
 
 
+def show_line(text: str, style: str = "") -> None:
+    """One line, cut at the edge of a terminal."""
+    screen().print(cell(text, style), no_wrap=True, overflow="ellipsis")
+
+
 def columns(*headers: str, right: tuple[str, ...] = (), fill: str = "") -> Table:
-    """A table without rules: `right` columns hold numbers, `fill` takes what room is left and is cut last."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    """A table without rules: `right` columns hold numbers, `fill` takes the room that is left and is cut to it."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=bool(fill))
     for header in headers:
-        ending = header == fill
-        table.add_column(
-            header,
-            justify="right" if header in right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=None,
-            min_width=12 if ending else len(header),
-        )
+        side = "right" if header in right else "left"
+        table.add_column(header, justify=side, no_wrap=True, overflow="ellipsis", ratio=1 if header == fill else None)
     return table
 
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import uvicorn
@@ -108,20 +108,23 @@ def _app(fake: FakeService) -> FastAPI:
     @web.post("/api/v1/jobs", status_code=201)
     def submit(request: api.JobRequest) -> api.Accepted:
         if "nothere" in request.gpu_types:
-            raise _Problem(422, "it runs on nothere; the cluster has v100=4", where="gpu_types", expected="a known type")
+            raise _Problem(
+                422, "it runs on nothere; the cluster has v100=4", where="gpu_types", expected="a known type"
+            )
         return fake.accept(request)
 
     @web.get("/api/v1/jobs")
     def jobs(
-        state: list[str] = Query(default=[]), limit: int = 100, cursor: str | None = None, entity: str | None = None
+        state: Annotated[list[str], Query()] = [],  # noqa: B006
+        limit: int = 100,
+        cursor: str | None = None,
+        entity: str | None = None,
     ) -> api.JobPage:
         chosen = [view for view in fake.jobs.values() if not state or view.state in state]
         chosen = [view for view in chosen if entity is None or view.request.entity == entity]
         first = int(cursor or 0)
         last = first + min(limit, 3)  # small pages, so that paging is exercised
-        return api.JobPage(
-            jobs=chosen[first:last], cursor=str(last) if last < len(chosen) else None, total=len(chosen)
-        )
+        return api.JobPage(jobs=chosen[first:last], cursor=str(last) if last < len(chosen) else None, total=len(chosen))
 
     @web.get("/api/v1/jobs/{job}")
     def one(job: str) -> api.JobView:
@@ -133,13 +136,15 @@ def _app(fake: FakeService) -> FastAPI:
 
     @web.get("/api/v1/jobs/{job}/logs")
     def logs(
-        job: str, attempt: int | None = None, member: str = "worker-0", offset: int = 0, wait_s: float = 0
+        job: str, attempt: int | None = None, member: str | None = None, offset: int = 0, wait_s: float = 0
     ) -> api.LogChunk:
         view = found(job)
         attempts = max((number for name, number, _ in fake.logs if name == view.id), default=0)
         attempt = attempt or attempts
         members = sorted({who for name, number, who in fake.logs if name == view.id and number == attempt})
-        if attempts and member not in members:
+        if member is None:
+            member = next((who for who in members if who.startswith("worker")), members[0] if members else "")
+        elif member not in members:
             raise _Problem(404, f"there is no member '{member}'", expected=", ".join(members))
         text = fake.logs.get((view.id, attempt, member), "").encode()
         over = attempt < attempts or view.state not in ("pending", "running", "paused")

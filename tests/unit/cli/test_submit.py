@@ -17,8 +17,6 @@ def test_the_id_stands_alone_on_the_last_line(service: Any, invoke: Any) -> None
     assert service.submitted[0].workdir == os.getcwd()
 
 
-
-
 def test_options_before_the_command_are_ours_and_after_it_the_programs(service: Any, invoke: Any) -> None:
     assert invoke("submit", "--name", "a", "prog", "--name", "b", "-o", "x", "--unknown")[0] == 0
     request = service.submitted[0]
@@ -39,7 +37,10 @@ def test_options_before_the_command_are_ours_and_after_it_the_programs(service: 
         (["--cpus", "2", "--memory", "8GiB"], {"cpus_per_worker": 2, "memory_mib_per_worker": 8192}),
         (["--deadline", "1h30m"], {"deadline_s": 5400, "deadline_kind": "hard"}),
         (["--deadline", "2d", "--soft"], {"deadline_s": 172_800, "deadline_kind": "soft"}),
-        (["--weight", "2", "--priority", "-3", "--entity", "vision"], {"weight": 2, "priority": -3, "entity": "vision"}),
+        (
+            ["--weight", "2", "--priority", "-3", "--entity", "vision"],
+            {"weight": 2, "priority": -3, "entity": "vision"},
+        ),
         (["--steps", "1e4", "--speed", "v100=10", "--speed", "k80=2.5"], {"steps_per_s": {"v100": 10, "k80": 2.5}}),
         (["--epochs", "90", "--model", "resnet-50", "--batch-size", "128"], {"epochs": 90, "batch_size": 128}),
         (["--after", "a", "--after", "b", "--max-attempts", "1"], {"after": ["a", "b"], "max_attempts": 1}),
@@ -197,5 +198,7 @@ def test_the_published_schema_is_the_one_the_command_prints(invoke: Any) -> None
     code, out, _ = invoke("submit", "--schema")
     assert code == 0
     root = Path(__file__).resolve().parents[3]
-    assert (root / "docs" / "job-spec.schema.json").read_text() == out, "run `trainmaster submit --schema > docs/job-spec.schema.json`"
+    assert (root / "docs" / "job-spec.schema.json").read_text() == out, (
+        "run `trainmaster submit --schema > docs/job-spec.schema.json`"
+    )
     assert set(json.loads(out)["properties"]) == set(JobRequest.model_fields)
