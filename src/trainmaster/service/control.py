@@ -122,11 +122,8 @@ class ControlPlane:
         self.stage = Stage()
         self.fitting = Fitting(cluster)
         self._told = told
-<<<<<<< HEAD
         self.prospect = prospect
-=======
         self.policies = policies
->>>>>>> w-service
         self._first_policy = policy
         self._force_policy = force_policy
         self.engine: Engine | None = None

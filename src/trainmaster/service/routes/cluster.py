@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import asyncio
-from typing import Annotated, Any
-=======
 import time
-from typing import Annotated
->>>>>>> w-service
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
