@@ -3,8 +3,9 @@
     python bench/study_foresight.py [--policies fifo,srtf,gavel-max-min] [--jobs 30] [--seed 1] [--json FILE]
 
 For each policy a service is started in a temporary home with 8 emulated slots of two types. Jobs arrive over the
-first minute; their real speed is a log-normal factor (sigma 0.2) off the declared one. When all have come, one
-what-if is asked (another policy), the change is really made, and what then happens is compared with the answer.
+first minute; their real speed is a log-normal factor (sigma 0.2) off the declared one. One run is left alone, and its
+predictions are judged. In a second run, when all have come, one what-if is asked (another policy), the change is
+really made, and what then happens is compared with the answer.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Live:
         self.process.wait(30)
 
 
-def study(policy: str, count: int, seed: int) -> dict[str, Any]:
+def study(policy: str, count: int, seed: int, change: bool) -> dict[str, Any]:
     rng = np.random.Generator(np.random.PCG64(seed))
     with tempfile.TemporaryDirectory(prefix="trainmaster-study-") as folder:
         live = Live(policy, Path(folder) / "home")
@@ -86,6 +87,10 @@ def study(policy: str, count: int, seed: int) -> dict[str, Any]:
                 factor = math.exp(SIGMA * float(rng.normal()))
                 live.submit(f"kind{k % 5}-{k}", size, most, round(steps, 1), ["--factor", f"{factor:.3f}"])
                 time.sleep(float(rng.exponential(60 / count)))
+            if not change:
+                jobs = live.wait(900)
+                finished = sum(job["state"] == "finished" for job in jobs.values())
+                return {"finished": finished, "accuracy": live.client.get("/accuracy")}
             time.sleep(8.0)  # measured speeds have come in
             other = "srtf" if policy != "srtf" else "fifo"
             situation = from_json(live.client.get("/situation"))
@@ -93,12 +98,7 @@ def study(policy: str, count: int, seed: int) -> dict[str, Any]:
             begun_s = time.time()
             live.client.put("/policy", {"policy": other})
             jobs = live.wait(900)
-            return {
-                "policy": policy,
-                "finished": sum(job["state"] == "finished" for job in jobs.values()),
-                "accuracy": live.client.get("/accuracy"),
-                "whatif": judge(foretold.after, jobs, begun_s),
-            }
+            return {"other": other, **judge(foretold.after, jobs, begun_s)}
         finally:
             live.close()
 
@@ -132,7 +132,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = []
     for policy in arguments.policies.split(","):
-        result = study(policy, arguments.jobs, arguments.seed)
+        result = {"policy": policy, **study(policy, arguments.jobs, arguments.seed, change=False)}
         results.append(result)
         print(f"\n{policy}: {result['finished']} of {arguments.jobs} jobs finished")
         print("life passed  jobs  median error  of what was left  within 90 % band  by p90")
@@ -142,7 +142,12 @@ def main() -> None:
                 f"{row['median_error_of_remaining']:17.1%} {row['inside_90_fraction']:17.0%} "
                 f"{row['below_p90_fraction']:7.0%}"
             )
-        print(f"what-if, then made: {result['whatif']}", flush=True)
+        told = result["whatif"] = study(policy, arguments.jobs, arguments.seed, change=True)
+        print(
+            f"what if {told['other']}, then made: {told['jobs']} jobs, median error {told['median_error']:.1%}, mean "
+            f"finish foretold {told['mean_finish_foretold_s']:.1f} s, actual {told['mean_finish_actual_s']:.1f} s",
+            flush=True,
+        )
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 
