@@ -33,7 +33,9 @@ ALLOWED = {
         "wire",
         "service",
         "report",
+        "foresight",
     },
+    "foresight": {"model", "estimate", "policies", "engine", "sim", "stores", "foresight"},
     "learn": {"model", "estimate", "policies", "engine", "sim", "traces", "learn"},
 }
 """What each package may import; `cli`, `report` and `testing` may import anything."""

@@ -43,6 +43,10 @@ class Endpoint:
     def connected(self) -> frozenset[str]:
         return frozenset(self._by_member)
 
+    def fileno(self) -> int:
+        """Readable whenever `poll` has something to do, so that an owner can wait for other things too."""
+        return self._selector.fileno()  # type: ignore[attr-defined]
+
     def poll(self, timeout_s: float) -> list[Inbound]:
         """What has come in, in order; waits at most `timeout_s` for something to come."""
         inbound: list[Inbound] = []

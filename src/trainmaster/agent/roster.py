@@ -49,6 +49,10 @@ class Roster:
             if self._entries.pop(member, None) is not None:
                 self._change(why)
 
+    def renew(self, why: str = "") -> None:
+        """The same members come together anew: contact was lost though nobody died."""
+        self._change(why)
+
     def hello(self, member: str, elastic: bool, address: str) -> None:
         entry = self._entries.get(member)
         if entry is not None:
@@ -77,6 +81,12 @@ class Roster:
         return tuple(name for name in self.members if not self._entries[name].here)
 
     @property
+    def unjoined(self) -> tuple[str, ...]:
+        """Who does not work under the present version (yet)."""
+        version = 0 if self.current is None else self.current.version
+        return tuple(name for name in self.members if self._entries[name].joined < version)
+
+    @property
     def settled(self) -> bool:
         """Whether the present version is the last word and everybody listed works under it."""
         current = self.current
@@ -86,20 +96,24 @@ class Roster:
             and all(entry.joined == current.version for entry in self._entries.values())
         )
 
-    def advance(self) -> Membership | None:
-        """The next version, once it can be told; it goes to its members and to those it leaves out."""
-        if not self._stale or not self._entries or self.awaited:
+    def advance(self, without_awaited: bool = False) -> Membership | None:
+        """The next version, once it can be told; it goes to its members and to those it leaves out.
+
+        `without_awaited`: survivors of a death do not wait for newcomers, who come with a later version.
+        """
+        here = [name for name in self.members if self._entries[name].here]
+        if not self._stale or not here or (self.awaited and not without_awaited):
             return None
         peers: list[Peer] = []
         for role in (WORKER, SERVER):
-            of_role = [name for name in self.members if self.role_of(name) == role]
+            of_role = [name for name in here if self.role_of(name) == role]
             peers += [
                 replace(self._entries[name].peer, rank=rank, address=self._entries[name].address)
                 for rank, name in enumerate(of_role)
             ]
         version = 1 if self.current is None else self.current.version + 1
         self.current = Membership(version, tuple(peers), self._master_addr, self._new_port(), self._why)
-        self._stale, self._why = False, ""
+        self._stale, self._why = bool(self.awaited), ""
         return self.current
 
     def _change(self, why: str) -> None:

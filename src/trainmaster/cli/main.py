@@ -1,25 +1,80 @@
-"""The `trainmaster` command: sub-commands, and nothing else."""
+"""The `trainmaster` command: the list of sub-commands, and nothing else."""
 
 from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
 
 import typer
 
 from trainmaster import __version__
-from trainmaster.cli import compare, demo, policies, report, simulate, solve, traces
+from trainmaster.cli.lazy import Entry, group_of
+
+_LIVE, _JOBS, _STUDY, _LEARN = "Service", "Jobs", "Simulation", "Measuring and learning"
+
+_ALL = (
+    Entry(
+        "up",
+        "up:up",
+        _LIVE,
+        "Start the service on this machine: REST interface, scheduler, store, and processes of jobs.",
+    ),
+    Entry("nodes", "nodes:nodes", _LIVE, "List the nodes: what they have, what is free, who runs there."),
+    Entry("events", "events:events", _LIVE, "What happened, in order; -f follows."),
+    Entry("policy", "policy:policy", _LIVE, "Show the policy of the service, or change it."),
+    Entry("entities", "entities:entities", _LIVE, "List the teams with weights and quotas, or set one."),
+    Entry("doctor", "doctor:doctor", _LIVE, "Check the installation and say how to mend it."),
+    Entry("whatif", "whatif:whatif", _LIVE, "Say what another policy, other nodes or jobs would do to the queue."),
+    Entry("accuracy", "accuracy:accuracy", _LIVE, "Say how good the predicted finish times were."),
+    Entry("submit", "submit:submit", _JOBS, "Submit a job and print its id.", takes_command=True),
+    Entry("run", "run:run", _JOBS, "Submit a job, follow its log, exit with its code.", takes_command=True),
+    Entry("queue", "queue:queue", _JOBS, "List the jobs that wait and run, with reason, slack and ETA."),
+    Entry("job", "job:job", _JOBS, "Show all about one job."),
+    Entry("why", "why:why", _JOBS, "Say why a job waits, who holds what it needs, and what would start it."),
+    Entry("logs", "logs:logs", _JOBS, "Print a job's log; -f follows it to the end."),
+    Entry("cancel", "control:cancel", _JOBS, "Cancel jobs."),
+    Entry("pause", "control:pause", _JOBS, "Pause jobs: they free their GPUs and keep their progress."),
+    Entry("resume", "control:resume", _JOBS, "Put paused jobs back into the queue."),
+    Entry("resize", "control:resize", _JOBS, "Change how many workers a job may have."),
+    Entry(
+        "demo",
+        "demo:demo",
+        _STUDY,
+        "Simulate the bundled trace of 200 jobs on 32 GPUs of three types under several policies.",
+    ),
+    Entry(
+        "simulate",
+        "simulate:simulate",
+        _STUDY,
+        "Run a policy on a trace, event to event, and say how it did.",
+    ),
+    Entry(
+        "compare",
+        "compare:compare",
+        _STUDY,
+        "Run every policy on every trace, cluster, load and seed, and say who wins by how much.",
+    ),
+    Entry("report", "report:report", _STUDY, "Rebuild report.html, and print the table."),
+    Entry(
+        "solve",
+        "solve:solve",
+        _STUDY,
+        "Solve an allocation instance (shares of accelerators) or an admission instance (OASiS).",
+    ),
+    Entry("policies", "policies:policies", _STUDY, "List the policies, or describe one with its options."),
+    Entry("traces", "traces:app", _STUDY, "Describe, convert, generate, fit and slice job traces."),
+    Entry("profile", "profile:profile", _LEARN, "Measure a program's speed at several sizes.", takes_command=True),
+    Entry("learn", "learn:learn_app", _LEARN, "Train and evaluate learned policies."),
+)
+ENTRIES = tuple(entry for entry in _ALL if find_spec(entry.module))
 
 app = typer.Typer(
+    cls=group_of(ENTRIES),
     help="Schedule deep-learning training on GPU clusters: choose a policy in the simulator, then run it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("simulate")(simulate.simulate)
-app.command("compare")(compare.compare)
-app.command("report")(report.report)
-app.command("solve")(solve.solve)
-app.command("policies")(policies.policies)
-app.command("demo")(demo.demo)
-app.add_typer(traces.app, name="traces")
 
 
 def _version(value: bool) -> None:
@@ -36,4 +91,7 @@ def root(
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):  # a log or a name that the terminal cannot show is no reason to fail
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
     app()

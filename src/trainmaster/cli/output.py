@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from trainmaster.cli.safe_text import safe_block
 from trainmaster.model.errors import InputError, TrainmasterError
 
 Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
@@ -30,15 +29,14 @@ def one_message(command: Callable[..., None]) -> Callable[..., None]:
         except TrainmasterError as error:
             fail(error)
         except KeyboardInterrupt:
-            Console(stderr=True).print("interrupted")
+            typer.echo("interrupted", err=True)
             raise typer.Exit(130) from None
 
     return wrapped
 
 
 def fail(error: TrainmasterError) -> None:
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"error: {error}", markup=False)
+    typer.echo(f"error: {safe_block(str(error))}", err=True)
     raise typer.Exit(2 if isinstance(error, InputError) else 1) from None
 
 
@@ -70,13 +68,24 @@ def check_writable(path: Path | None) -> None:
         raise InputError("cannot write there", "a file name in an existing, writable folder", file=path)
 
 
-def to_json(data: Any) -> str:
-    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+def to_json(data: Any, indent: int | None = 2) -> str:
+    """JSON text with a line end; `indent=None` gives one line."""
+    return json.dumps(data, indent=indent, allow_nan=False) + "\n"
 
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
     """A bar with time left on a terminal's error stream, shown only when work takes more than a second."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),

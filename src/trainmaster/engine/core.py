@@ -7,12 +7,12 @@ the modules beside this one; here is the order in which they act.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from trainmaster.engine import inventory, nodes, reports, transitions, users
+from trainmaster.engine import holds, inventory, nodes, reports, transitions, users
 from trainmaster.engine.dispatch import carry_out, launch_reserved, resend
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.records import Ended, Settings
@@ -22,7 +22,7 @@ from trainmaster.engine.verify import PlanError, Verified, examine
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command
 from trainmaster.model.gangs import unpacked
-from trainmaster.model.job import JobId
+from trainmaster.model.job import JobId, P
 from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason, Why, explain, why_phase
@@ -48,10 +48,15 @@ class Engine(State):
             nodes.expire_leases(self)
         if now_ms >= self.next_backoff_ms:
             transitions.end_backoffs(self)
-        if self.reserved:
-            launch_reserved(self)
-        if self.changed or now_ms >= self.wake_at_ms:
-            self._decide_if_due()
+        while True:
+            if self.holds_changed:
+                holds.review(self)
+            if self.reserved:
+                launch_reserved(self)
+            if self.changed or now_ms >= self.wake_at_ms:
+                self._decide_if_due()
+            if not self.holds_changed:  # else the plan rejected a job that others wait for, or make room for
+                break
         if now_ms >= self.next_resend_ms:
             resend(self)
         return self.commands
@@ -70,9 +75,14 @@ class Engine(State):
         wake = min(self.wake_at_ms, self.next_resend_ms, self.next_backoff_ms)
         return min(wake, nodes.next_lease_end_ms(self)) if self.doubts else wake
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, held_back: bool = False) -> Snapshot:
+        """What a policy sees now; with `held_back` also the jobs that no policy is shown yet."""
         columns = self.columns
         table = JobTable(columns, self.now_ms)
+        if self.held_back and not held_back:
+            shown = np.ones(columns.capacity, np.bool_)
+            shown[list(self.held_back)] = False
+            table.slots = table.slots[shown[table.slots]]
         memo = EMPTY_MEMO
         if self.memo_values or self.memo_columns:
             names = sorted(self.memo_columns)
@@ -89,7 +99,7 @@ class Engine(State):
             placement=s.placement,
             round_ms=s.round_ms,
             seed=s.seed,
-            entity_weights=s.entity_weights,
+            entity_weights=self.entity_weights,
             restart_cost_ms=s.restart_cost_ms,
             resize_cost_ms=s.resize_cost_ms,
             pair_source=getattr(self.estimator, "pair_speeds", None),
@@ -100,15 +110,26 @@ class Engine(State):
         slot = self.columns.slot_of.get(job_id)
         if slot is None:
             return None
-        view = self.snapshot()
-        row = int(np.flatnonzero(view.jobs.slots == slot)[0])
-        ints = self.columns.ints
-        why = why_phase(int(ints["phase"][slot])) or Why(int(ints["reason"][slot]))
+        why = self.why(slot)
         if why == Why.NONE:
             return None
-        blocker = int(ints["blocker"][slot])
+        view = self.snapshot(held_back=True)
+        row = int(np.flatnonzero(view.jobs.slots == slot)[0])
+        blocker = int(self.columns.ints["blocker"][slot])
         rows = np.flatnonzero(view.jobs.slots == blocker) if blocker >= 0 else []
-        return explain(view, row, why, int(rows[0]) if len(rows) else -1, self.details.get(slot))
+        return explain(view, row, why, int(rows[0]) if len(rows) else -1, self.reason_details(slot))
+
+    def why(self, slot: int) -> Why:
+        """Why the job of a slot waits; NONE when it does not."""
+        ints = self.columns.ints
+        phase = int(ints["phase"][slot])
+        if phase == P.PENDING and slot in self.held_back:
+            return self.held_back[slot]
+        return why_phase(phase) or (Why(int(ints["reason"][slot])) if phase == P.PENDING else Why.NONE)
+
+    def reason_details(self, slot: int) -> Mapping[str, Any] | None:
+        """The figures behind the reason, as the policy (or the engine itself) stated them."""
+        return holds.details(self, slot) if slot in self.held_back else self.details.get(slot)
 
     # -- deciding ------------------------------------------------------------------------------------
 
@@ -123,6 +144,8 @@ class Engine(State):
         if len(self.columns.rows) == 0:
             return
         view = self.snapshot()
+        if len(view.jobs) == 0:
+            return
         clock = self._decide_clock
         begun = clock() if clock else 0.0
         plan = self.policy.decide(view)
@@ -188,6 +211,7 @@ _HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.JobPaused: users.paused,
     ev.JobResumed: users.resumed,
     ev.JobRangeChanged: users.range_changed,
+    ev.EntityChanged: holds.entity_changed,
     ev.PolicyChanged: users.policy_changed,
     ev.Woken: users.woken,
     ev.Started: reports.started,

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trainmaster.engine.core import Engine
+from trainmaster.engine.holds import apply_cap
 from trainmaster.engine.ports import Commit, Estimator, Image, JsonObject
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.engine.transitions import set_allocation
@@ -36,51 +38,96 @@ _INTS = (
     "productive_ms", "waiting_since_ms", "not_before_ms", "reason", "admitted", "after_stop",
 )  # fmt: skip
 """Columns with a life of their own; the others follow from the job's description or its allocation."""
+_COMPARED_INTS = (*_INTS, "workers_min", "workers_max", "workers", "servers", "held_type", "held_gpu_milli")
+"""Those and what shows that a job's description or allocation is another one."""
 _FLOATS = ("work_done", "work_saved", "rate", "service_gpu_s", "run_s", "cost")
 
 
 class Recorder:
-    """Tells what changed since it was last asked, by comparing with what it told then."""
+    """Tells what changed since it was last asked, by comparing with what it told then.
+
+    Columns are compared as whole arrays, and books by their entries, of which only jobs that run have any; so
+    a commit costs little for each job that merely waits.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._told = {job_id: _fingerprint(engine, slot) for job_id, slot in engine.columns.slot_of.items()}
+        self._columns = _columns(engine)
+        self._books = _books(engine)
+        self._memo_shapes = _memo_shapes(engine)
 
     @classmethod
     def of_new(cls, engine: Engine) -> Recorder:
         """For an engine of which nothing has been kept yet."""
         recorder = cls(engine)
-        recorder._told = {}
+        recorder._columns = np.zeros((0, 0), np.int64)
         return recorder
 
     def changes(self, ended: Sequence[Ended]) -> Commit:
         """What a commit must hold; `ended` is what the engine has just said to be over."""
-        engine, told = self.engine, self._told
+        engine = self.engine
         jobs: dict[str, JsonObject | None] = {}
-        for job_id, slot in sorted(engine.columns.slot_of.items()):
-            fingerprint = _fingerprint(engine, slot)
-            if told.get(job_id) != fingerprint:
-                told[job_id] = fingerprint
-                jobs[job_id] = job_record(engine, slot)
+        for slot in self._changed_slots():
+            jobs[engine.columns.spec(slot).id] = job_record(engine, slot)
         for end in ended:
-            told.pop(end.spec.id, None)
             jobs[end.spec.id] = None
         return Commit(jobs, {end.spec.id: ended_record(end) for end in ended}, meta_record(engine))
 
+    def _changed_slots(self) -> list[int]:
+        engine = self.engine
+        rows = engine.columns.rows
+        columns, books, memo_shapes = _columns(engine), _books(engine), _memo_shapes(engine)
+        changed = np.ones(engine.columns.capacity, np.bool_)
+        if memo_shapes == self._memo_shapes and columns.shape[0] == self._columns.shape[0]:
+            known = self._columns.shape[1]  # slots beyond are new
+            changed[:known] = (columns[:, :known] != self._columns).any(axis=0)
+            for book, told in zip(books, self._books, strict=True):
+                for slot in book.keys() | told.keys():
+                    if slot not in book or slot not in told or book[slot] != told[slot]:
+                        changed[slot] = True
+        self._columns, self._books, self._memo_shapes = columns, books, memo_shapes
+        return rows[changed[rows]].tolist()
 
-def _fingerprint(engine: Engine, slot: int) -> tuple[Any, ...]:
-    """All that a job's record depends on, cheaper than the record."""
+
+def _columns(engine: Engine) -> npt.NDArray[np.int64]:
+    """All numbers of which a job's record is made, one column per slot; floats by their bits, so that NaN equals
+    itself. `arrival` tells jobs apart that have had the same slot."""
     columns = engine.columns
-    doubts = engine.doubts.get(slot)
+    ints, arrival = columns.ints, columns.ints["arrival"]
+    alive = np.zeros(columns.capacity, np.bool_)
+    alive[columns.rows] = True
+    blocker = np.maximum(ints["blocker"], 0)
+    blocked_by = np.where((ints["blocker"] >= 0) & alive[blocker], arrival[blocker], -1)
+    floats = [columns.floats[name] for name in _FLOATS]
+    floats += [part for table in (columns.throughput, columns.throughput_spread) for part in table.T]
+    for name in sorted(engine.memo_columns):
+        floats += list(columns.memo[name].reshape(columns.capacity, -1).T)
+    block = np.empty((len(_COMPARED_INTS) + 1 + len(floats), columns.capacity), np.int64)
+    for k, name in enumerate(_COMPARED_INTS):
+        block[k] = ints[name]
+    block[len(_COMPARED_INTS)] = blocked_by
+    rest = block[len(_COMPARED_INTS) + 1 :].view(np.float64)
+    for k, values in enumerate(floats):
+        rest[k] = values
+    return block
+
+
+def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
+    """What is kept of some jobs only, by slot; sets and dictionaries that change are copied."""
+    allocations = engine.columns.allocations
+    given = np.flatnonzero(engine.columns.ints["workers"] + engine.columns.ints["servers"])
     return (
-        columns.specs[slot], columns.allocations[slot], engine.held.get(slot), engine.outstanding.get(slot),
-        engine.last_seq.get(slot), engine.details.get(slot), None if doubts is None else dict(doubts),
-        frozenset(engine.ended_on.get(slot, ())), _blocker(engine, slot),
-        *[columns.ints[name].item(slot) for name in _INTS],
-        *[columns.floats[name][slot].tobytes() for name in _FLOATS],
-        *[column[slot].tobytes() for column in columns.memo.values()],
-        columns.throughput[slot].tobytes(), columns.throughput_spread[slot].tobytes(),
+        {slot: allocations[slot] for slot in given.tolist() if allocations[slot] is not None},
+        dict(engine.held), dict(engine.outstanding), dict(engine.last_seq), dict(engine.details),
+        {slot: dict(doubts) for slot, doubts in engine.doubts.items()},
+        {slot: frozenset(nodes) for slot, nodes in engine.ended_on.items()},
+        {slot: frozenset(jobs) for slot, jobs in engine.waits_for.items()},
+        dict(engine.held_back), dict(engine.caps),
     )  # fmt: skip
+
+
+def _memo_shapes(engine: Engine) -> dict[str, tuple[int, ...]]:
+    return {name: engine.columns.memo[name].shape[1:] for name in sorted(engine.memo_columns)}
 
 
 def _blocker(engine: Engine, slot: int) -> JobId | None:
@@ -109,6 +156,9 @@ def job_record(engine: Engine, slot: int) -> JsonObject:
         "ended_on": sorted(engine.ended_on.get(slot, ())),
         "details": None if slot not in engine.details else dict(engine.details[slot]),
         "blocker": _blocker(engine, slot),
+        "waits_for": sorted(engine.waits_for.get(slot, ())),
+        "held_back": None if slot not in engine.held_back else int(engine.held_back[slot]),
+        "cap": engine.caps.get(slot),
     }
 
 
@@ -132,6 +182,8 @@ def meta_record(engine: Engine) -> JsonObject:
         "memo_shapes": {name: list(columns.memo[name].shape[1:]) for name in sorted(engine.memo_columns)},
         "decisions": engine.decisions,
         "plans_refused": engine.plans_refused,
+        "entity_weights": dict(engine.entity_weights),
+        "quotas": dict(engine.quotas),
     }
 
 
@@ -155,6 +207,7 @@ def ended_record(end: Ended) -> JsonObject:
 def ended_from_record(record: Mapping[str, Any]) -> Ended:
     values = dict(record)
     rejection = values.pop("rejection")
+    values.pop("service", None)  # what the service adds for its own views
     if rejection is not None:
         rejection = Rejection(Why(rejection["why"]), rejection["details"])
     values["spec"], values["phase"] = spec_from_json(values["spec"]), Phase(values["phase"])
@@ -188,6 +241,9 @@ def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator
     columns.version = meta["version"]
     columns._arrivals = meta["arrivals"]
     engine.known.update(JobId(job_id) for job_id in image.ended)
+    engine.ended_as = {JobId(job_id): record["phase"] for job_id, record in image.ended.items()}
+    engine.entity_weights = dict(meta["entity_weights"])
+    engine.quotas = dict(meta["quotas"])
     engine.reserved = [columns.slot_of[job_id] for job_id in meta["reserved"]]
     for name in (
         "seq",
@@ -236,6 +292,13 @@ def _enter(engine: Engine, record: Mapping[str, Any]) -> None:
         engine.ended_on[slot] = set(record["ended_on"])
     if record["details"] is not None:
         engine.details[slot] = record["details"]
+    if record["waits_for"]:
+        engine.waits_for[slot] = set(record["waits_for"])
+    if record["held_back"] is not None:
+        engine.held_back[slot] = Why(record["held_back"])
+    if record["cap"] is not None:
+        engine.caps[slot] = record["cap"]
+        apply_cap(engine, slot)
     for name in _INTS:
         columns.ints[name][slot] = record["ints"][name]
     for name in _FLOATS:

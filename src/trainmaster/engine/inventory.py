@@ -62,11 +62,13 @@ def _reconcile(state: State, slot: int, entry: ev.Observed, event: ev.Inventory)
         return
     phase = int(state.columns.ints["phase"][slot])
     assert phase in LIVE
+    measured = entry.work == entry.work
+    work = entry.work if measured else float(state.columns.floats["work_saved"][slot])
     if phase == P.LAUNCHING and not entry.starting:
-        reports.started(state, ev.Started(job_id, generation, entry.work, state.now_ms))
+        reports.started(state, ev.Started(job_id, generation, work, state.now_ms))
     elif phase == P.RESIZING:
         command = state.outstanding.get(slot)
         if command is not None and entry.allocation_seq >= command[0].seq:
-            reports.resized(state, ev.Resized(job_id, generation, command[0].seq, entry.work, state.now_ms))
-    elif phase == P.RUNNING:
+            reports.resized(state, ev.Resized(job_id, generation, command[0].seq, work, state.now_ms))
+    elif phase == P.RUNNING and measured:
         reports.progressed(state, ev.Progressed(job_id, generation, entry.work, state.now_ms))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.model.command import Command
+from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.gangs import AllocationColumn
 from trainmaster.model.job import JobSpec
 
@@ -67,17 +68,34 @@ class Immediate(Protocol):
 
 
 @dataclass(frozen=True)
+class LogEntry:
+    """One line of the event log: what happened, to whom, in words and as data. `number` is the store's."""
+
+    at_ms: int
+    kind: str
+    job_id: str | None
+    text: str
+    details: JsonObject = field(default_factory=dict)
+    number: int = 0
+
+
+@dataclass(frozen=True)
 class Commit:
     """Everything one step changed, as JSON data.
 
     `jobs` maps ids to their new record (None: no longer active); a record holds the command that waits for
     an answer, so that state and pending command cannot part. `ended` maps ids to their last word, and is
-    kept for good. `meta` is the engine's own state.
+    kept for good. `meta` is the engine's own state. `log` is what is told of the step, and `requests` maps
+    ids that clients gave to their requests to the answer, so that a request which is repeated acts once.
     """
 
     jobs: Mapping[str, JsonObject | None]
     ended: Mapping[str, JsonObject]
     meta: JsonObject
+    log: Sequence[LogEntry] = ()
+    requests: Mapping[str, JsonObject] = field(default_factory=dict)
+    documents: Mapping[str, JsonObject] = field(default_factory=dict)
+    """What the service has learned, by name; replaced as a whole."""
 
 
 @dataclass(frozen=True)
@@ -95,3 +113,54 @@ class Store(Protocol):
     def commit(self, commit: Commit) -> None: ...
 
     def load(self) -> Image: ...
+
+
+class StoreError(TrainmasterError):
+    """The store could not read or write (locked, full, damaged); a commit that raises it changed nothing."""
+
+
+@dataclass(frozen=True)
+class EndedFilter:
+    """Which ended jobs are asked for; None: any. `phases` are numbers of `model.job.Phase`."""
+
+    phases: frozenset[int] | None = None
+    name: str | None = None
+    entity: str | None = None
+
+
+class Archive(Store, Protocol):
+    """A store that also tells of the past. Jobs that have ended are numbered by their id (`number_of`)."""
+
+    def load_active(self) -> Image:
+        """As `load`, but of ended jobs only `{"phase": ...}`: all that an engine needs to go on."""
+        ...
+
+    def find_request(self, request_id: str) -> JsonObject | None: ...
+
+    def document(self, name: str) -> JsonObject | None:
+        """The last one committed under this name."""
+        ...
+
+    def find_ended(self, job_id: str) -> JsonObject | None: ...
+
+    def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
+        """At most `limit` records with a number above `after`, by number."""
+        ...
+
+    def count_ended(self, where: EndedFilter) -> int: ...
+
+    def log_page(self, after: int, limit: int, job_id: str | None = None) -> list[LogEntry]: ...
+
+    def last_log_number(self) -> int: ...
+
+    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> int:
+        """Forget jobs that ended, and log lines and requests, before this time or beyond these numbers."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def number_of(job_id: str) -> int:
+    """The number at the end of an id such as `job-12`; 0 when there is none."""
+    digits = job_id.rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else 0

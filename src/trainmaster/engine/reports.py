@@ -86,10 +86,12 @@ def _learn_speed(state: State, slot: int, steps_per_s: float) -> None:
     allocation, spec = columns.allocations[slot], columns.spec(slot)
     if observe is None or allocation is None or allocation.accelerator < 0:
         return
-    if allocation.workers != spec.workers_ref or allocation.servers != spec.servers_ref:
-        return  # estimates are for the reference size
     if allocation.share_milli < spec.worker.share_milli:
         return  # and for a job that has its devices to itself
+    if allocation.workers != spec.workers_ref or allocation.servers != spec.servers_ref:
+        # Estimates are for the reference size; the job's own curve restates what another size measured.
+        here = float(spec.scaling.speed(allocation.workers, allocation.servers))
+        steps_per_s *= float(spec.scaling.speed(spec.workers_ref, spec.servers_ref)) / here if here > 0 else 1.0
     types = state.cluster.types
     observe(spec.id, types[allocation.accelerator], steps_per_s, spread=allocation.spread)
     columns.throughput[slot], columns.throughput_spread[slot] = state.estimator.profile(spec, types)

@@ -20,6 +20,7 @@ from trainmaster.model.job import JobId
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
+from trainmaster.model.reasons import Why
 from trainmaster.model.table import JobColumns
 from trainmaster.model.units import NEVER_MS
 
@@ -56,6 +57,18 @@ class State:
         self.details: dict[int, Mapping[str, Any]] = {}
         self.rejections: dict[int, Rejection] = {}
         self.known: set[JobId] = set()
+        self.ended_as: dict[JobId, int] = {}
+        """The phase in which a job ended, for those that wait for it."""
+        self.waits_for: dict[int, set[JobId]] = {}
+        """Jobs that must finish before this one may start."""
+        self.held_back: dict[int, Why] = {}
+        """Jobs that policies do not see yet, and why."""
+        self.caps: dict[int, int] = {}
+        """Largest number of workers that a team's quota leaves a job, where that is less than it takes."""
+        self.holds_changed = False
+        self.entity_weights: dict[str, float] = dict(settings.entity_weights)
+        self.quotas: dict[str, int] = {}
+        """GPU thousandths that a team's jobs may use at a time; teams that are absent have no limit."""
         self.ended: list[Ended] = []
         self.commands: list[Command] = []
         self.changed = False

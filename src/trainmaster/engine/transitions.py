@@ -53,6 +53,11 @@ def _bury(state: State, slot: int, phase: int) -> None:
             rejection=state.rejections.pop(slot, None),
         )
     )
+    state.ended_as[spec.id] = phase
+    if state.waits_for or state.quotas or state.held_back:
+        for book in (state.held_back, state.waits_for, state.caps):
+            book.pop(slot, None)
+        state.holds_changed = True
     columns.remove(slot)
     state.changed = True
 
@@ -115,6 +120,8 @@ def gone(state: State, slot: int, work_saved: float) -> None:
         state.reserved.append(slot)
         return
     drop_allocation(state, slot)
+    if state.quotas:
+        state.holds_changed = True
     if after == P.CANCELLED:
         move(state, slot, T.CANCEL)
     elif after == P.PAUSED:

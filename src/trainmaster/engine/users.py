@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainmaster.engine import transitions
+from trainmaster.engine import holds, transitions
 from trainmaster.engine.dispatch import stop
 from trainmaster.engine.lifecycle import LIVE, T, Trigger
 from trainmaster.engine.state import State
@@ -19,8 +19,10 @@ def submitted(state: State, event: ev.JobSubmitted) -> None:
         return
     state.known.add(spec.id)
     here, spread = state.estimator.profile(spec, state.cluster.types)
-    state.columns.add(spec, state.now_ms, here, spread)
+    slot = state.columns.add(spec, state.now_ms, here, spread)
     state.changed = True
+    if spec.after or state.quotas:
+        holds.arrived(state, slot, spec)
 
 
 def cancelled(state: State, event: ev.JobCancelled) -> None:
@@ -38,7 +40,7 @@ def _end_by_user(state: State, job_id: JobId, after: int, trigger: Trigger) -> N
     phase = int(state.columns.ints["phase"][slot])
     if phase == after or (phase in LIVE and transitions.wanted(state, slot) == P.CANCELLED):
         return  # already so, or already being cancelled, which nothing takes back
-    state.changed = True
+    state.changed = state.holds_changed = True
     transitions.drop_allocation(state, slot)
     if phase in LIVE:
         stop(state, slot, after, "cancelled" if after == P.CANCELLED else "paused")
@@ -56,7 +58,7 @@ def resumed(state: State, event: ev.JobResumed) -> None:
     phase = int(ints["phase"][slot])
     if phase == P.PAUSED:
         transitions.move(state, slot, T.RESUME)
-        state.changed = True
+        state.changed = state.holds_changed = True
     elif phase in LIVE and transitions.wanted(state, slot) == P.PAUSED:
         ints["after_stop"][slot] = P.PENDING
 
@@ -72,12 +74,12 @@ def range_changed(state: State, event: ev.JobRangeChanged) -> None:
         return
     columns, ints = state.columns, state.columns.ints
     spec = columns.specs[slot] = replace(columns.spec(slot), workers_min=low, workers_max=high)
-    ask = min(max(spec.workers_ref, low), high)
-    ints["workers_min"][slot], ints["workers_max"][slot] = low, high
-    ints["workers_ask"][slot], ints["ask_gpu_milli"][slot] = ask, ask * spec.worker.gpu_milli
-    state.changed = True
+    if spec.entity in state.quotas:
+        state.caps.setdefault(slot, int(ints["workers_max"][slot]))  # growth waits for the review of the quota
+    holds.apply_cap(state, slot)
+    state.changed = state.holds_changed = True
     allocation = columns.allocations[slot]
-    if allocation is None or low <= allocation.workers <= high:
+    if allocation is None or low <= allocation.workers <= ints["workers_max"][slot]:
         return
     transitions.drop_allocation(state, slot)
     phase = int(ints["phase"][slot])

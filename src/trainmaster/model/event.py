@@ -42,6 +42,15 @@ class JobRangeChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class EntityChanged:
+    """The operator set a team's weight and quota (thousandths of a GPU; None: no limit)."""
+
+    entity: str
+    weight: float = 1.0
+    quota_milli: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyChanged:
     """Another policy decides from now on; its memory starts empty."""
 
@@ -142,7 +151,10 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One incarnation in an inventory: still there (`exit_code` None) or ended."""
+    """One incarnation in an inventory: still there (`exit_code` None) or ended.
+
+    `work` is NaN while it runs and nobody has measured it.
+    """
 
     job_id: JobId
     generation: int
@@ -166,6 +178,6 @@ class Inventory:
     nodes: frozenset[int]
 
 
-UserEvent = JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | PolicyChanged
+UserEvent = JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | EntityChanged | PolicyChanged
 Report = Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeLost | Inventory
 Event = UserEvent | Report | Woken

@@ -144,6 +144,8 @@ class JobSpec:
     epochs_total: float | None = None
     max_attempts: int = 3
     preemptible: bool = True
+    after: tuple[JobId, ...] = ()
+    """Jobs that must have finished before this one starts."""
     payload: Mapping[str, Any] = field(default_factory=dict)
 
     @property

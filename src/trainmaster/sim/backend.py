@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainmaster.model import event as ev
+from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
-from trainmaster.model.job import JobId
+from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.sim import outages
@@ -182,6 +183,21 @@ class SimulatedBackend:
             self._started((incarnation, productive))
         if self.options.interference:
             self._rates_changed(nodes, incarnation)
+
+    def adopt(
+        self, spec: JobSpec, generation: int, allocation: Allocation, work: float, productive_ms: int
+    ) -> None:
+        """Let an incarnation run here that began elsewhere and has come so far. Nothing is reported."""
+        nodes = {part.node for part in allocation.parts}
+        incarnation = Incarnation(
+            spec=spec, generation=generation, allocation=allocation, allocation_seq=0, work=work, work_at_start=work,
+            as_of_ms=productive_ms, rate=0.0, alive=nodes, started=True,
+        )  # fmt: skip
+        self.running[spec.id] = incarnation
+        self.generations[spec.id] = generation
+        self.launched_on[spec.id] = frozenset(nodes)
+        incarnation.rate = self._rate(incarnation)
+        self._plan_finish(incarnation)
 
     def _started(self, item: tuple[Incarnation, int]) -> None:
         incarnation, productive = item

@@ -27,6 +27,11 @@ MAX_LINE_BYTES = 1 << 20
 WORKER = "worker"
 SERVER = "server"
 
+EXIT_STOPPED = 75
+"""Exit code of a member that was told to stop (notice or SIGTERM), has saved, and could go on later."""
+EXIT_LEASE_OVER = 76
+"""Exit code of a member whose lease ran out: it ended itself without saving."""
+
 
 class WireError(ValueError):
     """A message that cannot be read. The connection it came by is closed."""

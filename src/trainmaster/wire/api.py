@@ -1,15 +1,17 @@
 """What clients and the service say to each other: the bodies of the REST interface under `/api/v1`.
 
     POST   /jobs                      JobRequest -> Accepted (201; the same `request_id` again: the same answer)
-    GET    /jobs                      ?state=&name=&entity=&limit=&cursor= -> JobPage, oldest first
+    GET    /jobs                      ?state=&name=&entity=&limit=&cursor= -> JobPage, oldest first; `state` may be repeated
     GET    /jobs/{job}                id or unique name -> JobView
     GET    /jobs/{job}/why            -> WhyView
     GET    /jobs/{job}/logs           ?attempt=&member=&offset=&limit=&wait_s= -> LogChunk
     POST   /jobs/{job}/cancel|pause|resume   -> JobView
     POST   /jobs/{job}/resize         ResizeRequest -> JobView
     GET    /nodes                     -> list[NodeView]
-    GET    /events                    ?after=&limit=&job=&wait_s= -> EventPage
+    GET    /events                    ?after=&last=&limit=&job=&wait_s= -> EventPage; `last=N`: the newest N
     GET    /entities                  -> list[EntityView];  PUT /entities/{name}  EntityRequest (operator)
+    GET    /situation                 -> what `trainmaster whatif` starts from
+    GET    /accuracy                  -> list[AccuracyRow]
     GET    /service                   -> ServiceView;       PUT /policy           PolicyRequest (operator)
 
 Errors have the body of `Problem` and a 4xx status. Times are seconds; instants are seconds since 1970.
@@ -120,9 +122,12 @@ class ProgressView(BaseModel):
 
 
 class Band(BaseModel):
-    p10_s: float
+    """Seconds from now; nine times of ten it is between `p05_s` and `p95_s`."""
+
+    p05_s: float
     p50_s: float
     p90_s: float
+    p95_s: float
 
 
 class JobView(BaseModel):
@@ -221,6 +226,17 @@ class EntityView(BaseModel):
     quota_gpus: float | None
     used_gpus: float
     jobs: int
+
+
+class AccuracyRow(BaseModel):
+    """How good predictions were that were made when this fraction of a job's life had passed."""
+
+    at_fraction_of_life: float
+    jobs: int
+    median_error: float
+    median_error_of_remaining: float
+    inside_90_fraction: float
+    below_p90_fraction: float
 
 
 class ServiceView(BaseModel):

@@ -1,0 +1,1 @@
+"""Where jobs really run. A backend performs commands and answers with events; it never blocks."""

@@ -1,0 +1,50 @@
+"""What a keeper is started with: the file launch.json, written by the backend before the keeper exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from trainmaster.backends.local.slots import Slot, slot_from_json, slot_to_json
+from trainmaster.wire.agent import SERVER
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """`env` is the job's own; what all members share of TRAINMASTER_* is in it too, and wins."""
+
+    job_id: str
+    generation: int
+    seq: int
+    slots: tuple[Slot, ...]
+    command: tuple[str, ...]
+    token: str
+    server_command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    steps: float | None = None
+    max_attempts: int = 3
+    lease_s: float = 30.0
+    grace_s: float = 20.0
+    hello_wait_s: float = 0.0
+    """So long the start of a job that may speak is not reported unless it has spoken; 0: at once."""
+    join_patience_s: float = 300.0
+    """A listed member that has not joined for so long is taken for stuck, and killed."""
+    progress_every_s: float = 0.5
+    log_max_bytes: int = 64 << 20
+
+    def command_of(self, role: str) -> tuple[str, ...]:
+        return self.server_command if role == SERVER and self.server_command else self.command
+
+
+def record_to_json(record: LaunchRecord) -> dict[str, Any]:
+    return {**asdict(record), "slots": [slot_to_json(slot) for slot in record.slots]}
+
+
+def record_from_json(data: Mapping[str, Any]) -> LaunchRecord:
+    known = {each.name for each in fields(LaunchRecord)}
+    values = {name: value for name, value in data.items() if name in known}
+    values["slots"] = tuple(slot_from_json(slot) for slot in values["slots"])
+    values["command"], values["server_command"] = tuple(values["command"]), tuple(values["server_command"])
+    return LaunchRecord(**values)

@@ -1,0 +1,77 @@
+"""`trainmaster entities`: teams, their weights and quotas."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from trainmaster.cli.address import HomeOption
+from trainmaster.cli.client import Client, Json, Refused
+from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.model.errors import InputError
+
+
+@one_message
+def entities(
+    name: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="One team.")] = None,
+    weight: Annotated[float | None, typer.Option(help="Its share against other teams.")] = None,
+    quota: Annotated[str | None, typer.Option(help="GPUs it may use at once, or `none`.")] = None,
+    home: HomeOption = None,
+    output: Output = "table",
+) -> None:
+    """List the teams with weights and quotas, or set one."""
+    check_output(output)
+    if name is None and (weight is not None or quota is not None):
+        raise InputError("no team named", "one, as in: trainmaster entities vision --weight 2")
+    gpus = _quota(quota)
+    with Client.find(home) as client:
+        known: list[Json] = client.get("/entities")
+        if name is not None and (weight is not None or quota is not None):
+            now = next((team for team in known if team["name"] == name), {"weight": 1.0, "quota_gpus": None})
+            body = {
+                "weight": now["weight"] if weight is None else weight,
+                "quota_gpus": now["quota_gpus"] if quota is None else gpus,
+            }
+            client.put(f"/entities/{quote(name, safe='')}", body)
+            known = client.get("/entities")
+    if name is not None:
+        known = [team for team in known if team["name"] == name]
+        if not known:
+            raise Refused(f"there is no team '{name}'; `trainmaster entities` lists them", 404)
+    if output == "json":
+        typer.echo(to_json(known[0] if name is not None else known), nl=False)
+    else:
+        _print(known)
+
+
+def _quota(text: str | None) -> float | None:
+    if text is None or text.lower() == "none":
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise InputError(f"'{text}' is no quota", "a number of GPUs, or none", column="--quota")
+    return number
+
+
+def _print(found: list[Json]) -> None:
+    from trainmaster.cli.screen import cell, columns, show
+
+    if not found:
+        typer.echo("no teams yet: `submit --entity NAME` makes one, `entities NAME --weight 2 --quota 4` sets it")
+        return
+    table = columns("TEAM", "WEIGHT", "QUOTA", "USED", "JOBS", right=("WEIGHT", "QUOTA", "USED", "JOBS"))
+    for team in found:
+        quota = "-" if team["quota_gpus"] is None else f"{team['quota_gpus']:g}"
+        table.add_row(
+            cell(team["name"], "bold"),
+            cell(f"{team['weight']:g}"),
+            cell(quota),
+            cell(f"{team['used_gpus']:g}"),
+            cell(team["jobs"]),
+        )
+    show(table)

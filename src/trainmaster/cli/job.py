@@ -1,0 +1,122 @@
+"""`trainmaster job`: all about one job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.address import HomeOption
+from trainmaster.cli.client import Client, Json, job_path
+from trainmaster.cli.output import Output, check_output, one_message, to_json
+
+
+@one_message
+def job(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Id or name.")],
+    home: HomeOption = None,
+    output: Output = "table",
+) -> None:
+    """Show all about one job."""
+    check_output(output)
+    with Client.find(home) as client:
+        view = client.get(job_path(job))
+    if output == "json":
+        typer.echo(to_json(view), nl=False)
+    else:
+        _print(view)
+
+
+def _print(view: Json) -> None:
+    from rich.table import Table
+
+    from trainmaster.cli.screen import cell, show, state_cell
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for label, text in facts(view):
+        table.add_row(label, state_cell(text) if label == "state" else cell(text))
+    show(table)
+
+
+def facts(view: Json) -> list[tuple[str, str]]:
+    """Labels and texts, most wanted first; what is unknown or was not asked for is left out."""
+    from trainmaster.cli.queue_table import size_text, type_text
+    from trainmaster.cli.safe_text import shell_words
+    from trainmaster.cli.times import instant, short
+
+    request, progress = view["request"], view["progress"]
+    known: list[tuple[str, str | None]] = [
+        ("job", view["id"]),
+        ("name", view["name"] if view["name"] not in ("", view["id"]) else None),
+        ("state", view["state"]),
+        ("phase", view["phase"] if view["phase"] != view["state"] else None),
+        ("position", None if view["position"] is None else str(view["position"])),
+        ("reason", view["reason"] or None),
+        ("command", shell_words(request["command"])),
+        ("folder", request["workdir"]),
+        ("size", f"{size_text(view)} worker{'' if size_text(view) == '1' else 's'}, type {type_text(view)}"),
+        ("runs on", _places(view) or None),
+        ("progress", _progress(view)),
+        ("loss", None if progress["loss"] is None else f"{progress['loss']:.4g}"),
+        ("ends in", None if view["eta_s"] is None else _with_band(short(view["eta_s"]), view.get("eta"))),
+        ("starts in", _with_band("", view.get("starts")) or None),
+        ("deadline", _deadline(view)),
+        ("submitted", instant(view["submitted"])),
+        ("started", None if view["started"] is None else instant(view["started"])),
+        ("ended", None if view["ended"] is None else instant(view["ended"])),
+        ("exit", view["exit"]),
+        ("attempts", f"{view['attempts']} of {request['max_attempts']}" if view["attempts"] else None),
+        ("preemptions", str(view["preemptions"]) if view["preemptions"] else None),
+        ("team", request["entity"]),
+        ("weight", f"{request['weight']:g}" if request["weight"] != 1 else None),
+        ("priority", str(request["priority"]) if request["priority"] else None),
+        ("after", ", ".join(request["after"]) or None),
+        ("model", request["model"] or None),
+        ("cost", None if view["cost"] is None else f"{view['cost']:.2f}"),
+        ("note", "speeds on this cluster are emulated" if view["emulated"] else None),
+    ]
+    return [(label, text) for label, text in known if text is not None]
+
+
+def _places(view: Json) -> str:
+    parts = []
+    for place in view["allocation"]:
+        text = f"{place['node']} ({place['accelerator']}): {place['workers']} workers"
+        if place["servers"]:
+            text += f", {place['servers']} servers"
+        if place["devices"]:
+            text += f", GPUs {','.join(str(device) for device in place['devices'])}"
+        parts.append(text.replace(" 1 workers", " 1 worker").replace(" 1 servers", " 1 server"))
+    return "; ".join(parts)
+
+
+def _progress(view: Json) -> str | None:
+    from trainmaster.cli.screen import bar
+
+    progress = view["progress"]
+    rate = "" if progress["rate"] is None else f", {progress['rate']:.4g} steps/s"
+    if progress["fraction"] is None:
+        return f"{progress['work_done']:,.0f} steps{rate}" if rate else None
+    of = "" if progress["work_total"] is None else f" ({progress['work_done']:,.0f} of {progress['work_total']:,.0f})"
+    return f"{bar(progress['fraction'], 20)} {progress['fraction']:.1%}{of}{rate}"
+
+
+def _with_band(middle: str, band: Json | None) -> str:
+    from trainmaster.cli.times import short
+
+    if band is None:
+        return middle
+    return f"{middle or short(band['p50_s'])} ({short(band['p05_s'])} to {short(band['p95_s'])}, 9 of 10 times)"
+
+
+def _deadline(view: Json) -> str | None:
+    from trainmaster.cli.times import instant, short
+
+    asked = view["request"]["deadline_s"]
+    if asked is None:
+        return None
+    kind = view["request"]["deadline_kind"]
+    slack = "" if view["slack_s"] is None else f", slack {short(view['slack_s'])}"
+    return f"{instant(view['submitted'] + asked)} ({kind}{slack})"

@@ -1,0 +1,140 @@
+"""`trainmaster queue`: what waits and runs, once or while one watches."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from trainmaster.cli.address import HomeOption, NoService
+from trainmaster.cli.client import Client
+from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.model.errors import InputError
+
+STATES = ("pending", "running", "paused", "finished", "failed", "cancelled", "rejected")
+_LIVE = ("running", "pending", "paused")
+_PAGE = 500
+_ORDER = {"running": 0, "pending": 1, "paused": 2, "finished": 3, "failed": 3, "cancelled": 3, "rejected": 3}
+
+
+@one_message
+def queue(
+    all_states: Annotated[bool, typer.Option("--all", "-a", help="Ended jobs too.")] = False,
+    state: Annotated[list[str] | None, typer.Option(help="Only these states; repeatable.")] = None,
+    entity: Annotated[str | None, typer.Option(help="Only jobs of this team.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many jobs.")] = 100,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks with --watch.")] = 1.0,
+    home: HomeOption = None,
+    output: Output = "table",
+) -> None:
+    """List the jobs that wait and run, with reason, slack and ETA."""
+    check_output(output)
+    for name in state or ():
+        if name not in STATES:
+            raise InputError(f"'{name}' is no state", ", ".join(STATES), column="--state")
+    states = tuple(state) if state else () if all_states else _LIVE
+    with Client.find(home) as client:
+        if watch:
+            _watch(client, states, entity, limit, interval, output)
+        elif output == "json":
+            typer.echo(to_json(read(client, states, entity, limit)), nl=False)
+        else:
+            _print_once(client, states, entity, limit)
+
+
+def read(client: Client, states: tuple[str, ...], entity: str | None, limit: int) -> dict[str, Any]:
+    """A `JobPage` of at most `limit` jobs in the order of the queue.
+
+    The service lists the oldest first. When not all fit, each state is asked for by itself, so that what runs is
+    shown before the thousands that wait.
+    """
+    page = _pages(client, states, entity, limit)
+    if page["cursor"] is not None and len(states) != 1:
+        jobs: list[dict[str, Any]] = []
+        for state in sorted(states or STATES, key=lambda name: (_ORDER[name], STATES.index(name))):
+            if len(jobs) < limit:
+                jobs += _pages(client, (state,), entity, limit - len(jobs))["jobs"]
+        page["jobs"] = jobs
+    return {**page, "jobs": in_order(page["jobs"])}
+
+
+def _pages(client: Client, states: tuple[str, ...], entity: str | None, limit: int) -> dict[str, Any]:
+    jobs: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while True:
+        wanted = min(_PAGE, limit - len(jobs))
+        page = client.get("/jobs", {"state": list(states) or None, "entity": entity, "limit": wanted, "cursor": cursor})
+        jobs += page["jobs"]
+        cursor = page["cursor"]
+        if cursor is None or len(jobs) >= limit:
+            return {"jobs": jobs, "cursor": cursor, "total": page["total"]}
+
+
+def in_order(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Running first, then the queue by position, then paused, then ended; submission breaks ties."""
+
+    def key(job: dict[str, Any]) -> tuple[int, int, float, int, str]:
+        at = job["position"] or 0  # none: it has its devices and starts
+        return (_ORDER.get(job["state"], 4), at, job["submitted"], len(job["id"]), job["id"])
+
+    return sorted(jobs, key=key)
+
+
+def _print_once(client: Client, states: tuple[str, ...], entity: str | None, limit: int) -> None:
+    page = read(client, states, entity, limit)
+    service = client.get("/service")
+    from trainmaster.cli.queue_table import show_queue
+
+    show_queue(page["jobs"], service, page["total"])
+
+
+def _watch(
+    client: Client, states: tuple[str, ...], entity: str | None, limit: int, interval_s: float, output: str
+) -> None:
+    """On a terminal one screen redrawn in place; else one page (or one line of JSON) after the other."""
+    from trainmaster.cli.screen import screen
+
+    console = screen()
+    try:
+        if output == "json":
+            while True:
+                typer.echo(to_json(read(client, states, entity, limit), indent=None), nl=False)
+                time.sleep(interval_s)
+        elif not console.is_terminal:
+            while True:
+                _print_once(client, states, entity, limit)
+                typer.echo()
+                time.sleep(interval_s)
+        else:
+            _watch_screen(client, states, entity, limit, interval_s)
+    except KeyboardInterrupt:
+        return
+
+
+def _watch_screen(client: Client, states: tuple[str, ...], entity: str | None, limit: int, interval_s: float) -> None:
+    from rich.console import Group
+    from rich.live import Live
+
+    from trainmaster.cli.queue_table import head_line, queue_table
+    from trainmaster.cli.screen import one_line, screen
+    from trainmaster.cli.times import clock
+
+    console = screen()
+    away = ""
+    page: dict[str, Any] = {"jobs": [], "total": 0}
+    service: dict[str, Any] = {}
+    with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            try:
+                page, service = read(client, states, entity, limit), client.get("/service")
+                away = ""
+            except NoService as error:
+                away = str(error)
+            room = max(1, console.height - 3)
+            shown = page["jobs"][:room]
+            head = away or head_line(service, page["total"], len(shown))
+            title = one_line(f"{clock(time.time())}  {head}", "red" if away else "dim")
+            live.update(Group(title, queue_table(shown, console.width)), refresh=True)
+            time.sleep(interval_s)

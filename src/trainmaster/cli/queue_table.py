@@ -1,0 +1,108 @@
+"""The queue as a table: what waits and runs, how far it is, why it waits."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from trainmaster.cli.client import Json
+from trainmaster.cli.screen import bar, cell, columns, screen, show, show_line, state_cell
+from trainmaster.cli.times import short
+
+_WIDE = 110
+"""From so many columns on, type and name have their own."""
+
+
+def size_text(job: Json) -> str:
+    """`3/1..4` has three of one to four workers; `+2` servers; `x2` GPUs each unless one."""
+    request = job["request"]
+    low, high = request["workers"]["min"], request["workers"]["max"]
+    span = f"{low}" if low == high else f"{low}..{high}"
+    has = sum(place["workers"] for place in job["allocation"])
+    text = f"{has}/{span}" if has and low != high else span
+    servers = request["servers"]["max"]
+    if servers:
+        text += f"+{sum(place['servers'] for place in job['allocation']) if has else servers}"
+    each = request["gpus_per_worker"]
+    return text if each == 1 else f"{text}x{each:g}"
+
+
+def type_text(job: Json) -> str:
+    held = sorted({place["accelerator"] for place in job["allocation"]})
+    return ",".join(held or job["request"]["gpu_types"]) or "any"
+
+
+def progress_text(job: Json, width: int) -> str:
+    fraction = job["progress"]["fraction"]
+    if fraction is None:
+        counted = job["progress"]["rate"] is not None  # a plain command reports nothing: its steps are unknown
+        return f"{job['progress']['work_done']:,.0f} steps" if counted else ""
+    if job["state"] == "pending" and not fraction:
+        return ""
+    percent = f"{fraction:4.0%}" if job["state"] == "finished" or fraction < 1 else " 99%"
+    return f"{bar(fraction, width)} {percent}"
+
+
+def remark_text(job: Json) -> str:
+    if job["state"] in ("failed", "finished", "cancelled", "rejected"):
+        how = job["exit"] or ""
+        return job["reason"] if how in job["reason"] else f"{how} {job['reason']}".strip()
+    if job["state"] == "running" and not job["reason"]:
+        return ", ".join(f"{place['node']}" for place in job["allocation"])
+    return job["reason"]
+
+
+def queue_table(jobs: list[Json], width: int) -> Table:
+    """A row per job that never wraps; columns that hold nothing are left out."""
+    wide = width >= _WIDE
+    rows = [_cells(job, wide) for job in jobs]
+    headers = [name for name in _HEADERS if name in _ALWAYS or any(row.get(name, _EMPTY).plain for row in rows)]
+    table = columns(*headers, right=("#", "ETA", "SLACK"), fill="REASON")
+    for row in rows:
+        table.add_row(*(row.get(name, _EMPTY) for name in headers))
+    return table
+
+
+_HEADERS = ("#", "JOB", "NAME", "STATE", "SIZE", "TYPE", "PROGRESS", "ETA", "SLACK", "REASON")
+_ALWAYS = ("JOB", "STATE", "SIZE", "REASON")
+_EMPTY = Text()
+
+
+def _cells(job: Json, wide: bool) -> dict[str, Text]:
+    late = job["slack_s"] is not None and job["slack_s"] < 0
+    cells = {
+        "#": cell(job["position"] or ""),
+        "JOB": cell(job["id"] if wide else _label(job), "bold"),
+        "STATE": state_cell(job["state"]),
+        "SIZE": cell(size_text(job)),
+        "PROGRESS": cell(progress_text(job, 10 if wide else 5)),
+        "ETA": cell("" if job["eta_s"] is None else short(job["eta_s"])),
+        "SLACK": cell("" if job["slack_s"] is None else short(job["slack_s"]), "red" if late else ""),
+        "REASON": cell(remark_text(job)),
+    }
+    if wide:
+        cells["NAME"] = cell("" if job["name"] == job["id"] else _cut(job["name"], 24))
+        cells["TYPE"] = cell(_cut(type_text(job), 16))
+    return cells
+
+
+def _label(job: Json) -> str:
+    return job["id"] if job["name"] in ("", job["id"]) else f"{job['id']} {_cut(job['name'], 12)}"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def head_line(service: Json, total: int, shown: int) -> str:
+    """`gavel-max-min on v100=4 (emulated): 2 running, 5 pending`."""
+    counts = ", ".join(f"{number} {state}" for state, number in sorted(service["jobs"].items()) if number)
+    emulated = " (emulated speeds)" if service["emulated"] else ""
+    more = f"; the first {shown} of {total} are shown" if shown < total else ""
+    return f"{service['policy']} on {service['cluster']}{emulated}: {counts or 'no jobs'}{more}"
+
+
+def show_queue(jobs: list[Json], service: Json, total: int) -> None:
+    show_line(head_line(service, total, len(jobs)), "dim")
+    if jobs:
+        show(queue_table(jobs, screen().width))

@@ -1,0 +1,78 @@
+"""`trainmaster run`: submit a job, follow its log, exit with its code; Ctrl-C cancels it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.address import HomeOption
+from trainmaster.cli.client import Client, job_path
+from trainmaster.cli.following import (
+    LogReader,
+    ended_line,
+    exit_code,
+    follow,
+    job_view,
+    remark,
+    wait_for_all,
+    write_log,
+)
+from trainmaster.cli.job_options import JobOptions, with_job_options
+from trainmaster.cli.output import one_message
+from trainmaster.cli.request import build
+from trainmaster.cli.submit import hand_in
+from trainmaster.model.errors import TrainmasterError
+
+
+@one_message
+@with_job_options
+def run(
+    options: JobOptions,
+    raw: Annotated[bool, typer.Option("--raw", help="Pass control characters of the log on.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Submit a job, follow its log, exit with its code."""
+    request = {"max_attempts": 1, **build(options, time.time())}  # who watches a program fail starts it again himself
+    with Client.find(home) as client:
+        jobs = hand_in(client, request, options.bare_env)["ids"]
+        reader = LogReader(client, jobs[0], None, None)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            code = _follow(client, jobs, reader, raw)
+        except KeyboardInterrupt:
+            code = _cancel(client, jobs, reader, raw)
+    raise typer.Exit(code)
+
+
+def _follow(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> int:
+    """A job's log, or, of an array, the end of each member."""
+    if len(jobs) > 1:
+        remark(f"{len(jobs)} jobs, {jobs[0]} to {jobs[-1]}; see `trainmaster logs ID`")
+        return wait_for_all(client, jobs)
+    view = job_view(client, jobs[0])
+    waits = f": {view['reason']}" if view["state"] == "pending" and view["reason"] else ""
+    remark(f"{jobs[0]} is {view['state']}{waits}")
+    ended = follow(reader, client, jobs[0], lambda text: write_log(text, raw))
+    view = ended or job_view(client, jobs[0])
+    if view["state"] != "finished":
+        remark(ended_line(view))
+    return exit_code(view)
+
+
+def _cancel(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> int:
+    """Ask the service to end what was started, and stay until it has; a second Ctrl-C leaves at once."""
+    remark(f"cancelling {', '.join(jobs[:3])}{' ...' if len(jobs) > 3 else ''}; Ctrl-C again: do not wait for the end")
+    client.close()  # the interrupted request may have left half an answer on the connection
+    try:
+        for job in jobs:
+            client.post(job_path(job, "/cancel"), again=1)
+        _follow(client, jobs, reader, raw)
+    except KeyboardInterrupt:
+        remark("left; the service goes on ending it")
+    except TrainmasterError as error:
+        remark(f"it may still run: {error}")
+        return 1
+    return 130

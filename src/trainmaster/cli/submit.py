@@ -1,0 +1,57 @@
+"""`trainmaster submit`: hand a job to the service and print its id."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from trainmaster.cli.address import HomeOption
+from trainmaster.cli.client import Client
+from trainmaster.cli.job_options import JobOptions, with_job_options
+from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.request import build, with_environment
+
+
+@one_message
+@with_job_options
+def submit(
+    options: JobOptions,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended; exit with its code.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
+    home: HomeOption = None,
+    output: Output = "table",
+) -> None:
+    """Submit a job and print its id."""
+    check_output(output)
+    if schema:
+        _print_schema()
+        return
+    request = build(options, time.time())
+    with Client.find(home) as client:
+        accepted = hand_in(client, request, options.bare_env)
+        _print(accepted, output)
+        if wait:
+            from trainmaster.cli.following import wait_for_all
+
+            raise typer.Exit(wait_for_all(client, accepted["ids"]))
+
+
+def hand_in(client: Client, request: dict[str, Any], bare_env: bool) -> dict[str, Any]:
+    """Submit; a service on this machine also learns which `python` its user means."""
+    return client.submit(with_environment(request) if client.address.local and not bare_env else request)
+
+
+def _print(accepted: dict[str, Any], output: str) -> None:
+    if output == "json":
+        typer.echo(to_json(accepted), nl=False)
+    else:
+        for job in accepted["ids"]:
+            typer.echo(job)
+
+
+def _print_schema() -> None:
+    from trainmaster.cli.spec_file import schema
+
+    typer.echo(to_json(schema()), nl=False)

@@ -1,0 +1,65 @@
+"""`trainmaster up`: the service on this machine, in the foreground, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.output import one_message
+
+
+@one_message
+def up(
+    port: Annotated[int | None, typer.Option(help="Port to listen on; default 8642, or a free one. 0: any.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need tokens.")] = "127.0.0.1",
+    home: Annotated[
+        Path | None, typer.Option(help="Folder of the service; default $TRAINMASTER_HOME, then ~/.trainmaster.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Policy; default the one last in force, else fifo. `trainmaster policies` lists.")
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Declare emulated nodes, such as v100=2x2,k80=2x2; default: this machine.")
+    ] = None,
+    round_s: Annotated[float | None, typer.Option("--round", help="Length of a round in seconds.")] = None,
+    placement: Annotated[str, typer.Option(help="pack, spread, first-fit or best-fit.")] = "pack",
+    backend: Annotated[
+        str, typer.Option(help="local, or simulated: nothing is started, jobs advance at their declared speed.")
+    ] = "local",
+    stop_jobs: Annotated[
+        bool, typer.Option("--stop-jobs", help="Stop all jobs when the service stops; default: they go on.")
+    ] = False,
+    reset_nodes: Annotated[
+        bool, typer.Option("--reset-nodes", help="Take other nodes than before: jobs are kept, and start again.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the terminal.")] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    keep_days: Annotated[float, typer.Option(help="Days for which ended jobs and events are kept.")] = 30.0,
+) -> None:
+    """Start the service on this machine: REST interface, scheduler, store, and processes of jobs."""
+    from trainmaster.cli.address import home_folder
+    from trainmaster.model.errors import InputError
+    from trainmaster.service.control import Retention
+    from trainmaster.service.run import Service, ServiceOptions
+
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise InputError(f"'{log_level}'", "debug, info, warning or error", column="--log-level")
+    if not keep_days > 0:
+        raise InputError(f"{keep_days}", "a positive number of days", column="--keep-days")
+    options = ServiceOptions(
+        home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
+        placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
+        log_level=log_level, retention=Retention(days=keep_days),
+    )  # fmt: skip
+    service = Service(options)
+
+    def ready(address: str) -> None:
+        if quiet:
+            return
+        speeds = " (emulated speeds)" if service.emulated else ""
+        typer.echo(f"Trainmaster is up at {address}: {service.cluster.describe()}{speeds}")
+        typer.echo(f"Home: {options.home}   API: {address}/docs   Stop: Ctrl-C")
+
+    service.run(ready)

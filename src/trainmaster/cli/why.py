@@ -1,0 +1,92 @@
+"""`trainmaster why`: what a job waits for, who holds it, and the smallest change that would start it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.address import HomeOption
+from trainmaster.cli.client import Client, Json, job_path
+from trainmaster.cli.output import Output, check_output, one_message, to_json
+
+
+@one_message
+def why(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Id or name.")],
+    home: HomeOption = None,
+    output: Output = "table",
+) -> None:
+    """Say why a job waits, who holds what it needs, and what would start it."""
+    check_output(output)
+    with Client.find(home) as client:
+        answer = client.get(job_path(job, "/why"))
+        if output == "json":
+            typer.echo(to_json(answer), nl=False)
+            return
+        view = client.get(job_path(job))
+    from trainmaster.cli.safe_text import safe_line
+
+    for line in lines(answer, view):
+        typer.echo(safe_line(line))
+
+
+def lines(answer: Json, view: Json) -> list[str]:
+    """The answer in sentences: the state, what is short, who holds it, what to do."""
+    state = view["state"]
+    name = f"{view['id']} ({view['name']})" if view["name"] not in ("", view["id"]) else view["id"]
+    verb = {"pending": "waits", "running": "runs", "paused": "is paused"}.get(state, f"is {state}")
+    text = _IN_WORDS.get(answer["why"], answer["text"])
+    told = [f"{name} {verb}{': ' if text else '.'}{text}"]
+    if state != "pending":
+        return told + _advice(answer)
+    if answer["needs_gpus"]:
+        told.append(f"  needs    {_gpus(answer['needs_gpus'])}")
+        told.append(f"  free     {_amounts(answer['free'])}")
+    if answer["missing_gpus"]:
+        of = f" of {answer['missing_type']}" if answer["missing_type"] else ""
+        told.append(f"  short    {_gpus(answer['missing_gpus'])}{of}")
+    if answer["holders"]:
+        told.append(f"  held by  {', '.join(f'{job} ({amount:g})' for job, amount in answer['holders'])}")
+    if answer["behind"]:
+        told.append(f"  behind   {answer['behind']}")
+    if view["position"] is not None:
+        told.append(f"  position {view['position']}")
+    for key, value in sorted(answer["details"].items()):
+        told.append(f"  {key.removesuffix('_s').replace('_', ' ')}: {_fact(key, value)}")
+    return told + _advice(answer)
+
+
+_IN_WORDS = {
+    "capacity": "too few GPUs are free",
+    "behind": "an earlier job waits, and the policy keeps the order",
+    "shape": "enough GPUs are free, but not where it could use them together",
+    "outranked": "the policy gives the GPUs to others for now",
+    "share": "it has had its share for now; its turn comes again",
+    "next_round": "the policy decides at the next round",
+}
+"""Reasons whose figures follow in lines of their own; others are told in the service's own sentence."""
+
+
+def _advice(answer: Json) -> list[str]:
+    return ["What would start it:"] + [f"  - {line}" for line in answer["advice"]] if answer["advice"] else []
+
+
+def _gpus(amount: float) -> str:
+    return f"{amount:g} GPU{'' if amount == 1 else 's'}"
+
+
+def _amounts(free: dict[str, float]) -> str:
+    return ", ".join(f"{amount:g} {kind}" for kind, amount in sorted(free.items())) or "none"
+
+
+def _fact(key: str, value: object) -> str:
+    from trainmaster.cli.times import short
+
+    if key.endswith("_s") and isinstance(value, int | float):
+        return short(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return str(value)

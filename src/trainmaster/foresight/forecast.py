@@ -1,0 +1,116 @@
+"""When each job will start and finish: many futures of one situation, summed up as bands.
+
+Remaining times are positive and skewed, so a band is a quantile of a log-normal fitted to the futures: steadier
+than the extremes of a dozen samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from trainmaster.engine.ports import Estimator
+from trainmaster.foresight.rolling import Future, roll
+from trainmaster.foresight.situation import Situation
+from trainmaster.model import event as ev
+from trainmaster.model.job import Phase
+from trainmaster.model.policy import Policy
+from trainmaster.model.units import MS_PER_S
+
+SEEDS_MIN, SEEDS_MAX = 5, 40
+JOBS_ROLLED = 4_000
+"""Jobs times futures that one forecast may cost."""
+LEAST_SPREAD = 0.02
+"""Relative spread below which no forecast pretends to be: the backend has jitter of its own."""
+LEAST_SPREAD_S = 1.0
+_QUANTILES = {"p05_s": 0.05, "p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95}
+
+
+@dataclass(frozen=True)
+class Band:
+    """Seconds from now. The central 90 % are between `p05_s` and `p95_s`."""
+
+    p05_s: float
+    p50_s: float
+    p90_s: float
+    p95_s: float
+
+    def contains(self, seconds: float) -> bool:
+        return self.p05_s <= seconds <= self.p95_s
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """`start` is None for what has started; both are None for what no future sees the end of. `ends_as` is how
+    most futures end it; `known` is False when the amount of work is a guess without any history."""
+
+    start: Band | None
+    finish: Band | None
+    ends_as: str
+    known: bool
+
+
+def futures_of(situation: Situation) -> int:
+    """How many futures are affordable."""
+    return max(SEEDS_MIN, min(SEEDS_MAX, JOBS_ROLLED // max(len(situation.image.jobs), 1)))
+
+
+def forecast(
+    situation: Situation,
+    seeds: int | None = None,
+    events: tuple[ev.Event, ...] = (),
+    policy: Policy | None = None,
+    estimator: Estimator | None = None,
+) -> dict[str, Outlook]:
+    """An outlook for every active job, and for those that `events` submit."""
+    count = futures_of(situation) if seeds is None else seeds
+    futures = [roll(situation, seed, events, policy, estimator) for seed in range(count)]
+    return outlooks(situation, futures)
+
+
+def outlooks(situation: Situation, futures: Sequence[Future]) -> dict[str, Outlook]:
+    ids = sorted({*situation.image.jobs, *(end.spec.id for future in futures for end in future.ended)})
+    starts: dict[str, list[float]] = {job_id: [] for job_id in ids}
+    finishes: dict[str, list[float]] = {job_id: [] for job_id in ids}
+    phases: dict[str, list[Phase]] = {job_id: [] for job_id in ids}
+    declared: dict[str, bool] = {}
+    for future in futures:
+        for job_id, at_ms in future.started_ms.items():
+            starts[job_id].append((at_ms - future.now_ms) / MS_PER_S)
+        for end in future.ended:
+            phases[end.spec.id].append(end.phase)
+            declared[end.spec.id] = end.spec.work_total is not None
+            if end.phase == Phase.FINISHED:
+                finishes[end.spec.id].append((end.ended_ms - future.now_ms) / MS_PER_S)
+    result = {}
+    for job_id in ids:
+        has_started = job_id in situation.image.jobs and situation.image.jobs[job_id]["ints"]["first_start_ms"] >= 0
+        ends = phases[job_id]
+        common = max(sorted(set(ends)), key=ends.count) if ends else None
+        enough = 2 * len(finishes[job_id]) > len(futures)
+        result[job_id] = Outlook(
+            start=None if has_started or 2 * len(starts[job_id]) <= len(futures) else band(starts[job_id]),
+            finish=band(finishes[job_id]) if enough else None,
+            ends_as="" if common is None else common.name.lower(),
+            known=declared.get(job_id, False) or situation.belief(job_id).work is not None,
+        )
+    return result
+
+
+def band(samples_s: Sequence[float]) -> Band:
+    """Quantiles of the log-normal through the samples' logarithms."""
+    values = np.maximum(np.asarray(samples_s, float), 0.0)
+    middle = float(np.median(values))
+    floor_s = max(LEAST_SPREAD * middle, LEAST_SPREAD_S) / 1.645
+    if middle <= 0.0:
+        high = float(np.quantile(values, 0.95))
+        return Band(0.0, 0.0, max(high, floor_s * 1.28), max(high, floor_s * 1.645))
+    logs = np.log(np.maximum(values, 1e-3 * middle))
+    sigma = math.hypot(float(logs.std(ddof=1)) if len(logs) > 1 else 0.0, floor_s / (middle + floor_s))
+    return Band(**{
+        name: middle * math.exp(NormalDist().inv_cdf(probability) * sigma) for name, probability in _QUANTILES.items()
+    })  # fmt: skip

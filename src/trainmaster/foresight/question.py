@@ -1,0 +1,50 @@
+"""What a service hands to the process that looks ahead: where its store is, and what the store does not hold.
+
+The process reads the jobs from the store itself, so that asking costs the service almost nothing however long
+its queue is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.profiles import LearningEstimator, ProfileBook
+from trainmaster.foresight.situation import Belief, Costs, Situation, from_json, to_json
+from trainmaster.model.codec import spec_from_json
+from trainmaster.stores.sqlite import read_active
+
+
+def question(situation: Situation, database: Path, book: ProfileBook) -> dict[str, Any]:
+    """`situation` without jobs; its beliefs are those about jobs that have measured something."""
+    return {"situation": to_json(situation), "database": str(database), "book": book.to_json()}
+
+
+def costs_of(book: ProfileBook) -> Costs:
+    launch_ms = book.cost_ms("launch")
+    return Costs(
+        launch_ms=launch_ms,
+        restart_ms=max(book.cost_ms("restart"), launch_ms),
+        resize_ms=book.cost_ms("resize"),
+        stop_ms=book.cost_ms("stop"),
+    )
+
+
+def situation_of(asked: Mapping[str, Any]) -> Situation:
+    """The whole situation, with the store's jobs and a belief about each. Raises `StoreError`, `InputError`."""
+    book = ProfileBook.from_json(asked["book"])
+    known = from_json(asked["situation"])
+    image = read_active(Path(asked["database"]))
+    estimator = LearningEstimator(DeclaredSpeeds(), book)
+    beliefs: dict[str, Belief] = {}
+    for job_id, record in image.jobs.items():
+        spec = spec_from_json(record["spec"])
+        measured = known.beliefs.get(job_id)
+        work = None if spec.work_total is not None else book.work_of(spec)
+        beliefs[job_id] = Belief(estimator.sigma(spec) if measured is None else measured.sigma, work)
+    # A commit later than the question belongs to the image: time does not run backwards.
+    now_ms = max(known.now_ms, int((image.meta or {}).get("now_ms", 0)))
+    return replace(known, now_ms=now_ms, image=image, beliefs=beliefs, costs=costs_of(book))

@@ -1,0 +1,190 @@
+"""One possible future of a situation: the real engine and policy against a simulated backend that takes over
+what runs now.
+
+Policies see what they would see live. How fast jobs really are, and how much work those have that do not say,
+is drawn by the seed from what is believed of them; seed 0 draws nothing and takes the middle of every belief.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from trainmaster.engine.core import Engine
+from trainmaster.engine.image import restore
+from trainmaster.engine.ports import Estimator
+from trainmaster.engine.records import Ended
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.foresight.situation import Belief, Situation
+from trainmaster.model import event as ev
+from trainmaster.model.command import Command, Launch
+from trainmaster.model.job import JobId, JobSpec, P
+from trainmaster.model.policy import Policy
+from trainmaster.model.stable_hash import stable_hash
+from trainmaster.model.units import NEVER_MS
+from trainmaster.policies.registry import create
+from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.truth import Truth, TruthOptions
+
+MAX_STEPS = 200_000
+MAX_IDLE_WAKES = 10_000
+UNKNOWN_WORK = (3600.0, 1.5)
+"""Median (at the believed speed, in seconds) and sigma of work of which nothing is known: an hour, more or less."""
+
+
+@dataclass
+class Future:
+    """When jobs first run and end. Jobs that are neither (paused, or waiting for something that does not come)
+    are in `left`."""
+
+    now_ms: int
+    started_ms: dict[str, int] = field(default_factory=dict)
+    ended: list[Ended] = field(default_factory=list)
+    left: tuple[str, ...] = ()
+    decisions: int = 0
+    lost_gpu_s: float = 0.0
+
+
+def roll(
+    situation: Situation,
+    seed: int = 0,
+    events: tuple[ev.Event, ...] = (),
+    policy: Policy | None = None,
+    estimator: Estimator | None = None,
+) -> Future:
+    """Go on until every job that can end has ended. `events` happen at once; a node that one of them says to be
+    lost is really gone."""
+    policy = policy or create(situation.policy)
+    settings = replace(
+        situation.settings, resend_ms=NEVER_MS // 2, restart_cost_ms=situation.costs.restart_ms,
+        resize_cost_ms=situation.costs.resize_ms,
+    )  # fmt: skip
+    engine = restore(situation.image, situation.cluster, policy, estimator or DeclaredSpeeds(), settings)
+    truths = _Truths(situation, engine, seed)
+    backend = _take_over(situation, engine, truths)
+    future = Future(situation.now_ms)
+    now_ms = max(situation.now_ms, engine.now_ms)
+    backend.now_ms = now_ms
+    for command in engine.pending_commands():
+        backend.perform(truths.of(command))
+    for event in events:
+        if isinstance(event, ev.NodeLost):
+            backend.power_off(event.node)
+    idle = 0
+    upcoming_events: list[ev.Event] = [*events, ev.Woken()]
+    for _ in range(MAX_STEPS):
+        arrived = backend.advance(now_ms)
+        for event in arrived:
+            if isinstance(event, ev.Started):
+                future.started_ms.setdefault(event.job_id, now_ms)
+        idle = 0 if arrived or upcoming_events else idle + 1
+        for command in engine.step(now_ms, *upcoming_events, *arrived):
+            backend.perform(truths.of(command))
+        upcoming_events = []
+        future.ended += engine.drain_ended()
+        next_ms = min(backend.next_ms, engine.next_wake_ms)
+        if next_ms >= NEVER_MS // 4 or idle > MAX_IDLE_WAKES or _only_paused(engine):
+            break
+        now_ms = max(now_ms, next_ms)
+    future.left = tuple(sorted(engine.columns.slot_of))
+    future.decisions = engine.decisions
+    future.lost_gpu_s = backend.lost_gpu_s
+    return future
+
+
+def _only_paused(engine: Engine) -> bool:
+    phases = engine.columns.ints["phase"][engine.columns.rows]
+    return bool((phases == P.PAUSED).all())
+
+
+def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> SimulatedBackend:
+    """A backend in which everything runs that runs now, as far as it has come."""
+    costs, cluster = situation.costs, situation.cluster
+    options = TruthOptions(
+        restart_cost_ms=max(0, costs.restart_ms - costs.launch_ms), resize_cost_ms=costs.resize_ms,
+        launch_ms=costs.launch_ms, stop_ms=costs.stop_ms,
+    )  # fmt: skip
+    backend = SimulatedBackend(cluster, Truth(cluster, options, 0), situation.settings.lease)
+    backend.now_ms = now_ms = max(situation.now_ms, engine.now_ms)
+    backend.powered = [bool(up) for up in engine.up]
+    columns = engine.columns
+    for slot in engine.by_arrival(columns.slot_of.values()):
+        spec = truths.spec(columns.spec(slot).id)
+        phase = int(columns.ints["phase"][slot])
+        backend.saved[spec.id] = float(columns.floats["work_done"][slot])
+        if phase in (P.RUNNING, P.RESIZING, P.STOPPING) and slot in engine.held:
+            columns.settle(slot, now_ms)
+            # A resize under way has an answer to come: until then it is where it was.
+            allocation = columns.allocations[slot] if phase == P.RUNNING else engine.held[slot]
+            assert allocation is not None
+            backend.adopt(
+                spec, int(columns.ints["generation"][slot]), allocation, float(columns.floats["work_done"][slot]),
+                max(now_ms, int(columns.ints["productive_ms"][slot])),
+            )  # fmt: skip
+        else:
+            backend.generations[spec.id] = int(columns.ints["generation"][slot]) - (phase == P.LAUNCHING)
+    return backend
+
+
+class _Truths:
+    """The jobs as this future has them; the engine's own specs stay as they were submitted."""
+
+    def __init__(self, situation: Situation, engine: Engine, seed: int) -> None:
+        self._situation = situation
+        self._engine = engine
+        self._seed = seed
+        self._specs: dict[JobId, JobSpec] = {}
+        columns = engine.columns
+        for job_id, slot in columns.slot_of.items():
+            here = dict(zip(engine.cluster.types, columns.throughput[slot].tolist(), strict=True))
+            spread = dict(zip(engine.cluster.types, columns.throughput_spread[slot].tolist(), strict=True))
+            done = float(columns.floats["work_done"][slot])
+            self._specs[job_id] = self._draw(columns.spec(slot), here, spread, done)
+
+    def spec(self, job_id: JobId) -> JobSpec:
+        return self._specs[job_id]
+
+    def of(self, command: Command) -> Command:
+        if not isinstance(command, Launch):
+            return command
+        if command.job_id not in self._specs:  # submitted by an event of this future
+            here, spread = self._engine.estimator.profile(command.spec, self._engine.cluster.types)
+            types = self._engine.cluster.types
+            self._specs[command.job_id] = self._draw(
+                command.spec, dict(zip(types, here.tolist(), strict=True)),
+                dict(zip(types, spread.tolist(), strict=True)), 0.0,
+            )  # fmt: skip
+        return replace(command, spec=self._specs[command.job_id])
+
+    def _draw(self, spec: JobSpec, here: Mapping[str, float], spread: Mapping[str, float], work_done: float) -> JobSpec:
+        belief = self._situation.belief(spec.id)
+        # One stream per (seed, job): a job's luck does not depend on who else is there.
+        rng = np.random.Generator(np.random.PCG64([self._seed, stable_hash(spec.id)]))
+        slower, percentile = float(rng.normal()), float(rng.uniform(0.01, 0.99))
+        if self._seed == 0:
+            slower, percentile = 0.0, 0.5
+        factor = math.exp(slower * belief.sigma)
+        work = spec.work_total
+        if work is None:
+            fastest = max(here.values(), default=1.0) or 1.0
+            work = _more_work(belief, work_done, fastest, percentile)
+        return replace(
+            spec,
+            steps_per_s={name: speed * factor for name, speed in here.items() if speed > 0},
+            steps_per_s_spread={name: speed * factor for name, speed in spread.items() if speed > 0},
+            work_total=max(work, work_done * (1 + 1e-9)),
+        )
+
+
+def _more_work(belief: Belief, done: float, speed: float, percentile: float) -> float:
+    """The amount in all, drawn from the log-normal belief given that `done` was not all of it."""
+    median, sigma = belief.work or (UNKNOWN_WORK[0] * speed, UNKNOWN_WORK[1])
+    normal = NormalDist(math.log(max(median, 1e-9)), max(sigma, 1e-3))
+    below = normal.cdf(math.log(done)) if done > 0 else 0.0
+    if below > 0.999:  # beyond anything seen: as much again, more or less
+        return done * (1.0 + percentile)
+    return math.exp(normal.inv_cdf(min(below + (1.0 - below) * percentile, 1 - 1e-9)))

@@ -1,0 +1,92 @@
+"""The REST application: routes, errors as `Problem`, the limit on bodies, health and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from trainmaster import __version__
+from trainmaster.model.errors import TrainmasterError
+from trainmaster.service import requests as ask
+from trainmaster.service.limits import BodyLimit
+from trainmaster.service.metrics import exposition
+from trainmaster.service.problems import problem_of
+from trainmaster.service.routes import cluster, jobs
+from trainmaster.service.routes.context import Context, answer, context_of
+from trainmaster.wire.api import Problem
+
+PREFIX = "/api/v1"
+
+
+def build_app(context: Context) -> BodyLimit:
+    """The application as ASGI servers take it."""
+    app = FastAPI(
+        title="Trainmaster",
+        version=__version__,
+        description="Schedules deep-learning training. All of `/api/v1` needs `Authorization: Bearer TOKEN`.",
+        docs_url="/docs",
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.state.context = context
+    app.include_router(jobs.router, prefix=PREFIX)
+    app.include_router(cluster.router, prefix=PREFIX)
+    app.add_api_route("/healthz", _healthz, methods=["GET"], tags=["service"])
+    app.add_api_route("/metrics", _metrics, methods=["GET"], tags=["service"])
+    app.add_exception_handler(TrainmasterError, _known_error)
+    app.add_exception_handler(RequestValidationError, _bad_request)
+    app.add_exception_handler(HTTPException, _http_error)
+    return BodyLimit(app)
+
+
+async def _healthz(request: Request) -> Response:
+    """200 when requests can be served; 503 with the reason when the store fails."""
+    health = await context_of(request).gateway.ask(ask.Inspect(ask.health))
+    return answer(health, 200 if health["status"] == "ok" else 503)
+
+
+async def _metrics(request: Request) -> Response:
+    text = await context_of(request).gateway.ask(ask.Inspect(exposition))
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _refusal(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    response = answer(problem.model_dump(), status)
+    for key, value in (headers or {}).items():
+        response.headers[key] = value
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    if status == 503:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+async def _known_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TrainmasterError)
+    return _refusal(*problem_of(error))
+
+
+async def _bad_request(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first: Any = error.errors()[0]
+    place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    where = ".".join(place) or str(first["loc"][0] if first["loc"] else "")
+    what = str(first["msg"]).removeprefix("Value error, ")
+    more = len(error.errors()) - 1
+    if more:
+        what += f" (and {more} more)"
+    text = {"what": what, "where": where, "expected": "what the schema at /docs says"}
+    return _refusal(422, Problem(**{key: _printable(value) for key, value in text.items()}))
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _refusal(error.status_code, Problem(what=str(error.detail)), error.headers)
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()[:1000]

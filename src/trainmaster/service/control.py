@@ -1,0 +1,331 @@
+"""The control plane as one synchronous object: requests and reports in, commands out, everything committed.
+
+It reads time from a clock that it is given, and knows neither threads nor sockets, so that the live driver and the
+fault simulation run the same code. A batch of requests and reports becomes one step of the engine and one commit;
+only then are commands performed and requests answered. When the store fails, nothing of the step is kept: the engine
+is built again from what was committed, the requests are refused with `Unavailable`, and an inventory makes good
+what reports were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+from trainmaster.engine.core import Engine
+from trainmaster.engine.image import Recorder, restore
+from trainmaster.engine.ports import Archive, Backend, Commit, Estimator, Image, StoreError
+from trainmaster.engine.records import Ended, Settings
+from trainmaster.model import event as ev
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.command import Command
+from trainmaster.model.errors import TrainmasterError
+from trainmaster.model.job import JobSpec
+from trainmaster.model.policy import Policy
+from trainmaster.model.units import NEVER_MS
+from trainmaster.policies.registry import create
+from trainmaster.service.clock import Clock, EngineTime
+from trainmaster.service.guard import GuardedPolicy
+from trainmaster.service.journal import Journal
+from trainmaster.service.problems import unavailable
+from trainmaster.service.prospect import Prospect
+from trainmaster.service.renode import check_shape, renode, shape_of
+from trainmaster.service.specs import Fitting
+
+T = TypeVar("T", covariant=True)
+
+OBSERVE_MS = 15_000
+PRUNE_MS = 3_600_000
+RETRY_MS = 1_000
+"""After this time a store that failed is tried again."""
+DAY_MS = 86_400_000
+
+
+class Request(Protocol[T]):
+    """What a client wants. `prepare` checks and stages changes; `answer` tells the outcome, after the commit.
+
+    With an attribute `always` it is answered even while there is no engine.
+    """
+
+    changes: bool
+
+    def prepare(self, plane: ControlPlane) -> None: ...
+
+    def answer(self, plane: ControlPlane) -> T: ...
+
+
+@dataclass
+class Stage:
+    """What the requests of one batch want changed."""
+
+    events: list[ev.Event] = field(default_factory=list)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Answers by the id that the client gave its request."""
+    specs: dict[str, JobSpec] = field(default_factory=dict)
+    """Jobs that this batch submits, by id."""
+    policy: str | None = None
+    n_jobs: int = 0
+
+
+@dataclass(frozen=True)
+class Retention:
+    days: float = 30.0
+    ended_jobs: int = 100_000
+    log_lines: int = 1_000_000
+
+
+@dataclass
+class Tally:
+    """Counters for the metrics; of this process only."""
+
+    batches: int = 0
+    events: int = 0
+    submitted: int = 0
+    ended: dict[str, int] = field(default_factory=dict)
+    commands: dict[str, int] = field(default_factory=dict)
+    store_faults: int = 0
+    policy_faults: int = 0
+    batch_s: float = 0.0
+
+
+class ControlPlane:
+    """See the module's text. `open` first; then `batch`, whenever something came or `next_wake_ms` has."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Archive,
+        backend: Backend,
+        clock: Clock,
+        estimator: Estimator,
+        settings: Settings,
+        policy: str,
+        *,
+        emulated: bool = False,
+        retention: Retention | None = None,
+        force_policy: str | None = None,
+        policies: Callable[[str], Policy] = create,
+        told: Callable[[Sequence[Any]], None] = lambda _: None,
+        prospect: Prospect | None = None,
+    ) -> None:
+        """`policy` decides in a new store, `force_policy` in any. `told` receives the log entries of each commit."""
+        self.cluster = cluster
+        self.store = store
+        self.backend = backend
+        self.clock = clock
+        self.estimator = estimator
+        self.settings = settings
+        self.emulated = emulated
+        self.retention = retention or Retention()
+        self.tally = Tally()
+        self.stage = Stage()
+        self.fitting = Fitting(cluster)
+        self._told = told
+        self.prospect = prospect
+        self.policies = policies
+        self._first_policy = policy
+        self._force_policy = force_policy
+        self.engine: Engine | None = None
+        self.fault: StoreError | None = None
+        """Why there is no engine at present."""
+        self._retry_ms = NEVER_MS
+        self._last_ms = 0
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def prepare_nodes(self, reset: bool = False) -> None:
+        """Refuse a store that was written for other nodes, or (`reset`) bring it to the present ones."""
+        image = self.store.load_active()
+        if image.meta is None:
+            return
+        if reset:
+            self.store.commit(renode(image, self.cluster, self.estimator))
+        else:
+            check_shape(image.meta, self.cluster)
+
+    def open(self) -> None:
+        """Read the store, send what is pending, ask for an inventory. Raises `StoreError`."""
+        image = self.store.load_active()
+        facts: Mapping[str, Any] = (image.meta or {}).get("service", {})
+        epoch_ms = int(facts.get("epoch_ms", self.clock.wall_ms()))
+        last_ms = 0 if image.meta is None else int(image.meta["now_ms"])
+        self.time = EngineTime(self.clock, epoch_ms, max(last_ms, self._last_ms))
+        self.policy_name = str(facts.get("policy", self._first_policy))
+        self.next_job = int(facts.get("next_job", 1))
+        self.exits: dict[str, str] = dict(facts.get("exits", {}))
+        if self.prospect is not None:
+            self.prospect.opened(self.store.document)
+        self.engine = self._engine(image)
+        self.recorder = Recorder(self.engine) if image.meta is not None else Recorder.of_new(self.engine)
+        self.fault = None
+        self._retry_ms = NEVER_MS
+        self.log_number = self.store.last_log_number()
+        self._dispatch(self.engine.pending_commands())
+        self.next_observe_ms = self.now_ms
+        self.next_prune_ms = self.now_ms + PRUNE_MS // 60
+
+    def _engine(self, image: Image) -> Engine:
+        return restore(image, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
+
+    def _policy(self, name: str) -> GuardedPolicy:
+        return GuardedPolicy(self.policies(name), self._policy_failed)
+
+    def _policy_failed(self, _: Exception) -> None:
+        self.tally.policy_faults += 1
+
+    @property
+    def now_ms(self) -> int:
+        return self.time.now_ms() if hasattr(self, "time") else 0
+
+    @property
+    def next_wake_ms(self) -> int:
+        """When `batch` wants to be called at the latest, in the engine's time."""
+        if self.engine is None:
+            return self._retry_ms
+        ahead_ms = NEVER_MS if self.prospect is None else self.prospect.next_ms
+        return min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
+
+    @property
+    def live(self) -> Engine:
+        """The engine; `Unavailable` when the store has failed."""
+        if self.engine is None:
+            assert self.fault is not None
+            raise unavailable(self.fault)
+        return self.engine
+
+    # -- one batch -----------------------------------------------------------------------------------
+
+    def batch(self, requests: Sequence[Request[Any]], events: Iterable[ev.Event] = ()) -> list[Any]:
+        """Take them all in one step; returns for each request its answer, or the error that refuses it."""
+        outcomes: list[Any] = [None] * len(requests)
+        now_ms = self._last_ms = max(self.now_ms, self._last_ms)
+        if self.engine is None and not self._reopened(now_ms):
+            assert self.fault is not None
+            down = unavailable(self.fault)
+            return [request.answer(self) if getattr(request, "always", False) else down for request in requests]
+        self.stage = Stage()
+        if self._force_policy is not None and self._force_policy != self.policy_name:
+            self.stage.policy = self._force_policy
+            self.stage.events.append(ev.PolicyChanged())
+        refused: set[int] = set()
+        for k, request in enumerate(requests):
+            try:
+                request.prepare(self)
+            except TrainmasterError as error:
+                outcomes[k] = error
+                refused.add(k)
+        try:
+            self._advance(now_ms, [*events, *self.stage.events])
+        except StoreError as error:
+            self._failed(error, now_ms)
+            for k, request in enumerate(requests):
+                if k not in refused and request.changes:
+                    outcomes[k] = unavailable(error)
+                    refused.add(k)
+        for k, request in enumerate(requests):
+            if k not in refused:
+                try:
+                    outcomes[k] = request.answer(self)
+                except TrainmasterError as error:
+                    outcomes[k] = error
+        self._keep_house(now_ms)
+        return outcomes
+
+    def _advance(self, now_ms: int, events: list[ev.Event]) -> None:
+        engine, stage = self.live, self.stage
+        if not events and not stage.answers and engine.next_wake_ms > now_ms:
+            return
+        journal = Journal(engine, now_ms)
+        journal.before(events)
+        if stage.policy is not None:
+            journal.add("policy", None, f"policy is now {stage.policy} (was {self.policy_name})", policy=stage.policy)
+            engine.policy = self._policy(stage.policy)
+            self.policy_name = stage.policy
+        self.next_job += stage.n_jobs
+        commands = engine.step(now_ms, *events)
+        ended = engine.drain_ended()
+        notes, engine.notes = engine.notes, []
+        journal.after(commands, ended, notes)
+        self.exits.update(journal.exits)
+        if self.prospect is not None:
+            self.prospect.stepped(now_ms, events, commands, ended)
+        self.store.commit(self._commit(journal, ended))
+        self._force_policy = None
+        for end in ended:
+            self.exits.pop(end.spec.id, None)
+        self.log_number += len(journal.entries)
+        self._count(events, commands, ended)
+        if journal.entries:
+            self._told(journal.entries)
+        self._dispatch(commands)
+
+    def _commit(self, journal: Journal, ended: list[Ended]) -> Commit:
+        commit = self.recorder.changes(ended)
+        over = {end.spec.id for end in ended}
+        for job_id, record in commit.ended.items():
+            record["service"] = {"exit": self.exits.get(job_id)}
+        facts = {
+            "epoch_ms": self.time.epoch_ms,
+            "policy": self.policy_name,
+            "next_job": self.next_job,
+            "shape": shape_of(self.cluster),
+            "exits": {job_id: how for job_id, how in sorted(self.exits.items()) if job_id not in over},
+        }
+        meta = {**commit.meta, "service": facts}
+        learned = {} if self.prospect is None else self.prospect.documents(self.live.now_ms)
+        return replace(commit, meta=meta, log=journal.entries, requests=self.stage.answers, documents=learned)
+
+    def _dispatch(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            self.backend.perform(command)
+
+    def _count(self, events: Sequence[ev.Event], commands: Sequence[Command], ended: Sequence[Ended]) -> None:
+        tally = self.tally
+        tally.batches += 1
+        tally.events += len(events)
+        tally.submitted += self.stage.n_jobs
+        for command in commands:
+            kind = type(command).__name__.lower()
+            tally.commands[kind] = tally.commands.get(kind, 0) + 1
+        for end in ended:
+            state = end.phase.name.lower()
+            tally.ended[state] = tally.ended.get(state, 0) + 1
+
+    # -- faults and upkeep ---------------------------------------------------------------------------
+
+    def _failed(self, error: StoreError, now_ms: int) -> None:
+        """Keep nothing of the step that could not be committed."""
+        self.tally.store_faults += 1
+        self.engine = None
+        self.fault = error
+        self._retry_ms = now_ms + RETRY_MS
+        self._reopened(now_ms, at_once=True)
+
+    def _reopened(self, now_ms: int, at_once: bool = False) -> bool:
+        if not at_once and now_ms < self._retry_ms:
+            return False
+        try:
+            self.open()
+        except StoreError as error:
+            self.fault = error
+            self._retry_ms = now_ms + RETRY_MS
+            return False
+        return True
+
+    def _keep_house(self, now_ms: int) -> None:
+        if self.engine is None:
+            return
+        if now_ms >= self.next_observe_ms:
+            self.next_observe_ms = now_ms + OBSERVE_MS
+            self.backend.observe()
+        if self.prospect is not None:
+            self.prospect.wake(now_ms)
+            self.prospect.look_ahead(self, now_ms)
+        if now_ms >= self.next_prune_ms:
+            self.next_prune_ms = now_ms + PRUNE_MS
+            keep = self.retention
+            try:
+                self.store.prune(now_ms - int(keep.days * DAY_MS), keep.ended_jobs, keep.log_lines)
+            except StoreError:
+                self.tally.store_faults += 1  # tried again in an hour; nothing depends on it

@@ -1,0 +1,119 @@
+"""The home folder of a service: database, logs, jobs, address, token; and the lock that keeps a second one out.
+
+trainmaster.db    the store (with -wal and -shm beside it)
+address, token    how commands find the service; the token is readable by its owner alone
+tokens            optional: further tokens, `ROLE NAME TOKEN` a line
+logs/             the service's own log, one JSON object a line
+jobs/<id>/        logs, sockets and exit codes of a job's attempts
+checkpoints/<id>/ what a job saves
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from trainmaster.model.errors import InputError, TrainmasterError
+from trainmaster.service.auth import OPERATOR, Principal, new_token, read_tokens
+
+DATABASE = "trainmaster.db"
+LOCAL_OPERATOR = "owner"
+
+
+class HomeTaken(TrainmasterError):
+    """Another service runs on this home."""
+
+
+class Home:
+    """`claim` before anything is written; `release` when the service has ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    @property
+    def database(self) -> Path:
+        return self.path / DATABASE
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    def claim(self) -> None:
+        """Create the folder if need be and lock it; raises `HomeTaken`."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in ("logs", "jobs", "checkpoints"):
+                (self.path / folder).mkdir(mode=0o700, exist_ok=True)
+            lock = (self.path / "lock").open("a+", encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"cannot use it as a home: {error.strerror}", "a folder that may be written",
+                "Choose another with --home.", file=self.path,
+            ) from None  # fmt: skip
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            holder = lock.read().strip()
+            lock.close()
+            who = f" (process {holder})" if holder.isdigit() else ""
+            at = self._read("address")
+            raise HomeTaken(
+                f"a service already runs on {self.path}{who}{f', at {at}' if at else ''}; "
+                "use it, end it, or choose another folder with --home"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        self._lock = lock
+
+    def release(self) -> None:
+        """Give the lock back; the address goes, for nobody answers there any more."""
+        if self._lock is not None:
+            with suppress(OSError):
+                (self.path / "address").unlink()
+            self._lock.close()
+            self._lock = None
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self.path / name).read_text(encoding="utf-8").strip()
+        except OSError:
+            return ""
+
+    def token(self) -> str:
+        """The private token of the owner, made when there is none."""
+        present = self._read("token")
+        if present:
+            os.chmod(self.path / "token", 0o600)
+            return present
+        token = new_token()
+        self.write("token", token)
+        return token
+
+    def write(self, name: str, text: str) -> None:
+        """Whole or not at all, readable by the owner alone."""
+        partial = self.path / f".{name}.partial"
+        with suppress(FileNotFoundError):
+            partial.unlink()
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, self.path / name)
+
+    def principals(self) -> list[tuple[str, Principal]]:
+        """The owner's token and those of the file `tokens`."""
+        known = [(self.token(), Principal(LOCAL_OPERATOR, OPERATOR))]
+        if (self.path / "tokens").exists():
+            known += read_tokens(self.path / "tokens")
+        return known
+
+    @property
+    def has_tokens_file(self) -> bool:
+        return (self.path / "tokens").exists()

@@ -1,0 +1,164 @@
+"""The event log: what a step meant, in words for people and as data for programs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainmaster.engine.core import Engine
+from trainmaster.engine.ports import LogEntry
+from trainmaster.engine.records import Ended
+from trainmaster.engine.transitions import current
+from trainmaster.model import event as ev
+from trainmaster.model.allocation import Allocation
+from trainmaster.model.command import Command, Launch, Resize, Stop
+from trainmaster.model.reasons import Reason, Why, render
+
+MAX_NOTE = 500
+
+
+class Journal:
+    """Collects the entries of one step. Reports about incarnations that are over are not news."""
+
+    def __init__(self, engine: Engine, now_ms: int) -> None:
+        self.engine = engine
+        self.now_ms = now_ms
+        self.entries: list[LogEntry] = []
+        self.exits: dict[str, str] = {}
+        """How incarnations ended that have ended in this step, by job."""
+
+    def add(self, kind: str, job_id: str | None, text: str, **details: Any) -> None:
+        self.entries.append(LogEntry(self.now_ms, kind, job_id, text, details))
+
+    def before(self, events: Iterable[ev.Event]) -> None:
+        """Called before the engine takes them, so that what is stale can still be told."""
+        for event in events:
+            job_id = getattr(event, "job_id", None)
+            generation = getattr(event, "generation", None)
+            if generation is not None and current(self.engine, event.job_id, generation) is None:  # type: ignore[union-attr]
+                continue
+            self._tell(event, job_id)
+
+    def _tell(self, event: ev.Event, job_id: str | None) -> None:
+        match event:
+            case ev.JobSubmitted(spec):
+                self.add("submitted", spec.id, f"{spec.id} submitted: {_size(spec.workers_min, spec.workers_max)}")
+            case ev.JobCancelled():
+                self.add("cancel", job_id, f"{job_id}: cancel asked for")
+            case ev.JobPaused():
+                self.add("pause", job_id, f"{job_id}: pause asked for")
+            case ev.JobResumed():
+                self.add("resume", job_id, f"{job_id}: resume asked for")
+            case ev.JobRangeChanged():
+                size = _size(event.workers_min, event.workers_max)
+                self.add(
+                    "range", job_id, f"{job_id}: now takes {size}",
+                    workers_min=event.workers_min, workers_max=event.workers_max,
+                )  # fmt: skip
+            case ev.EntityChanged():
+                quota = "no quota" if event.quota_milli is None else f"quota {event.quota_milli / 1000:g} GPUs"
+                self.add("entity", None, f"team {event.entity}: weight {event.weight:g}, {quota}", entity=event.entity)
+            case ev.Started():
+                self.add(
+                    "started", job_id, f"{job_id} runs (attempt {event.generation})",
+                    generation=event.generation, work_done=event.work_done,
+                )  # fmt: skip
+            case ev.StartFailed():
+                self.exits[event.job_id] = f"did not start: {event.why}"
+                self.add("start-failed", job_id, f"{job_id} did not start: {event.why}", generation=event.generation)
+            case ev.Resized():
+                self.add("resized", job_id, f"{job_id} has its new size", generation=event.generation)
+            case ev.Exited():
+                how = how_ended(event)
+                self.exits[event.job_id] = how
+                self.add(
+                    "exited", job_id, f"{job_id} ended: {how}",
+                    generation=event.generation, code=event.code, why=event.why, work_saved=event.work_saved,
+                )  # fmt: skip
+            case ev.Stopped():
+                self.exits[event.job_id] = "stopped"
+                self.add(
+                    "stopped", job_id, f"{job_id} stopped with {event.work_saved:g} steps saved",
+                    generation=event.generation, work_saved=event.work_saved,
+                )  # fmt: skip
+            case ev.NodeLost(node) if self.engine.up[node]:
+                name = self.engine.cluster.nodes[node].id
+                self.add("node-lost", None, f"node {name} is gone", node=name, confirmed=event.confirmed)
+            case ev.NodeJoined(node) if not self.engine.up[node]:
+                name = self.engine.cluster.nodes[node].id
+                self.add("node-joined", None, f"node {name} is back", node=name)
+            case _:
+                pass
+
+    def after(self, commands: Iterable[Command], ended: Iterable[Ended], notes: Iterable[str]) -> None:
+        outstanding = {id(command) for command, sent_ms in self.engine.outstanding.values() if sent_ms == self.now_ms}
+        for command in commands:
+            if id(command) in outstanding:
+                self._tell_command(command)
+        for end in ended:
+            state = end.phase.name.lower()
+            text = f"{end.spec.id} {state}"
+            if end.rejection is not None:
+                text += f": {render(Reason(end.rejection.why, details=end.rejection.details))}"
+            self.add(state, end.spec.id, text, attempts=end.attempts, work_done=end.work_done)
+        for note in notes:
+            self.add("note", None, note[:MAX_NOTE])
+
+    def _tell_command(self, command: Command) -> None:
+        job_id, generation = command.job_id, command.generation
+        match command:
+            case Launch():
+                places = self.places(command.allocation)
+                self.add(
+                    "launch", job_id, f"{job_id} starts on {_where(places)}",
+                    generation=generation, seq=command.seq, places=places,
+                )  # fmt: skip
+            case Resize():
+                places = self.places(command.allocation)
+                self.add(
+                    "resize", job_id, f"{job_id} goes to {_where(places)}",
+                    generation=generation, seq=command.seq, places=places,
+                )  # fmt: skip
+            case Stop():
+                self.add(
+                    "stop", job_id, f"{job_id} is stopped: {command.why}",
+                    generation=generation, seq=command.seq, why=command.why,
+                )  # fmt: skip
+
+    def places(self, allocation: Allocation) -> list[dict[str, Any]]:
+        nodes = self.engine.cluster.nodes
+        return [
+            {
+                "node": nodes[part.node].id,
+                "accelerator": nodes[part.node].accelerator,
+                "workers": part.workers,
+                "servers": part.servers,
+                "devices": list(part.devices),
+            }
+            for part in allocation.parts
+        ]
+
+
+def how_ended(event: ev.Exited) -> str:
+    """`exit 1`, `signal SIGKILL`, and what the backend adds."""
+    if event.code < 0:
+        try:
+            how = f"signal {signal.Signals(-event.code).name}"
+        except ValueError:
+            how = f"signal {-event.code}"
+    else:
+        how = f"exit {event.code}"
+    return f"{how} ({event.why})" if event.why and event.why not in (how, "crashed") else how
+
+
+def _size(low: int, high: int) -> str:
+    return f"{low} worker{'' if low == 1 else 's'}" if low == high else f"{low}..{high} workers"
+
+
+def _where(places: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{place['node']} ({place['workers']})" for place in places)
+
+
+def rejected_text(why: Why, details: Mapping[str, Any]) -> str:
+    return render(Reason(why, details=details))

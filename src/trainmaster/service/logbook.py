@@ -1,0 +1,61 @@
+"""The service's own log: one JSON object a line in the home folder, and readable lines on the terminal."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import sys
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+MAX_BYTES = 10 << 20
+KEPT_FILES = 5
+
+
+def open_logbook(folder: Path, level: str = "info", quiet: bool = False) -> structlog.stdlib.BoundLogger:
+    """Send all logging to `service.log` there (rotated) and, unless `quiet`, to the terminal."""
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    as_json = structlog.stdlib.ProcessorFormatter(
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(sort_keys=True),
+        ],
+        foreign_pre_chain=shared,
+    )
+    file = logging.handlers.RotatingFileHandler(
+        folder / "service.log", maxBytes=MAX_BYTES, backupCount=KEPT_FILES, encoding="utf-8", errors="backslashreplace"
+    )
+    file.setFormatter(as_json)
+    handlers: list[logging.Handler] = [file]
+    if not quiet:
+        terminal = logging.StreamHandler(sys.stderr)
+        terminal.setFormatter(
+            structlog.stdlib.ProcessorFormatter(
+                processors=[
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0),
+                ],
+                foreign_pre_chain=shared,
+            )
+        )
+        handlers.append(terminal)
+    root = logging.getLogger()
+    root.handlers[:] = handlers
+    root.setLevel(level.upper())
+    for noisy in ("uvicorn.access", "alembic", "httpx"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    return structlog.stdlib.get_logger("trainmaster")

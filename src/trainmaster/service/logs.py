@@ -1,0 +1,84 @@
+"""The logs of a job's members: `jobs/<id>/<generation>/<member>.log` in the home folder, read in pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.engine.ports import number_of
+from trainmaster.model.errors import InputError
+from trainmaster.service.problems import NotFound
+
+MAX_CHUNK = 1 << 20
+SUFFIX = ".log"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    text: str
+    attempt: int
+    member: str
+    members: list[str]
+    attempts: int
+    offset: int
+    size: int
+
+
+class LogFolder:
+    """Only files that a listing of the job's own folder shows are ever opened, so no name leads elsewhere."""
+
+    def __init__(self, home: Path) -> None:
+        self._jobs = home / "jobs"
+
+    def attempts(self, job_id: str) -> list[int]:
+        """Attempts that left a log, first to last. `job_id` is one that the service has given."""
+        folder = self._jobs / job_id
+        if Path(job_id).name != job_id or not folder.is_dir():
+            return []
+        return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isascii() and entry.name.isdigit())
+
+    def members(self, job_id: str, attempt: int) -> list[str]:
+        folder = self._jobs / job_id / str(attempt)
+        names = [entry.name.removesuffix(SUFFIX) for entry in folder.glob(f"*{SUFFIX}") if entry.is_file()]
+        return sorted(names, key=lambda name: (not name.startswith("worker"), number_of(name), name))
+
+    def read(self, job_id: str, attempt: int | None, member: str | None, offset: int, limit: int) -> Chunk:
+        """A piece of one member's log; a negative offset counts from the end."""
+        attempts = self.attempts(job_id)
+        if attempt is not None and attempt not in attempts:
+            raise NotFound(
+                f"{job_id} has no log of attempt {attempt}", where="attempt",
+                expected=f"one of {', '.join(map(str, attempts))}" if attempts else "an attempt that has begun",
+            )  # fmt: skip
+        chosen = attempt if attempt is not None else (attempts[-1] if attempts else 0)
+        members = self.members(job_id, chosen) if attempts else []
+        if member is not None and member not in members:
+            raise NotFound(
+                f"attempt {chosen} of {job_id} has no member '{member[:80]}'", where="member",
+                expected=f"one of {', '.join(members)}" if members else "a member that has begun",
+            )  # fmt: skip
+        name = member if member is not None else (members[0] if members else "")
+        if not name:
+            return Chunk("", chosen, "", [], len(attempts), max(offset, 0), 0)
+        if limit < 1:
+            raise InputError(f"{limit} bytes", "1 or more", column="limit")
+        data, start, size = _read(self._jobs / job_id / str(chosen) / f"{name}{SUFFIX}", offset, min(limit, MAX_CHUNK))
+        return Chunk(data.decode("utf-8", "replace"), chosen, name, members, len(attempts), start + len(data), size)
+
+
+def _read(path: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
+    """Whole characters only: a piece does not end inside one, unless the file does."""
+    with path.open("rb") as stream:
+        size = stream.seek(0, 2)
+        start = max(size + offset, 0) if offset < 0 else min(offset, size)
+        stream.seek(start)
+        data = stream.read(limit)
+    cut = len(data)
+    while cut and len(data) - cut < 4 and data[cut - 1] & 0xC0 == 0x80:
+        cut -= 1
+    if cut and data[cut - 1] & 0xC0 == 0xC0:
+        lead = data[cut - 1]
+        length = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+        if len(data) - (cut - 1) < length and cut > 1:
+            return data[: cut - 1], start, size
+    return data, start, size

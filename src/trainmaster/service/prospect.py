@@ -1,0 +1,197 @@
+"""What the service expects of its jobs, how it turned out, and what it learned from them on the way.
+
+Belongs to the control plane, which tells it of every committed step. Predictions are made by another process
+and arrive whenever they are done; they never hold up a step. How often they are made follows from what one
+costs, so that looking ahead takes a small part of one core.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainmaster.engine.ports import Image
+from trainmaster.engine.records import Ended
+from trainmaster.estimate.profiles import LearningEstimator, ProfileBook
+from trainmaster.foresight.accuracy import AccuracyBook
+from trainmaster.foresight.forecast import Band, Outlook
+from trainmaster.foresight.question import question
+from trainmaster.foresight.situation import Belief, Situation
+from trainmaster.model import event as ev
+from trainmaster.model.command import Command, Launch, Resize, Stop
+from trainmaster.model.job import Phase
+from trainmaster.model.units import MS_PER_S, NEVER_MS
+
+if TYPE_CHECKING:
+    from trainmaster.service.control import ControlPlane
+
+LEAST_MS = 2_000
+"""Between two forecasts, at least."""
+AT_LEAST_EVERY_MS = 30_000
+SHARE = 0.05
+"""Part of a core that looking ahead may take."""
+SAVE_MS = 10_000
+PROFILES, ACCURACY = "profiles", "accuracy"
+
+
+class Forecaster(Protocol):
+    @property
+    def busy(self) -> bool: ...
+
+    def ask(self, question: Mapping[str, Any]) -> bool: ...
+
+
+class Prospect:
+    def __init__(self, estimator: LearningEstimator, database: Path) -> None:
+        self.estimator = estimator
+        self.database = database
+        self.forecaster: Forecaster | None = None
+        self.accuracy = AccuracyBook()
+        self.forecasts = 0
+        self.forecast_cpu_s = 0.0
+        self.last_fault = ""
+        self._outlooks: dict[str, tuple[int, Outlook]] = {}
+        self._lock = threading.Lock()
+        self._news = True
+        self._next_ms = 0
+        self._earliest_ms = 0
+        self._sent: dict[tuple[str, int], tuple[str, int]] = {}
+        self._unsaved = False
+        self._next_save_ms = 0
+
+    # -- told by the control plane -------------------------------------------------------------------
+
+    def opened(self, document: Callable[[str], Mapping[str, Any] | None]) -> None:
+        """Remember what earlier processes learned."""
+        profiles, judged = document(PROFILES), document(ACCURACY)
+        if profiles is not None:
+            self.estimator.book = ProfileBook.from_json(profiles)
+        if judged is not None:
+            self.accuracy = AccuracyBook.from_json(judged)
+
+    def stepped(
+        self, now_ms: int, events: Sequence[ev.Event], commands: Sequence[Command], ended: Sequence[Ended]
+    ) -> None:
+        """A step was taken; learn from it before it is committed, so that `documents` holds it."""
+        for event in events:
+            if isinstance(event, ev.Started | ev.Resized | ev.Stopped):
+                self._answered(event, now_ms)
+            if not isinstance(event, ev.Progressed | ev.Inventory | ev.Woken):
+                self._news = True
+        for command in commands:
+            what = "resize" if isinstance(command, Resize) else "stop" if isinstance(command, Stop) else ""
+            if isinstance(command, Launch):
+                what = "launch" if command.generation == 1 else "restart"
+            self._sent.setdefault((command.job_id, command.generation), (what, now_ms))
+            self._news = True
+        for end in ended:
+            self._over(end)
+
+    def _answered(self, event: ev.Started | ev.Resized | ev.Stopped, now_ms: int) -> None:
+        sent = self._sent.pop((event.job_id, event.generation), None)
+        if sent is None:
+            return
+        what, sent_ms = sent
+        fits = {"launch": ev.Started, "restart": ev.Started, "resize": ev.Resized, "stop": ev.Stopped}[what]
+        if isinstance(event, fits):
+            ready_ms = now_ms if isinstance(event, ev.Stopped) else max(now_ms, event.productive_ms)
+            self.estimator.book.add_cost(what, (ready_ms - sent_ms) / MS_PER_S)
+            self._unsaved = True
+
+    def _over(self, end: Ended) -> None:
+        job_id, finished = end.spec.id, end.phase == Phase.FINISHED
+        with self._lock:
+            self._outlooks.pop(job_id, None)
+            if finished:
+                self.accuracy.finished(job_id, end.spec.submit_ms, end.ended_ms)
+            else:
+                self.accuracy.forget(job_id)
+        self.estimator.ended(end.spec, end.work_done, finished)
+        for key in [key for key in self._sent if key[0] == job_id]:
+            del self._sent[key]
+        self._unsaved = self._news = True
+
+    def documents(self, now_ms: int) -> dict[str, dict[str, Any]]:
+        """What shall be committed with this step; not at every step, for they may be large."""
+        if not self._unsaved or now_ms < self._next_save_ms:
+            return {}
+        self._unsaved = False
+        self._next_save_ms = now_ms + SAVE_MS
+        with self._lock:
+            return {PROFILES: self.estimator.book.to_json(), ACCURACY: self.accuracy.to_json()}
+
+    # -- looking ahead -------------------------------------------------------------------------------
+
+    @property
+    def next_ms(self) -> int:
+        """When `look_ahead` should be called next."""
+        return NEVER_MS if self.forecaster is None else self._next_ms
+
+    def look_ahead(self, plane: ControlPlane, now_ms: int) -> None:
+        """Ask, if it is time and there is anything to ask about."""
+        if self.forecaster is None or now_ms < self._next_ms:
+            return
+        if not plane.live.columns.slot_of:
+            self._next_ms = NEVER_MS if not self._news else now_ms + LEAST_MS
+            self._news = False
+            return
+        if self.forecaster.busy:
+            self._next_ms = now_ms + LEAST_MS
+            return
+        self._news = False
+        self._next_ms = now_ms + AT_LEAST_EVERY_MS
+        self.forecaster.ask(self.question(plane, now_ms))
+
+    def wake(self, now_ms: int) -> None:
+        """Something happened: look ahead soon, as far as the last forecast's cost allows."""
+        if self._news and self.forecaster is not None:
+            self._next_ms = min(self._next_ms, max(now_ms + LEAST_MS // 4, self._earliest_ms))
+
+    def question(self, plane: ControlPlane, now_ms: int) -> dict[str, Any]:
+        engine = plane.live
+        measured = {
+            spec_id: Belief(self.estimator.sigma(engine.columns.spec(slot)))
+            for spec_id, slot in sorted(engine.columns.slot_of.items())
+            if self.estimator.has_measured(spec_id)
+        }
+        situation = Situation(now_ms, plane.policy_name, engine.cluster, Image(), engine.settings, measured)
+        return question(situation, self.database, self.estimator.book)
+
+    def answered(self, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook]) -> None:
+        """From another thread."""
+        with self._lock:
+            self.forecasts += 1
+            self.forecast_cpu_s += cpu_s
+            self._earliest_ms = now_ms + max(LEAST_MS, round(cpu_s * MS_PER_S / SHARE))
+            self._outlooks = {job_id: (now_ms, outlook) for job_id, outlook in outlooks.items()}
+            self.accuracy.predicted(now_ms, outlooks)
+            self._unsaved = True
+
+    def failed(self, why: str) -> None:
+        """From another thread. The next forecast is tried as usual."""
+        with self._lock:
+            self.last_fault = why
+
+    def outlook(self, job_id: str, now_ms: int) -> Outlook | None:
+        """What is expected of a job, counted from now."""
+        with self._lock:
+            found = self._outlooks.get(job_id)
+        if found is None:
+            return None
+        at_ms, outlook = found
+        passed_s = (now_ms - at_ms) / MS_PER_S
+        return Outlook(
+            _later(outlook.start, passed_s), _later(outlook.finish, passed_s), outlook.ends_as, outlook.known
+        )
+
+    def accuracy_rows(self) -> list[dict[str, Any]]:
+        with self._lock:
+            return self.accuracy.summary()
+
+
+def _later(band: Band | None, passed_s: float) -> Band | None:
+    if band is None:
+        return None
+    return Band(*(max(value - passed_s, 0.0) for value in (band.p05_s, band.p50_s, band.p90_s, band.p95_s)))

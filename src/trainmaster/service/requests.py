@@ -1,0 +1,245 @@
+"""What clients may ask of the control plane: each request checks, stages its changes, and answers after the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from trainmaster.engine.image import ended_from_record
+from trainmaster.engine.lifecycle import LIVE
+from trainmaster.engine.ports import EndedFilter
+from trainmaster.model import event as ev
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.units import GPU_MILLI
+from trainmaster.service.auth import OPERATOR, Principal
+from trainmaster.service.control import ControlPlane
+from trainmaster.service.problems import Conflict, Forbidden, NotFound
+from trainmaster.service.specs import check_request, spec_of
+from trainmaster.service.views import Json, Views
+from trainmaster.wire.api import EntityRequest, JobRequest, Range
+
+T = TypeVar("T")
+
+
+@dataclass
+class Read(Generic[T]):
+    """Look, change nothing."""
+
+    look: Callable[[Views], T]
+    changes = False
+
+    def prepare(self, plane: ControlPlane) -> None:
+        pass
+
+    def answer(self, plane: ControlPlane) -> T:
+        return self.look(Views(plane))
+
+
+@dataclass
+class Submit:
+    request: JobRequest
+    who: Principal
+    changes = True
+    _answer: Json | None = None
+
+    def prepare(self, plane: ControlPlane) -> None:
+        request, stage = self.request, plane.stage
+        key = None if request.request_id is None else f"{self.who.name}/{request.request_id}"
+        if key is not None:
+            self._answer = stage.answers.get(key) or plane.store.find_request(key)
+            if self._answer is not None:
+                return
+        check_request(request)
+        after = tuple(find(plane, text, "after") for text in request.after)
+        copies = request.array or 1
+        first = plane.next_job + stage.n_jobs
+        ids = [f"job-{first + k}" for k in range(copies)]
+        specs: list[JobSpec] = []
+        for k, job_id in enumerate(ids):
+            index = None if request.array is None else k
+            spec = spec_of(
+                request, job_id, plane.cluster, plane.now_ms, after=after, user=self.who.name, array_index=index,
+                array_of=None if index is None else ids[0],
+            )  # fmt: skip
+            plane.fitting.check(spec)
+            specs.append(spec)
+        stage.n_jobs += copies
+        stage.specs.update((spec.id, spec) for spec in specs)
+        stage.events.extend(ev.JobSubmitted(spec) for spec in specs)
+        self._answer = {"id": ids[0], "ids": ids}
+        if key is not None:
+            stage.answers[key] = self._answer
+
+    def answer(self, plane: ControlPlane) -> Json:  # noqa: ARG002 - part of the protocol
+        assert self._answer is not None
+        return self._answer
+
+
+@dataclass
+class Act:
+    """Cancel, pause or resume a job. Asking for what already is so is no fault."""
+
+    job: str
+    what: str
+    who: Principal
+    changes = True
+    _job_id: str = ""
+
+    def prepare(self, plane: ControlPlane) -> None:
+        job_id = self._job_id = find(plane, self.job)
+        owned(plane, job_id, self.who)
+        if job_id not in plane.live.columns.slot_of and job_id not in plane.stage.specs:
+            if self.what != "cancel":
+                raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
+            return
+        kind = {"cancel": ev.JobCancelled, "pause": ev.JobPaused, "resume": ev.JobResumed}[self.what]
+        plane.stage.events.append(kind(JobId(job_id)))
+
+    def answer(self, plane: ControlPlane) -> Json:
+        return Views(plane).job(self._job_id)
+
+
+@dataclass
+class Resize:
+    job: str
+    workers: Range
+    who: Principal
+    changes = True
+    _job_id: str = ""
+
+    def prepare(self, plane: ControlPlane) -> None:
+        job_id = self._job_id = find(plane, self.job)
+        owned(plane, job_id, self.who)
+        if self.workers.min < 1:
+            raise InputError(f"{self.workers.min} workers", "at least 1", column="workers.min")
+        columns = plane.live.columns
+        slot = columns.slot_of.get(JobId(job_id))
+        spec = plane.stage.specs.get(job_id) if slot is None else columns.spec(slot)
+        if spec is None:
+            raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
+        plane.fitting.check(spec, self.workers.min)
+        plane.stage.events.append(ev.JobRangeChanged(JobId(job_id), self.workers.min, self.workers.max))
+
+    def answer(self, plane: ControlPlane) -> Json:
+        return Views(plane).job(self._job_id)
+
+
+@dataclass
+class SetPolicy:
+    policy: str
+    changes = True
+
+    def prepare(self, plane: ControlPlane) -> None:
+        plane.policies(self.policy)  # raises what is wrong with the name
+        plane.stage.policy = self.policy.strip()
+        plane.stage.events.append(ev.PolicyChanged())
+
+    def answer(self, plane: ControlPlane) -> str:
+        return plane.policy_name
+
+
+@dataclass
+class SetEntity:
+    name: str
+    request: EntityRequest
+    changes = True
+
+    def prepare(self, plane: ControlPlane) -> None:
+        quota = self.request.quota_gpus
+        if quota is not None and quota > 1e9:
+            raise InputError(f"a quota of {quota:g} GPUs", "at most 1000000000", column="quota_gpus")
+        quota_milli = None if quota is None else round(quota * GPU_MILLI)
+        plane.stage.events.append(ev.EntityChanged(self.name, self.request.weight, quota_milli))
+
+    def answer(self, plane: ControlPlane) -> Json:
+        return next(view for view in Views(plane).entities(also=self.name) if view["name"] == self.name)
+
+
+def find(plane: ControlPlane, text: str, where: str = "job") -> str:
+    """The id that an id or unique name stands for: of active jobs first, then of those that are over."""
+    engine = plane.live
+    if text in engine.columns.slot_of or text in plane.stage.specs or plane.store.find_ended(text) is not None:
+        return text
+    named = [spec.id for spec in plane.stage.specs.values() if spec.name == text]
+    named += [spec.id for spec in _active(plane) if spec.name == text]
+    if not named:
+        over = plane.store.ended_page(-1, 2, EndedFilter(name=text)) if text else []
+        named = [record["spec"]["id"] for record in over]
+    if len(named) > 1:
+        raise Conflict(
+            f"{len(named)} jobs are called '{text}'", where=where, expected="a unique name",
+            remedy=f"Use an id, such as {named[0]}.",
+        )  # fmt: skip
+    if not named:
+        raise NotFound(
+            f"there is no job '{text[:80]}'", where=where, expected="an id or a name",
+            remedy="`trainmaster queue --all` lists them.",
+        )  # fmt: skip
+    return named[0]
+
+
+def _active(plane: ControlPlane) -> Iterable[JobSpec]:
+    columns = plane.live.columns
+    return (columns.spec(slot) for slot in columns.rows.tolist())
+
+
+def owned(plane: ControlPlane, job_id: str, who: Principal) -> None:
+    """Users act on their own jobs, operators on all."""
+    if who.role == OPERATOR:
+        return
+    slot = plane.live.columns.slot_of.get(JobId(job_id))
+    if slot is not None:
+        owner = plane.live.columns.spec(slot).payload.get("user")
+    elif job_id in plane.stage.specs:
+        owner = who.name
+    else:
+        record = plane.store.find_ended(job_id)
+        owner = None if record is None else ended_from_record(record).spec.payload.get("user")
+    if owner != who.name:
+        raise Forbidden(f"{job_id} belongs to {owner or 'somebody else'}", expected="a job of your own")
+
+
+def is_live(plane: ControlPlane, job_id: str) -> bool:
+    slot = plane.live.columns.slot_of.get(JobId(job_id))
+    return slot is not None and int(plane.live.columns.ints["phase"][slot]) in LIVE
+
+
+@dataclass(frozen=True)
+class LogState:
+    """What the reader of a log must know: whether more may come."""
+
+    job_id: str
+    active: bool
+    generation: int
+
+
+def log_state(plane: ControlPlane, text: str) -> LogState:
+    job_id = find(plane, text)
+    slot = plane.live.columns.slot_of.get(JobId(job_id))
+    if slot is None:
+        return LogState(job_id, False, 0)
+    ints = plane.live.columns.ints
+    return LogState(job_id, True, int(ints["generation"][slot]))
+
+
+@dataclass
+class Inspect(Generic[T]):
+    """Look at the control plane itself, even when its store has failed."""
+
+    look: Callable[[ControlPlane], T]
+    changes = False
+    always = True
+
+    def prepare(self, plane: ControlPlane) -> None:
+        pass
+
+    def answer(self, plane: ControlPlane) -> T:
+        return self.look(plane)
+
+
+def health(plane: ControlPlane) -> Json:
+    if plane.engine is None:
+        return {"status": "store unavailable", "what": str(plane.fault)}
+    return {"status": "ok", "policy": plane.policy_name, "jobs": len(plane.engine.columns.slot_of)}

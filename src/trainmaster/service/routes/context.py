@@ -1,0 +1,59 @@
+"""What every route needs: the gateway, who asks, and answers as JSON without going through models again."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends, Request, Response
+
+from trainmaster.service.auth import OPERATOR, Principal, Tokens
+from trainmaster.service.gateway import Gateway
+from trainmaster.service.logs import LogFolder
+from trainmaster.service.problems import Forbidden
+from trainmaster.wire.api import Problem
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem} for status in (400, 401, 403, 404, 405, 409, 413, 422, 503)
+}
+
+
+@dataclass
+class Context:
+    """Shared by all requests of one application."""
+
+    gateway: Gateway
+    tokens: Tokens
+    logs: LogFolder
+    backend: str
+    started_s: float = field(default_factory=time.time)
+
+
+def context_of(request: Request) -> Context:
+    return request.app.state.context
+
+
+async def _context(request: Request) -> Context:
+    return context_of(request)
+
+
+async def _anyone(request: Request) -> Principal:
+    return context_of(request).tokens.who(request.headers.get("authorization"))
+
+
+async def _operator(who: Annotated[Principal, Depends(_anyone)]) -> Principal:
+    if who.role != OPERATOR:
+        raise Forbidden("this is for operators", expected="a token of an operator")
+    return who
+
+
+Here = Annotated[Context, Depends(_context)]
+Anyone = Annotated[Principal, Depends(_anyone)]
+Operator = Annotated[Principal, Depends(_operator)]
+
+
+def answer(data: Any, status: int = 200) -> Response:
+    body = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    return Response(body, status, media_type="application/json")

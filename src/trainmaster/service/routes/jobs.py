@@ -1,0 +1,116 @@
+"""Jobs: submit, list, look at, steer, read the logs of."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import State
+from trainmaster.service import requests as ask
+from trainmaster.service.routes.context import REFUSALS, Anyone, Here, answer
+from trainmaster.service.views import MAX_PAGE
+from trainmaster.wire.api import Accepted, JobPage, JobRequest, JobView, LogChunk, ResizeRequest, WhyView
+
+router = APIRouter(prefix="/jobs", tags=["jobs"], responses=REFUSALS)
+Job = Annotated[str, Path(max_length=200, description="An id, or a name that only one job has.")]
+WaitS = Annotated[float, Query(ge=0, le=60, description="How long to wait for something new.")]
+_POLL_S = 0.2
+_ACTIVE = ("pending", "running", "paused")
+_STATES = frozenset(state.value for state in State)
+
+
+@router.post("", status_code=201, response_model=Accepted)
+async def submit(body: JobRequest, here: Here, who: Anyone) -> Response:
+    """Accept a job. It survives any crash once this has answered; the same `request_id` again gives the same answer."""
+    return answer(await here.gateway.ask(ask.Submit(body, who)), 201)
+
+
+@router.get("", response_model=JobPage)
+async def jobs(
+    here: Here,
+    who: Anyone,  # noqa: ARG001 - a token is needed
+    state: Annotated[
+        list[str] | None, Query(description="States, repeated or with commas; `active`: not over.")
+    ] = None,
+    name: Annotated[str | None, Query(max_length=200)] = None,
+    entity: Annotated[str | None, Query(max_length=200)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    cursor: Annotated[str | None, Query(max_length=40)] = None,
+) -> Response:
+    """A page of jobs, oldest first."""
+    states = _states(state)
+    return answer(await here.gateway.ask(ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor))))
+
+
+def _states(given: list[str] | None) -> frozenset[str] | None:
+    if given is None:
+        return None
+    wanted: set[str] = set()
+    for word in filter(None, (part.strip() for item in given for part in item.split(","))):
+        if word == "active":
+            wanted.update(_ACTIVE)
+        elif word in _STATES:
+            wanted.add(word)
+        else:
+            raise InputError(f"'{word[:40]}' is no state", f"active or {', '.join(sorted(_STATES))}", column="state")
+    return frozenset(wanted) or None
+
+
+@router.get("/{job}", response_model=JobView)
+async def job(job: Job, here: Here, who: Anyone) -> Response:  # noqa: ARG001
+    return answer(await here.gateway.ask(ask.Read(lambda views: views.job(ask.find(views.plane, job)))))
+
+
+@router.get("/{job}/why", response_model=WhyView)
+async def why(job: Job, here: Here, who: Anyone) -> Response:  # noqa: ARG001
+    """Why it waits: what is short, who holds it, the smallest change that would start it."""
+    return answer(await here.gateway.ask(ask.Read(lambda views: views.why(ask.find(views.plane, job)))))
+
+
+@router.post("/{job}/resize", response_model=JobView)
+async def resize(job: Job, body: ResizeRequest, here: Here, who: Anyone) -> Response:
+    """Change how many workers it may have."""
+    return answer(await here.gateway.ask(ask.Resize(job, body.workers, who)))
+
+
+@router.post("/{job}/{action}", response_model=JobView)
+async def act(job: Job, action: Literal["cancel", "pause", "resume"], here: Here, who: Anyone) -> Response:
+    return answer(await here.gateway.ask(ask.Act(job, action, who)))
+
+
+@router.get("/{job}/logs", response_model=LogChunk)
+async def logs(
+    job: Job,
+    here: Here,
+    who: Anyone,  # noqa: ARG001
+    attempt: Annotated[int | None, Query(ge=1, description="Default: the last.")] = None,
+    member: Annotated[str | None, Query(max_length=200, description="Default: the first worker.")] = None,
+    offset: Annotated[int, Query(ge=-(2**53), le=2**53, description="Negative: from the end.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1 << 20)] = 1 << 16,
+    wait_s: WaitS = 0.0,
+) -> Response:
+    """A piece of a log. `ended`: nothing more will come of this attempt."""
+    until_s = time.monotonic() + wait_s
+    while True:
+        # State first: what the log holds after the job was seen to be over is all that it will ever hold.
+        state = await here.gateway.ask(ask.Read(lambda views: ask.log_state(views.plane, job)))
+        chunk = here.logs.read(state.job_id, attempt, member, offset, limit)
+        over = not state.active or chunk.attempt < state.generation
+        if chunk.text or over or time.monotonic() >= until_s:
+            break
+        await asyncio.sleep(_POLL_S)
+    return answer(
+        {
+            "text": chunk.text,
+            "attempt": chunk.attempt,
+            "member": chunk.member,
+            "members": chunk.members,
+            "attempts": chunk.attempts,
+            "offset": chunk.offset,
+            "ended": over and chunk.offset >= chunk.size,
+        }
+    )

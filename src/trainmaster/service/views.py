@@ -1,0 +1,378 @@
+"""What clients see: the bodies of `trainmaster.wire.api`, as plain JSON data, made from engine and store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from trainmaster import __version__
+from trainmaster.engine.image import ended_from_record
+from trainmaster.engine.lifecycle import LIVE
+from trainmaster.engine.ports import EndedFilter, LogEntry, number_of
+from trainmaster.engine.records import Ended
+from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
+from trainmaster.foresight.forecast import Band
+from trainmaster.model.allocation import Allocation
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, P, Phase
+from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.table import JobTable
+from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
+from trainmaster.service.control import ControlPlane
+from trainmaster.service.explain import Explainer, advice, text_of
+from trainmaster.service.problems import NotFound
+from trainmaster.service.specs import request_of
+
+Json = dict[str, Any]
+MAX_PAGE = 1_000
+
+
+class Views:
+    """Reads the control plane at one moment; not to be kept."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.engine = plane.live
+        self.columns = self.engine.columns
+        self.now_ms = max(plane.now_ms, self.engine.now_ms)
+
+    @cached_property
+    def _explainer(self) -> Explainer:
+        return Explainer(self.engine)
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        """Place in the queue by slot, in order of arrival."""
+        rows = self.columns.rows
+        waiting = rows[self.columns.ints["phase"][rows] == P.PENDING]
+        return {slot: place for place, slot in enumerate(waiting.tolist(), 1)}
+
+    # -- jobs ----------------------------------------------------------------------------------------
+
+    def job(self, job_id: str) -> Json:
+        slot = self.columns.slot_of.get(JobId(job_id))
+        if slot is not None:
+            return self._active([slot])[0]
+        record = self.plane.store.find_ended(job_id)
+        if record is None:
+            raise NotFound(f"there is no job '{job_id[:80]}'", expected="an id or a name")
+        return self._ended(record)
+
+    def jobs(
+        self, states: frozenset[str] | None, name: str | None, entity: str | None, limit: int, cursor: str | None
+    ) -> Json:
+        """A page, oldest first; `cursor` is the number of the last job of the page before."""
+        after = _read_cursor(cursor)
+        phases = None if states is None else {int(p) for p, state in STATE_OF.items() if state.value in states}
+        slots = self._active_slots(phases, name, entity)
+        numbered = [(number_of(self.columns.spec(slot).id), slot) for slot in slots]
+        active = [pair for pair in sorted(numbered) if pair[0] > after]
+        total, ended = len(slots), []
+        over = frozenset(TERMINAL) if phases is None else TERMINAL & phases
+        if over:
+            where = EndedFilter(frozenset(over), name, entity)
+            ended = self.plane.store.ended_page(after, limit + 1, where)
+            total += self.plane.store.count_ended(where)
+        page: list[tuple[int, int | Json]] = [*active[: limit + 1]]
+        page += [(number_of(record["spec"]["id"]), record) for record in ended]
+        page.sort(key=lambda pair: pair[0])
+        shown = page[:limit]
+        live = self._active([item for _, item in shown if isinstance(item, int)])
+        made = iter(live)
+        views = [next(made) if isinstance(item, int) else self._ended(item) for _, item in shown]
+        more = str(shown[-1][0]) if len(page) > limit and shown else None
+        return {"jobs": views, "cursor": more, "total": total}
+
+    def _active_slots(self, phases: set[int] | None, name: str | None, entity: str | None) -> list[int]:
+        rows = self.columns.rows
+        if phases is not None:
+            rows = rows[np.isin(self.columns.ints["phase"][rows], sorted(phases))]
+        slots = rows.tolist()
+        if name is not None:
+            slots = [slot for slot in slots if self.columns.spec(slot).name == name]
+        if entity is not None:
+            slots = [slot for slot in slots if self.columns.spec(slot).entity == entity]
+        return slots
+
+    def _active(self, slots: Sequence[int]) -> list[Json]:
+        if not slots:
+            return []
+        table = JobTable(self.columns, self.now_ms)
+        table.slots = np.array(slots, np.int64)
+        work_done, remaining_s = table.work_done.tolist(), table.remaining_s.tolist()
+        return [self._one(slot, work_done[k], remaining_s[k]) for k, slot in enumerate(slots)]
+
+    def _one(self, slot: int, work_done: float, remaining_s: float) -> Json:
+        columns, instant_s = self.columns, self.plane.time.instant_s
+        ints, floats = columns.ints, columns.floats
+        spec = columns.spec(slot)
+        phase = Phase(int(ints["phase"][slot]))
+        reason = self._explainer.reason(slot)
+        allocation = columns.allocations[slot] or self.engine.held.get(slot)
+        running = phase in (Phase.RUNNING, Phase.RESIZING)
+        rate = float(floats["rate"][slot])
+        outlook = None if self.plane.prospect is None else self.plane.prospect.outlook(spec.id, self.now_ms)
+        eta = None if outlook is None or not outlook.known else _band(outlook.finish)
+        if eta is None and running:
+            eta = self._eta(slot, work_done, rate)
+        left_s = eta["p50_s"] if eta is not None else remaining_s
+        slack_s = None
+        if spec.deadline_ms < NEVER_MS:
+            slack_s = (spec.deadline_ms - self.now_ms) / MS_PER_S - (left_s if math.isfinite(left_s) else 0.0)
+        first_ms = int(ints["first_start_ms"][slot])
+        return {
+            "id": spec.id,
+            "name": spec.name,
+            "state": STATE_OF[phase].value,
+            "phase": phase.name.lower(),
+            "reason": text_of(reason),
+            "why": "" if reason is None else reason.why.name.lower(),
+            "position": self._positions.get(slot),
+            "allocation": [] if allocation is None or phase not in LIVE else self._places(allocation),
+            "progress": _progress(work_done, spec.work_total, rate if running else None, self._loss(slot)),
+            "eta_s": None if eta is None else eta["p50_s"],
+            "eta": eta,
+            "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
+            "slack_s": slack_s,
+            "attempts": int(ints["attempts"][slot]),
+            "preemptions": int(ints["preemptions"][slot]),
+            "submitted": instant_s(spec.submit_ms),
+            "started": None if first_ms < 0 else instant_s(first_ms),
+            "ended": None,
+            "exit": self.plane.exits.get(spec.id),
+            "emulated": self.plane.emulated,
+            "cost": _finite(float(floats["cost"][slot])),
+            "request": request_of(spec),
+        }
+
+    def _loss(self, slot: int) -> float | None:
+        history = self.columns.losses.get(slot)
+        return _finite(history[-1][1]) if history else None
+
+    def _eta(self, slot: int, work_done: float, rate: float) -> Json | None:
+        """From the declared speed and the measured one, as far as there are any."""
+        spec, allocation = self.columns.spec(slot), self.columns.allocations[slot]
+        if spec.work_total is None or allocation is None or not rate > 0 or not math.isfinite(rate):
+            return None
+        kind = max(allocation.accelerator, 0)
+        declared = float(self.columns.throughput[slot, kind])
+        if not 0 < declared < math.inf:
+            return None
+        fit = prior_of_scaling(declared, spec.workers_ref, spec.scaling, servers=spec.servers_ref)
+        model = CompletionModel(fit).measured(allocation.workers, rate)
+        left = max(spec.work_total - work_done, 0.0)
+        points = {"p05_s": 0.05, "p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95}
+        band = {name: model.remaining_s(left, allocation.workers, probability=p) for name, p in points.items()}
+        delay_s = max(int(self.columns.ints["productive_ms"][slot]) - self.now_ms, 0) / MS_PER_S
+        if not math.isfinite(band["p95_s"]):
+            return None
+        return {name: seconds + delay_s for name, seconds in band.items()}
+
+    def _places(self, allocation: Allocation) -> list[Json]:
+        nodes = self.engine.cluster.nodes
+        return [
+            {
+                "node": nodes[part.node].id,
+                "accelerator": nodes[part.node].accelerator,
+                "workers": part.workers,
+                "servers": part.servers,
+                "devices": list(part.devices),
+            }
+            for part in allocation.parts
+        ]
+
+    def _ended(self, record: Json) -> Json:
+        end = ended_from_record(record)
+        spec, instant_s = end.spec, self.plane.time.instant_s
+        how = (record.get("service") or {}).get("exit")
+        why, text = _last_word(end, how)
+        return {
+            "id": spec.id,
+            "name": spec.name,
+            "state": STATE_OF[end.phase].value,
+            "phase": end.phase.name.lower(),
+            "reason": text,
+            "why": why,
+            "position": None,
+            "allocation": [],
+            "progress": _progress(end.work_done, spec.work_total, None, None),
+            "eta_s": None,
+            "eta": None,
+            "starts": None,
+            "slack_s": (spec.deadline_ms - end.ended_ms) / MS_PER_S if spec.deadline_ms < NEVER_MS else None,
+            "attempts": end.attempts,
+            "preemptions": end.preemptions,
+            "submitted": instant_s(spec.submit_ms),
+            "started": None if end.first_start_ms < 0 else instant_s(end.first_start_ms),
+            "ended": instant_s(end.ended_ms),
+            "exit": how,
+            "emulated": self.plane.emulated,
+            "cost": _finite(end.cost),
+            "request": request_of(spec),
+        }
+
+    def why(self, job_id: str) -> Json:
+        slot = self.columns.slot_of.get(JobId(job_id))
+        if slot is None:
+            view = self.job(job_id)
+            return _why_body(job_id, view["why"], view["reason"] or f"it is {view['state']}", Reason(Why.NONE), [])
+        reason = self._explainer.reason(slot)
+        if reason is None:
+            state = STATE_OF[Phase(int(self.columns.ints["phase"][slot]))].value
+            return _why_body(job_id, "", f"it does not wait: it is {state}", Reason(Why.NONE), [])
+        return _why_body(job_id, reason.why.name.lower(), text_of(reason), reason, advice(reason))
+
+    # -- the rest ------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[Json]:
+        engine = self.engine
+        free = engine.planned.device_milli.sum(axis=1)
+        users: dict[int, set[str]] = {}
+        for slot, allocation in engine.held.items():
+            for part in allocation.parts:
+                users.setdefault(part.node, set()).add(self.columns.spec(slot).id)
+        return [
+            {
+                "id": node.id,
+                "accelerator": node.accelerator,
+                "gpus": node.gpus,
+                "free_gpus": float(free[k]) / GPU_MILLI if engine.up[k] else 0.0,
+                "up": bool(engine.up[k]),
+                "emulated": self.plane.emulated,
+                "rack": node.rack,
+                "jobs": sorted(users.get(k, ()), key=lambda job_id: (number_of(job_id), job_id)),
+            }
+            for k, node in enumerate(engine.cluster.nodes)
+        ]
+
+    def events(self, after: int, limit: int, job_id: str | None, last: int | None = None) -> Json:
+        """Those above `after`; with `last`, of all jobs, only the newest so many of them."""
+        if last is not None and job_id is None:
+            after = max(after, self.plane.store.last_log_number() - last)
+        entries = self.plane.store.log_page(after, limit, job_id)
+        events = [self._event(entry) for entry in entries]
+        return {"events": events, "next": events[-1]["number"] if events else after}
+
+    def _event(self, entry: LogEntry) -> Json:
+        return {
+            "number": entry.number,
+            "at": self.plane.time.instant_s(entry.at_ms),
+            "job": entry.job_id,
+            "kind": entry.kind,
+            "text": entry.text,
+            "details": entry.details,
+        }
+
+    def entities(self, also: str | None = None) -> list[Json]:
+        """Teams that have jobs, a weight or a quota; those without a name are left out."""
+        engine, columns = self.engine, self.columns
+        jobs: dict[str, int] = {}
+        used: dict[str, int] = {}
+        for slot in columns.rows.tolist():
+            entity = columns.entities[int(columns.ints["entity"][slot])]
+            jobs[entity] = jobs.get(entity, 0) + 1
+            used[entity] = used.get(entity, 0) + int(columns.ints["held_gpu_milli"][slot])
+        names = {*jobs, *engine.entity_weights, *engine.quotas, *([also] if also else [])} - {""}
+        return [
+            {
+                "name": name,
+                "weight": engine.entity_weights.get(name, 1.0),
+                "quota_gpus": engine.quotas[name] / GPU_MILLI if name in engine.quotas else None,
+                "used_gpus": used.get(name, 0) / GPU_MILLI,
+                "jobs": jobs.get(name, 0),
+            }
+            for name in sorted(names)
+        ]
+
+    def question(self) -> Json:
+        if self.plane.prospect is None:
+            raise NotFound("this service does not look ahead")
+        return self.plane.prospect.question(self.plane, self.now_ms)
+
+    def accuracy(self) -> list[Json]:
+        return [] if self.plane.prospect is None else self.plane.prospect.accuracy_rows()
+
+    def counts(self) -> dict[str, int]:
+        """Jobs by state: active ones, and those that the history still holds."""
+        counts = {state.value: 0 for state in STATE_OF.values()}
+        phases = self.columns.ints["phase"][self.columns.rows]
+        for phase, number in zip(*np.unique(phases, return_counts=True), strict=True):
+            counts[STATE_OF[Phase(int(phase))].value] += int(number)
+        for phase in TERMINAL:
+            counts[STATE_OF[Phase(phase)].value] += self.plane.store.count_ended(EndedFilter(frozenset({phase})))
+        return counts
+
+    def service(self, backend: str, started: float, role: str) -> Json:
+        return {
+            "version": __version__,
+            "policy": self.plane.policy_name,
+            "backend": backend,
+            "cluster": self.engine.cluster.describe(),
+            "emulated": self.plane.emulated,
+            "started": started,
+            "jobs": self.counts(),
+            "decisions": self.engine.decisions,
+            "plans_refused": self.engine.plans_refused,
+            "role": role,
+        }
+
+
+def _band(band: Band | None) -> Json | None:
+    return None if band is None else asdict(band)
+
+
+def _read_cursor(cursor: str | None) -> int:
+    if cursor is None:
+        return -1
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise InputError(f"'{cursor[:40]}' is no cursor", "what an earlier page gave", column="cursor")
+    return int(cursor)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _progress(work_done: float, total: float | None, rate: float | None, loss: float | None) -> Json:
+    fraction = None if not total else min(max(work_done / total, 0.0), 1.0)
+    return {
+        "work_done": work_done if math.isfinite(work_done) else 0.0,
+        "work_total": total,
+        "fraction": fraction,
+        "rate": None if rate is None else _finite(rate),
+        "loss": loss,
+    }
+
+
+def _last_word(end: Ended, how: str | None) -> tuple[str, str]:
+    if end.rejection is not None:
+        return end.rejection.why.name.lower(), text_of(Reason(end.rejection.why, details=dict(end.rejection.details)))
+    if end.phase == Phase.FAILED:
+        return "", f"failed after {end.attempts} attempts" + (f", last: {how}" if how else "")
+    return "", ""
+
+
+def _why_body(job_id: str, why: str, text: str, reason: Reason, found: list[str]) -> Json:
+    return {
+        "id": job_id,
+        "why": why,
+        "text": text,
+        "needs_gpus": reason.needs_gpus,
+        "free": dict(reason.free),
+        "holders": [list(holder) for holder in reason.holders],
+        "missing_gpus": reason.missing_gpus,
+        "missing_type": reason.missing_type,
+        "behind": reason.behind,
+        "details": dict(reason.details),
+        "advice": found,
+    }
+
+
+def spec_named(plane: ControlPlane, job_id: str) -> JobSpec | None:
+    slot = plane.live.columns.slot_of.get(JobId(job_id))
+    return None if slot is None else plane.live.columns.spec(slot)

@@ -1,0 +1,1 @@
+"""Schema versions of relational stores, applied by Alembic when a store is opened."""

@@ -1,0 +1,258 @@
+"""A store in one SQLite file: what was committed survives `kill -9` and a loss of power.
+
+Write-ahead log with `synchronous=FULL`: a commit returns when it is on the disk. The cost is one flush for
+each commit, which the service shares among all requests that wait at that moment. A database that is
+locked for longer than `busy_ms`, or a disk that is full, raises `StoreError`, and nothing was changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.dialects import sqlite
+
+from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError, number_of
+from trainmaster.stores import tables as t
+from trainmaster.stores.migrate import migrate
+
+_ENGINE_KEY = "engine"
+_DOCUMENT = "document:"
+
+
+class SqliteStore:
+    """See `trainmaster.engine.ports.Archive`. One thread at a time; other processes may read the file."""
+
+    def __init__(self, path: Path, *, busy_ms: int = 2_000, durable: bool = True) -> None:
+        """`durable=False` leaves the flushing to the operating system: for simulations only."""
+        self.path = path
+        with _typed(self):
+            # Statements outside `_transaction` read, each by itself; nothing but `_transaction` locks the file.
+            self._reader = _connect(path, busy_ms, durable)
+            self._writer = _connect(path, busy_ms, durable)
+            event.listen(self._writer, "begin", _begin_immediate)
+            with self._transaction() as connection:
+                migrate(connection)
+
+    def close(self) -> None:
+        for connection in (self._reader, self._writer):
+            connection.close()
+            connection.engine.dispose()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        """All of it or nothing."""
+        with self._writer.begin():
+            yield self._writer
+
+    # -- the engine's side ---------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> None:
+        gone = [{"id": job_id} for job_id, record in commit.jobs.items() if record is None]
+        jobs = [{"id": job_id, "record": _encode(record)} for job_id, record in commit.jobs.items() if record]
+        ended = [_ended_row(job_id, record) for job_id, record in commit.ended.items()]
+        meta = [{"key": _ENGINE_KEY, "value": _encode(commit.meta)}]
+        meta += [{"key": _DOCUMENT + name, "value": _encode(body)} for name, body in commit.documents.items()]
+        now_ms = int(commit.meta.get("now_ms", 0))
+        log = [_log_row(entry) for entry in commit.log]
+        answers = [{"id": key, "at_ms": now_ms, "answer": _encode(value)} for key, value in commit.requests.items()]
+        with _typed(self), self._transaction() as connection:
+            for statement, rows in (
+                (_DELETE_JOB, gone),
+                (_UPSERT_JOB, jobs),
+                (_UPSERT_ENDED, ended),
+                (_UPSERT_META, meta),
+                (_INSERT_LOG, log),
+                (_UPSERT_REQUEST, answers),
+            ):
+                if rows:
+                    connection.exec_driver_sql(statement, rows)
+
+    def load(self) -> Image:
+        with _typed(self):
+            ended = self._reader.execute(sa.select(t.ended.c.id, t.ended.c.record).order_by(t.ended.c.id))
+            return self._image({job_id: json.loads(record) for job_id, record in ended})
+
+    def load_active(self) -> Image:
+        with _typed(self):
+            ended = self._reader.execute(sa.select(t.ended.c.id, t.ended.c.phase).order_by(t.ended.c.id))
+            return self._image({job_id: {"phase": phase} for job_id, phase in ended})
+
+    def _image(self, ended: Mapping[str, JsonObject]) -> Image:
+        jobs = self._reader.execute(sa.select(t.job.c.id, t.job.c.record).order_by(t.job.c.id))
+        found = {job_id: json.loads(record) for job_id, record in jobs}
+        meta = self._reader.execute(sa.select(t.meta.c.value).where(t.meta.c.key == _ENGINE_KEY)).scalar()
+        return Image(found, ended, None if meta is None else json.loads(meta))
+
+    # -- the past ------------------------------------------------------------------------------------
+
+    def find_request(self, request_id: str) -> JsonObject | None:
+        return self._one(sa.select(t.request.c.answer).where(t.request.c.id == request_id))
+
+    def document(self, name: str) -> JsonObject | None:
+        return self._one(sa.select(t.meta.c.value).where(t.meta.c.key == _DOCUMENT + name))
+
+    def find_ended(self, job_id: str) -> JsonObject | None:
+        return self._one(sa.select(t.ended.c.record).where(t.ended.c.id == job_id))
+
+    def _one(self, query: sa.Select[Any]) -> JsonObject | None:
+        with _typed(self):
+            text = self._reader.execute(query).scalar()
+        return None if text is None else json.loads(text)
+
+    def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
+        query = _narrow(sa.select(t.ended.c.record), where).where(t.ended.c.number > after)
+        with _typed(self):
+            rows = self._reader.execute(query.order_by(t.ended.c.number, t.ended.c.id).limit(limit))
+            return [json.loads(record) for (record,) in rows]
+
+    def count_ended(self, where: EndedFilter) -> int:
+        with _typed(self):
+            return int(self._reader.execute(_narrow(sa.select(sa.func.count()), where)).scalar() or 0)
+
+    def log_page(self, after: int, limit: int, job_id: str | None = None) -> list[LogEntry]:
+        query = sa.select(t.log).where(t.log.c.number > after)
+        if job_id is not None:
+            query = query.where(t.log.c.job_id == job_id)
+        with _typed(self):
+            rows = self._reader.execute(query.order_by(t.log.c.number).limit(limit)).mappings()
+            return [LogEntry(**{**row, "details": json.loads(row["details"])}) for row in rows]
+
+    def last_log_number(self) -> int:
+        with _typed(self):
+            return int(self._reader.execute(sa.select(sa.func.max(t.log.c.number))).scalar() or 0)
+
+    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> int:
+        oldest_ended = (
+            sa.select(t.ended.c.id).order_by(t.ended.c.ended_ms.desc(), t.ended.c.number.desc()).offset(keep_ended)
+        )
+        forgotten = 0
+        with _typed(self), self._transaction() as connection:
+            newest = int(connection.execute(sa.select(sa.func.max(t.log.c.number))).scalar() or 0)
+            for statement in (
+                sa.delete(t.ended).where(t.ended.c.ended_ms < before_ms),
+                sa.delete(t.ended).where(t.ended.c.id.in_(oldest_ended.limit(-1))),
+                sa.delete(t.log).where(sa.or_(t.log.c.at_ms < before_ms, t.log.c.number <= newest - keep_log)),
+                sa.delete(t.request).where(t.request.c.at_ms < before_ms),
+            ):
+                forgotten += connection.execute(statement).rowcount
+        return forgotten
+
+
+def read_active(path: Path) -> Image:
+    """What an engine needs to go on, read from the file of a service that may be running; `StoreError` if it cannot
+    be. Of ended jobs, only those that active ones wait for."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
+        try:
+            connection.execute("BEGIN")  # one moment for all that follows
+            jobs = {key: json.loads(record) for key, record in connection.execute("SELECT id, record FROM job")}
+            row = connection.execute("SELECT value FROM meta WHERE key = ?", (_ENGINE_KEY,)).fetchone()
+            ended = {}
+            for job_id in sorted({name for record in jobs.values() for name in record["spec"].get("after", ())}):
+                found = connection.execute("SELECT phase FROM ended WHERE id = ?", (job_id,)).fetchone()
+                if found is not None:
+                    ended[job_id] = {"phase": found[0]}
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise StoreError(f"database {path}: {error}") from error
+    return Image(jobs, ended, None if row is None else json.loads(row[0]))
+
+
+def _connect(path: Path, busy_ms: int, durable: bool) -> sa.Connection:
+    options = {"check_same_thread": False, "timeout": busy_ms / 1000.0, "isolation_level": None}
+    engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.pool.NullPool, connect_args=options)
+    connection = engine.connect()
+    for pragma in ("journal_mode=WAL", f"synchronous={'FULL' if durable else 'OFF'}"):
+        connection.exec_driver_sql(f"PRAGMA {pragma}")
+    connection.rollback()
+    return connection
+
+
+def _begin_immediate(connection: sa.Connection) -> None:
+    """Take the write lock at once: a transaction that begins by reading could not get it later."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _upsert(table: sa.Table, key: str = "id") -> str:
+    statement = sqlite.insert(table)
+    changed = {column.name: statement.excluded[column.name] for column in table.columns if column.name != key}
+    return _compiled(statement.on_conflict_do_update(index_elements=[key], set_=changed))
+
+
+def _compiled(statement: Any) -> str:
+    """As text, once: these run in every commit, and what they say never changes."""
+    return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))
+
+
+_DELETE_JOB = _compiled(sa.delete(t.job).where(t.job.c.id == sa.bindparam("id")))
+_UPSERT_JOB, _UPSERT_ENDED, _UPSERT_REQUEST = _upsert(t.job), _upsert(t.ended), _upsert(t.request)
+_UPSERT_META = _upsert(t.meta, "key")
+_INSERT_LOG = _compiled(sa.insert(t.log).values({c.name: sa.bindparam(c.name) for c in t.log.c if c.name != "number"}))
+
+
+def _narrow(query: Any, where: EndedFilter) -> Any:
+    query = query.select_from(t.ended)
+    if where.phases is not None:
+        query = query.where(t.ended.c.phase.in_(sorted(where.phases)))
+    if where.name is not None:
+        query = query.where(t.ended.c.name == where.name)
+    if where.entity is not None:
+        query = query.where(t.ended.c.entity == where.entity)
+    return query
+
+
+def _ended_row(job_id: str, record: JsonObject) -> dict[str, Any]:
+    spec = record.get("spec") or {}
+    return {
+        "id": job_id,
+        "number": number_of(job_id),
+        "name": spec.get("name", ""),
+        "entity": spec.get("entity", ""),
+        "phase": int(record["phase"]),
+        "ended_ms": int(record.get("ended_ms", 0)),
+        "record": _encode(record),
+    }
+
+
+def _log_row(entry: LogEntry) -> dict[str, Any]:
+    return {
+        "at_ms": entry.at_ms,
+        "kind": entry.kind,
+        "job_id": entry.job_id,
+        "text": entry.text,
+        "details": _encode(entry.details),
+    }
+
+
+# A policy may remember NaN or infinity; Python's JSON reads back what it writes of them.
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False).encode
+
+
+@contextmanager
+def _typed(store: SqliteStore) -> Iterator[None]:
+    """Faults of the database as `StoreError`, with what to do about them."""
+    try:
+        yield
+    except (exc.DBAPIError, sqlite3.Error) as error:
+        cause = str(getattr(error, "orig", None) or error)
+        raise StoreError(f"database {store.path}: {cause}{_remedy(cause)}") from error
+
+
+def _remedy(cause: str) -> str:
+    if "locked" in cause or "busy" in cause:
+        return "; another process holds it: end that one (a backup, a shell), then try again"
+    if "full" in cause:
+        return "; there is no space left: free some, then try again"
+    if "readonly" in cause or "unable to open" in cause:
+        return "; check that the folder exists and may be written"
+    if "malformed" in cause or "not a database" in cause:
+        return "; the file is damaged: restore it from a backup"
+    return ""

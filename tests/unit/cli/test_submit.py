@@ -1,0 +1,204 @@
+"""`trainmaster submit`: what is typed becomes the request that is meant."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.wire.api import JobRequest, Range
+
+
+def test_the_id_stands_alone_on_the_last_line(service: Any, invoke: Any) -> None:
+    code, out, err = invoke("submit", "--", "python", "train.py", "--lr", "0.1")
+    assert (code, out, err) == (0, "job-1\n", "")
+    assert service.submitted[0].command == ["python", "train.py", "--lr", "0.1"]
+    assert service.submitted[0].workdir == os.getcwd()
+
+
+def test_options_before_the_command_are_ours_and_after_it_the_programs(service: Any, invoke: Any) -> None:
+    assert invoke("submit", "--name", "a", "prog", "--name", "b", "-o", "x", "--unknown")[0] == 0
+    request = service.submitted[0]
+    assert request.name == "a"
+    assert request.command == ["prog", "--name", "b", "-o", "x", "--unknown"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--gpus", "4"], {"workers": Range(min=4, max=4), "gpus_per_worker": 1}),
+        (["--gpus", "4", "--gpus-per-worker", "2"], {"workers": Range(min=2, max=2), "gpus_per_worker": 2}),
+        (["--gpus", "0.5"], {"workers": Range(min=1, max=1), "gpus_per_worker": 0.5}),
+        (["--gpus", "0"], {"workers": Range(min=1, max=1), "gpus_per_worker": 0}),
+        (["--elastic", "1..4"], {"workers": Range(min=1, max=4), "gpus_per_worker": 1}),
+        (["--servers", "1..2"], {"servers": Range(min=1, max=2)}),
+        (["--gpu-type", "v100", "--gpu-type", "k80"], {"gpu_types": ["v100", "k80"]}),
+        (["--cpus", "2", "--memory", "8GiB"], {"cpus_per_worker": 2, "memory_mib_per_worker": 8192}),
+        (["--deadline", "1h30m"], {"deadline_s": 5400, "deadline_kind": "hard"}),
+        (["--deadline", "2d", "--soft"], {"deadline_s": 172_800, "deadline_kind": "soft"}),
+        (
+            ["--weight", "2", "--priority", "-3", "--entity", "vision"],
+            {"weight": 2, "priority": -3, "entity": "vision"},
+        ),
+        (["--steps", "1e4", "--speed", "v100=10", "--speed", "k80=2.5"], {"steps_per_s": {"v100": 10, "k80": 2.5}}),
+        (["--epochs", "90", "--model", "resnet-50", "--batch-size", "128"], {"epochs": 90, "batch_size": 128}),
+        (["--after", "a", "--after", "b", "--max-attempts", "1"], {"after": ["a", "b"], "max_attempts": 1}),
+        (["--no-preempt", "--budget", "12.5"], {"preemptible": False, "budget": 12.5}),
+    ],
+)
+def test_options(service: Any, invoke: Any, options: list[str], expected: dict[str, Any]) -> None:
+    code, _, err = invoke("submit", *options, "--", "true")
+    assert (code, err) == (0, "")
+    assert {name: getattr(service.submitted[0], name) for name in expected} == expected
+
+
+def test_the_environment_of_the_shell_decides_which_python_runs(
+    service: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/venv/bin:/bin")
+    monkeypatch.setenv("SECRET", "s")
+    monkeypatch.setenv("WANTED", "w")
+    assert invoke("submit", "-e", "A=1=2", "-e", "WANTED", "-e", "PATH=/mine", "true")[0] == 0
+    env = service.submitted[0].env
+    assert env["A"] == "1=2"
+    assert env["WANTED"] == "w"
+    assert env["PATH"] == "/mine"
+    assert "SECRET" not in env
+    assert invoke("submit", "--bare-env", "true")[0] == 0
+    assert service.submitted[1].env == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--gpus", "2", "--elastic", "1..4", "x"], "exclude each other"),
+        (["--gpus", "3", "--gpus-per-worker", "2", "x"], "cannot be dealt out"),
+        (["--gpus", "-1", "x"], "no number of GPUs"),
+        (["--elastic", "4..1", "x"], "begins above its end"),
+        (["--elastic", "0..0", "x"], "allows no worker"),
+        (["--elastic", "many", "x"], "'--elastic': 'many' is no range"),
+        (["--deadline", "soon", "x"], "'--deadline': 'soon' is no deadline"),
+        (["--deadline", "2020-01-01", "x"], "has passed already"),
+        (["--soft", "x"], "without a deadline"),
+        (["--memory", "lots", "x"], "no amount of memory"),
+        (["--env", "=1", "x"], "names no variable"),
+        (["--env", "NOT_SET_HERE", "x"], "is not set here"),
+        (["--speed", "fast", "x"], "is no speed"),
+        (["--speed", "v100=nan", "x"], "'--speed'"),
+        (["--name", "a b", "x"], "'--name'"),
+        (["--name", "../x", "x"], "'--name'"),
+        (["--priority", "9999", "x"], "'--priority'"),
+        (["--array", "0", "x"], "'--array'"),
+        (["--weight", "-1", "x"], "'--weight'"),
+        ([], "no command"),
+        (["--gpu-type", "nothere", "x"], "it runs on nothere; the cluster has v100=4; expected a known type"),
+        (["-o", "xml", "x"], "is no output"),
+    ],
+)
+def test_bad_options_are_refused_with_code_2_and_nothing_is_submitted(
+    service: Any, invoke: Any, options: list[str], told: str
+) -> None:
+    code, out, err = invoke("submit", *options)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert service.jobs == {}
+
+
+def test_an_array_prints_every_id(service: Any, invoke: Any) -> None:
+    assert invoke("submit", "--array", "3", "true")[1].split() == ["job-1", "job-2", "job-3"]
+    assert json.loads(invoke("submit", "--array", "2", "-o", "json", "true")[1]) == {
+        "id": "job-4",
+        "ids": ["job-4", "job-5"],
+    }
+
+
+def test_a_lost_answer_does_not_submit_twice(service: Any, invoke: Any) -> None:
+    service.break_next = 2
+    code, out, _ = invoke("submit", "true")
+    assert (code, out) == (0, "job-1\n")
+    assert len(service.submitted) == 1
+    assert service.asked.count(("POST", "/api/v1/jobs")) == 3
+
+
+def test_wait_ends_with_the_programs_code(service: Any, invoke: Any) -> None:
+    service.on_submit = lambda job: service.change(job, state="failed", exit="exit 7")
+    code, out, err = invoke("submit", "--wait", "false")
+    assert (code, out) == (7, "job-1\n")
+    assert "job-1 has failed: exit 7" in err
+
+
+def test_spec_file(service: Any, invoke: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    path = folder / "job.yaml"
+    path.write_text(
+        "name: night\ncommand: [python, train.py]\nworkers: {min: 1, max: 4}\nworkdir: sub\nenv: {A: file, B: file}\n"
+    )
+    code, _, err = invoke("submit", "--file", path, "--name", "day", "-e", "B=here", "--bare-env")
+    assert (code, err) == (0, "")
+    request = service.submitted[0]
+    assert (request.name, request.command, request.workers) == ("day", ["python", "train.py"], Range(min=1, max=4))
+    assert request.env == {"A": "file", "B": "here"}
+    assert request.workdir == str(folder / "sub")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "told"),
+    [
+        ("command: python train.py\n", ":1:10", "Write it as a list"),
+        ("command: [a]\nworkers:\n  min: 3\n  max: x\n", ":4:8", "workers.max"),
+        ("command: [a]\nworkers: {min: 3, max: 1}\n", ":2:10", "min 3 is above max 1"),
+        ("command: [a]\nwieght: 2\n", ":2:9", "Did you mean 'weight'?"),
+        ("command: [a]\nname: one\nname: two\n", ":3:1", "given twice"),
+        ("command: [a\n", ":2:1", "is not YAML"),
+        ("command: [a, 3]\n", ":1:14", "command.1"),
+        ("- a\n", "", "is no mapping"),
+        ("", "", "is empty"),
+        ("command: [a]\n---\ncommand: [b]\n", "", "2 documents"),
+        ("command: !!python/object/apply:os.system [ls]\n", ":1:10", "is not YAML"),
+        ("name: x\n", "", "no command"),
+        ("command: [a]\nenv: {A: 1}\n", ":2:10", "env.A"),
+        ("? [a, b]\n: 1\n", ":1:3", "is no field name"),
+        ("command: &c [a, *c]\n", "", "deep"),
+    ],
+)
+def test_faults_of_a_spec_file_are_shown_where_they_stand(
+    service: Any, invoke: Any, tmp_path: Path, text: str, place: str, told: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    code, _, err = invoke("submit", "-f", path)
+    assert code == 2
+    assert told in err
+    if place:
+        assert f"job.yaml{place}: " in err
+    assert service.submitted == []
+
+
+def test_aliases_do_not_unfold_without_end(service: Any, invoke: Any, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    layers = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    path.write_text("\n".join(["a0: &a0 [x]", *layers]))
+    code, _, err = invoke("submit", "-f", path)
+    assert code == 2
+    assert "unfolds to too many values" in err
+
+
+def test_bytes_that_are_no_text(service: Any, invoke: Any, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "is not text" in invoke("submit", "-f", path)[2]
+    assert "cannot be read" in invoke("submit", "-f", tmp_path / "none.yaml")[2]
+
+
+def test_the_published_schema_is_the_one_the_command_prints(invoke: Any) -> None:
+    code, out, _ = invoke("submit", "--schema")
+    assert code == 0
+    root = Path(__file__).resolve().parents[3]
+    assert (root / "docs" / "job-spec.schema.json").read_text() == out, (
+        "run `trainmaster submit --schema > docs/job-spec.schema.json`"
+    )
+    assert set(json.loads(out)["properties"]) == set(JobRequest.model_fields)
