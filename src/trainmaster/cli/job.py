@@ -93,12 +93,13 @@ def _places(view: Json) -> str:
 
 
 def _progress(view: Json) -> str | None:
+    from trainmaster.cli.queue_table import counts_steps
     from trainmaster.cli.screen import bar
 
     progress = view["progress"]
     rate = "" if progress["rate"] is None else f", {progress['rate']:.4g} steps/s"
     if progress["fraction"] is None:
-        return f"{progress['work_done']:,.0f} steps{rate}" if rate else None
+        return f"{progress['work_done']:,.0f} steps{rate}" if counts_steps(view) else None
     of = "" if progress["work_total"] is None else f" ({progress['work_done']:,.0f} of {progress['work_total']:,.0f})"
     return f"{bar(progress['fraction'], 20)} {progress['fraction']:.1%}{of}{rate}"
 

@@ -12,7 +12,7 @@ from trainmaster.cli.client import Client
 from trainmaster.cli.output import Output, check_output, one_message, to_json
 from trainmaster.model.errors import InputError
 
-STATES = ("pending", "running", "paused", "finished", "failed", "cancelled", "rejected")
+STATES = ("running", "pending", "paused", "finished", "failed", "cancelled", "rejected")
 _LIVE = ("running", "pending", "paused")
 _PAGE = 500
 _ORDER = {"running": 0, "pending": 1, "paused": 2, "finished": 3, "failed": 3, "cancelled": 3, "rejected": 3}

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainmaster.cli.client import Json
+from trainmaster.cli.queue import STATES
 from trainmaster.cli.screen import bar, cell, columns, screen, show, show_line, state_cell
 from trainmaster.cli.times import short
 
@@ -32,11 +33,15 @@ def type_text(job: Json) -> str:
     return ",".join(held or job["request"]["gpu_types"]) or "any"
 
 
+def counts_steps(job: Json) -> bool:
+    """Whether its steps are known: a plain command reports none, and is booked at one step a second."""
+    return job["progress"]["rate"] not in (None, 1.0) or bool(job["request"]["steps"])
+
+
 def progress_text(job: Json, width: int) -> str:
     fraction = job["progress"]["fraction"]
     if fraction is None:
-        counted = job["progress"]["rate"] is not None  # a plain command reports nothing: its steps are unknown
-        return f"{job['progress']['work_done']:,.0f} steps" if counted else ""
+        return f"{job['progress']['work_done']:,.0f} steps" if counts_steps(job) else ""
     if job["state"] == "pending" and not fraction:
         return ""
     percent = f"{fraction:4.0%}" if job["state"] == "finished" or fraction < 1 else " 99%"
@@ -87,7 +92,7 @@ def _cells(job: Json, wide: bool) -> dict[str, Text]:
 
 
 def _label(job: Json) -> str:
-    return job["id"] if job["name"] in ("", job["id"]) else f"{job['id']} {_cut(job['name'], 12)}"
+    return job["id"] if job["name"] in ("", job["id"]) else f"{job['id']} {_cut(job['name'], 16)}"
 
 
 def _cut(text: str, length: int) -> str:
@@ -96,7 +101,7 @@ def _cut(text: str, length: int) -> str:
 
 def head_line(service: Json, total: int, shown: int) -> str:
     """`gavel-max-min on v100=4 (emulated): 2 running, 5 pending`."""
-    counts = ", ".join(f"{number} {state}" for state, number in sorted(service["jobs"].items()) if number)
+    counts = ", ".join(f"{service['jobs'][state]} {state}" for state in STATES if service["jobs"].get(state))
     emulated = " (emulated speeds)" if service["emulated"] else ""
     more = f"; the first {shown} of {total} are shown" if shown < total else ""
     return f"{service['policy']} on {service['cluster']}{emulated}: {counts or 'no jobs'}{more}"
