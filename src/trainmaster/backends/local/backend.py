@@ -308,13 +308,11 @@ class LocalBackend:
         for job in job_folders(self._home):
             runs = job.runs()
             for folder in runs:
-                launch = read_json(folder.launch) or {}
-                self._seen_up_to = max(self._seen_up_to, int(launch.get("seq", 0)))
-                outcome = burial.outcome_of(folder)
-                if outcome is None:
-                    run = self._adopted(job, folder, launch)
-                    self._runs[run.job_id] = run
-                elif folder == runs[-1]:
+                if not folder.ended.exists():
+                    launch = read_json(folder.launch) or {}
+                    self._seen_up_to = max(self._seen_up_to, int(launch.get("seq", 0)))
+                    self._runs[job.job_id] = self._adopted(job, folder, launch)
+                elif folder == runs[-1] and (outcome := burial.outcome_of(folder)) is not None:
                     self._seen_up_to = max(self._seen_up_to, outcome.seq)
                     self._records[job.job_id] = (folder.generation, outcome, time.monotonic() + REMEMBER_S)
 
@@ -387,7 +385,7 @@ def _spawn(folder: RunFolder) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a keeper, detached, with a line to it."""
     ours, theirs = socket.socketpair()
     with theirs:
-        log = os.open(folder.keeper_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(folder.keeper_notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", KEEPER, str(folder.path), str(theirs.fileno())],

@@ -71,15 +71,17 @@ class Keeper:
 
     def _turn(self) -> None:
         """Everything that can be done now: exits before orders, so that a job that is done is not stopped."""
-        self._reap()
-        self._control.poll()
-        self._hear()
-        if self._terminated:
-            self._terminated = False
-            self._incarnation.order_stop(0, "the machine goes down")
-        self._reap()
-        self._incarnation.tick()
-        self._hear()
+        heard = True
+        while heard and not self._incarnation.over:
+            self._reap()
+            self._control.poll()
+            self._hear()
+            if self._terminated:
+                self._terminated = False
+                self._incarnation.order_stop(0, "the machine goes down")
+            self._reap()
+            self._incarnation.tick()
+            heard = self._hear()  # what was said just now goes out; what came in must not wait for the next turn
         now_s = time.monotonic()
         self._publish(now_s)
         if now_s >= self._logs_at_s:
@@ -87,10 +89,14 @@ class Keeper:
             for member in self._incarnation.alive:
                 bound(self._folder.log(member.name), self._record.log_max_bytes)
 
-    def _hear(self) -> None:
+    def _hear(self) -> bool:
+        """Whether anything had come."""
+        heard = False
         while inbound := self._endpoint.poll(0.0):
+            heard = True
             for name, message in inbound:
                 self._incarnation.hear(name, message)
+        return heard
 
     def _reap(self) -> None:
         while ended := member_process.reap():

@@ -70,8 +70,9 @@ class RunFolder:
         return self.path / "control.sock"
 
     @property
-    def keeper_log(self) -> Path:
-        return self.path / "keeper.log"
+    def keeper_notes(self) -> Path:
+        """What the keeper itself had to complain about; not a member's log."""
+        return self.path / "keeper.txt"
 
     def log(self, member: str) -> Path:
         return self.path / f"{member}.log"
