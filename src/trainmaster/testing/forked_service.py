@@ -21,14 +21,15 @@ from trainmaster.service.control import ControlPlane
 from trainmaster.service.home import HomeTaken
 from trainmaster.service.run import Service, ServiceOptions
 from trainmaster.sim.run import load_kernels
+from trainmaster.stores.sqlite import SqliteStore
 
 TAKEN = 17
 """Exit code: a process of the service before has not quite gone."""
 
 
 class _Impatient(Service):
-    def _plane(self, *parts: Any) -> ControlPlane:
-        plane = super()._plane(*parts)
+    def _plane(self, store: SqliteStore, slot: Any) -> ControlPlane:
+        plane = super()._plane(store, slot)
         plane.settings = replace(plane.settings, backoff_ms=50, resend_ms=500)
         return plane
 
