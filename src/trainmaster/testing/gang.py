@@ -21,9 +21,11 @@ from pathlib import Path
 
 from trainmaster.agent.endpoint import Endpoint, Inbound
 from trainmaster.agent.roster import Roster
+from trainmaster.testing.fork_server import ForkedProcess, ForkServer
 from trainmaster.wire import agent as wire
 
 TOKEN = "secret"
+SUSPICION_S = 0.5
 
 
 def free_port() -> int:
@@ -35,7 +37,7 @@ def free_port() -> int:
 @dataclass
 class Member:
     name: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     log: Path
     started_s: float
     code: int | None = None
@@ -55,6 +57,8 @@ class Gang:
     folder: Path
     server_command: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    fork_server: ForkServer | None = None
+    """Starts members whose command is `python FILE ...` in milliseconds."""
     lease_s: float = 30.0
     generation: int = 1
     renew: bool = True
@@ -74,6 +78,7 @@ class Gang:
         self.heard: list[tuple[float, str, wire.Message]] = []
         """Everything but renewals, with the moment it came."""
         self._told_s = 0.0
+        self._suspected: dict[int, float] = {}
 
     # -- what a keeper is ordered to do -----------------------------------------------------------
 
@@ -174,18 +179,20 @@ class Gang:
         elif isinstance(message, wire.Progress):
             self.members[name].progress = message
         elif isinstance(message, wire.Suspect):
-            current = self.roster.current
-            if current is not None and message.version == current.version:
-                self.roster.renew(f"{name} lost contact under version {message.version}")
+            self._suspected.setdefault(message.version, time.monotonic())
         if isinstance(message, wire.Message):
             self.heard.append((time.monotonic(), name, message))
 
     def _impatience(self) -> None:
         current = self.roster.current
+        if current is not None and current.version in self._suspected and not self.roster.awaited:
+            # Mostly a death that is about to be noticed: only if not, the same members come together anew.
+            if time.monotonic() - self._suspected[current.version] > SUSPICION_S:
+                self.roster.renew(f"contact was lost under version {current.version}")
         if current is None or self.roster.settled or time.monotonic() < self._told_s + self.patience_s:
             return
         for name in self.roster.unjoined:
-            if self.members[name].alive and name not in self.roster.awaited:
+            if self.members[name].alive and current.find(name) is not None:
                 self.kill(name)
 
     def _start(self, role: str, why: str) -> str:
@@ -210,6 +217,11 @@ class Gang:
         command = [*(self.command if role == wire.WORKER else self.server_command)]
         if command[0] == "python":
             command[0] = sys.executable
+        process: subprocess.Popen[bytes] | ForkedProcess
+        if self.fork_server is not None and command[0] == sys.executable and command[1] != "-m":
+            process = self.fork_server.start(command[1:], env, log)
+            self.members[name] = Member(name, process, log, time.monotonic())
+            return name
         with log.open("wb") as stream:
             process = subprocess.Popen(command, env=env, stdout=stream, stderr=subprocess.STDOUT)
         self.members[name] = Member(name, process, log, time.monotonic())
