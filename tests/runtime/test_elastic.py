@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,130 @@ def test_every_sample_once_across_resizes_and_kills(gang_of: MakeGang) -> None:
         gang.run_to_end(60)
         assert gang.codes == {"worker-0": -9, "worker-1": 0, "worker-2": 0}, gang.story()
     assert np.allclose(_final(gang.folder)[0], -2 / 8, atol=1e-12)
+
+
+REGRESS = ("regress", "--samples", 250, "--batch", 16, "--epochs", 6)
+
+
+def _reference(gang_of: MakeGang) -> list[np.ndarray]:
+    with gang_of(*REGRESS, folder="reference") as gang:
+        gang.grow(1)
+        gang.run_to_end(60)
+        assert gang.codes == {"worker-0": 0}, gang.story()
+        return _final(gang.folder)
+
+
+def test_a_resized_run_ends_where_the_uninterrupted_one_does(gang_of: MakeGang) -> None:
+    """Same samples per update, exact weights: only the order of floating-point sums differs."""
+    reference = _reference(gang_of)
+    with gang_of(*REGRESS, "--sleep-s", 0.01, folder="resized") as gang:
+        gang.grow(2)
+        gang.run_until(lambda: gang.work_done >= 5, 60)
+        gang.grow(1)
+        gang.run_until(lambda: _ready(gang, 3), 60)
+        gang.shrink(["worker-0"])
+        gang.run_until(lambda: _ready(gang, 2), 60)
+        gang.kill("worker-2")
+        gang.run_until(lambda: _ready(gang, 1), 60)
+        gang.grow(3)
+        gang.run_until(lambda: _ready(gang, 4), 60)
+        gang.run_to_end(60)
+        assert [code for code in gang.codes.values() if code] == [-9], gang.story()
+        resized = _final(gang.folder)
+        losses = {line["step"]: line["loss"] for name in gang.members for line in _lines(gang, name) if "loss" in line}
+    for one, other in zip(reference, resized, strict=True):
+        np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-5)
+    assert sorted(losses) == list(range(1, 97)), "a step is missing"
+    assert np.mean([losses[step] for step in range(87, 97)]) < 0.5 * np.mean([losses[step] for step in range(1, 11)])
+
+
+def test_a_stop_and_a_restart_change_nothing(gang_of: MakeGang) -> None:
+    reference = _reference(gang_of)
+    with gang_of(*REGRESS, "--sleep-s", 0.02, folder="stopped") as gang:
+        gang.grow(2)
+        gang.run_until(lambda: gang.work_done >= 10, 60)
+        gang.stop("preempted")
+        gang.run_to_end(30)
+        assert set(gang.codes.values()) == {wire.EXIT_STOPPED}, gang.story()
+        progress = gang.members["worker-0"].progress
+        assert progress is not None and progress.saved == progress.work_done >= 10
+    with gang_of(*REGRESS, folder="stopped", generation=2) as gang:
+        gang.grow(3)
+        gang.run_to_end(60)
+        assert set(gang.codes.values()) == {0}, gang.story()
+        assert _lines(gang, "worker-2")[0]["step"] == progress.saved
+        for one, other in zip(reference, _final(gang.folder), strict=True):
+            np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-5)
+
+
+def test_under_plain_torchrun(tmp_path: Path) -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    result = _alone(tmp_path, "count", "--samples", 30, "--batch", 6, "--micro-batch", 2, launcher=launcher)
+    assert result.returncode == 0, result.stderr
+    assert np.allclose(_final(tmp_path)[0], -2 / 6, atol=1e-12)
+
+
+def test_more_workers_than_samples_in_a_step(gang_of: MakeGang) -> None:
+    with gang_of("count", "--samples", 10, "--batch", 2, "--epochs", 3) as gang:
+        gang.grow(3)
+        gang.run_to_end(60)
+        assert set(gang.codes.values()) == {0}, gang.story()
+    assert np.allclose(_final(gang.folder)[0], -3 / 2, atol=1e-12)
+
+
+def test_a_batch_per_worker_scales_the_learning_rate(gang_of: MakeGang) -> None:
+    """Linear rule: an update of n workers has n times the batch and n times the rate, so each sample counts alike."""
+    with gang_of("count", "--samples", 240, "--worker-batch", 4, "--epochs", 2, "--sleep-s", 0.02) as gang:
+        gang.grow(1)
+        gang.run_until(lambda: gang.work_done >= 3, 60)
+        gang.grow(1)
+        gang.run_until(lambda: _ready(gang, 2), 60)
+        gang.run_to_end(60)
+        assert gang.work_done == pytest.approx(2 * 240 / 4)
+    assert np.allclose(_final(gang.folder)[0], -2 / 4, atol=1e-12)
+
+
+def _kill_many(gang: Gang, chance: random.Random, kills: int) -> int:
+    """Kill at random moments and grow back; gives the number of deaths. The gang always keeps a survivor."""
+    done = 0
+    while done < kills and gang.work_done < 0.9 * 120:
+        until_s = time.monotonic() + chance.uniform(0.0, 0.25)
+        gang.run_until(lambda until_s=until_s: time.monotonic() >= until_s, 10)
+        joined = [name for name in gang.alive if name in gang.roster.members]
+        holders = [name for name in joined if name not in gang.roster.awaited and gang.members[name].stateful]
+        if len(joined) < 2 or not holders:
+            continue
+        survivor = chance.choice(holders)
+        victim = chance.choice([name for name in joined if name != survivor])
+        gang.kill(victim)
+        gang.grow(1)
+        done += 1
+    return done
+
+
+def _seeded_kills(gang_of: MakeGang, seed: int, kills: int) -> None:
+    chance = random.Random(seed)
+    arguments = ("count", "--samples", 480, "--batch", 8, "--epochs", 2, "--sleep-s", 0.05, "--save-every", 10)
+    with gang_of(*arguments, folder=f"seed-{seed}") as gang:
+        gang.grow(3)
+        gang.run_until(lambda: gang.work_done >= 1, 60)
+        deaths = _kill_many(gang, chance, kills)
+        gang.run_to_end(120)
+        assert sorted(set(gang.codes.values())) in ([-9, 0], [0]), gang.story()
+        assert list(gang.codes.values()).count(-9) == deaths >= kills // 2
+        reports = [message for _, _, message in gang.heard if isinstance(message, wire.Progress)]
+        saved = 0.0
+        for report in reports:
+            assert report.work_done >= saved, "progress fell below the last checkpoint"
+            saved = max(saved, report.saved or 0.0)
+    assert np.allclose(_final(gang.folder)[0], -2 / 8, atol=1e-12), "a sample was used twice or not at all"
+
+
+def test_workers_killed_at_random_moments(gang_of: MakeGang) -> None:
+    _seeded_kills(gang_of, seed=1, kills=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_many_workers_killed_at_random_moments(gang_of: MakeGang, seed: int) -> None:
+    _seeded_kills(gang_of, seed, kills=12)

@@ -1,10 +1,9 @@
 """A training script's place in the job: lease, progress, checkpoints, stops. Without torch, with or without an agent.
 
     with runtime.session() as session:
-        weights = session.restore(default={"w": np.zeros(8)})["w"]
-        for step in session.steps(1000, save_every=100, state=lambda: {"w": weights}):
-            weights, loss = train_one_step(weights)
-            session.report(loss=loss)
+        state = session.restore(default={"w": np.zeros(8)})
+        for step in session.steps(1000, save_every=100, state=lambda: state):
+            session.report(loss=train_one_step(state))
 
 Unmanaged (`python train.py`) it counts and saves the same way and ends on SIGTERM after saving.
 """
@@ -23,7 +22,7 @@ from typing import Any
 
 from trainmaster.model.errors import InputError
 from trainmaster.runtime.checkpoint import Checkpoints, Folder, Location
-from trainmaster.runtime.errors import LeaseOver, MisuseError
+from trainmaster.runtime.errors import IncompatibleState, LeaseOver, MisuseError
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import Place, read_place
 from trainmaster.wire.agent import EXIT_STOPPED, Hello, Membership, Progress
@@ -190,6 +189,11 @@ class Session:
         loaded = self.checkpoints.load()
         if loaded is None:
             return default
+        if not isinstance(loaded.state, dict) or not {"work_done", "user"} <= loaded.state.keys():
+            raise IncompatibleState(
+                f"the checkpoint of step {loaded.step} in {self.checkpoints.location} was not written by a session; "
+                "choose another location"
+            )
         for damage in loaded.skipped:
             print(f"trainmaster: checkpoint passed over: {damage}", file=sys.stderr)
         self.work_done = self.saved = loaded.state["work_done"]

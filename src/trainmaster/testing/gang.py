@@ -43,6 +43,8 @@ class Member:
     code: int | None = None
     progress: wire.Progress | None = None
     left_out: bool = False
+    stateful: bool = False
+    """It has joined once, so it holds what all hold."""
 
     @property
     def alive(self) -> bool:
@@ -176,6 +178,7 @@ class Gang:
             self.endpoint.send(name, wire.Welcome(self.lease_s, current if listed else None))
         elif isinstance(message, wire.Joined):
             self.roster.joined(name, message.version)
+            self.members[name].stateful = True
         elif isinstance(message, wire.Progress):
             self.members[name].progress = message
         elif isinstance(message, wire.Suspect):
@@ -185,11 +188,13 @@ class Gang:
 
     def _impatience(self) -> None:
         current = self.roster.current
-        if current is not None and current.version in self._suspected and not self.roster.awaited:
-            # Mostly a death that is about to be noticed: only if not, the same members come together anew.
-            if time.monotonic() - self._suspected[current.version] > SUSPICION_S:
-                self.roster.renew(f"contact was lost under version {current.version}")
-        if current is None or self.roster.settled or time.monotonic() < self._told_s + self.patience_s:
+        if current is None:
+            return
+        suspected_s = self._suspected.get(current.version)
+        if suspected_s is not None and time.monotonic() - suspected_s > SUSPICION_S and not self.roster.awaited:
+            # Mostly it is a death that is about to be noticed; when it was not, the same members come together anew.
+            self.roster.renew(f"contact was lost under version {current.version}")
+        if self.roster.settled or time.monotonic() < self._told_s + self.patience_s:
             return
         for name in self.roster.unjoined:
             if self.members[name].alive and current.find(name) is not None:
