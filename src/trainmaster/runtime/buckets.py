@@ -48,7 +48,7 @@ class Buckets:
         self._group: Group | None = None
         self._works: list[Any] = []
         self._summing = False
-        self._fault: GroupFault | None = None
+        self._fault = ""
         self._carry: Callable[[], list[float]] = lambda: [0.0] * carried
         self._handles = [p.register_post_accumulate_grad_hook(self._arrived) for p in wanted]
 
@@ -62,7 +62,7 @@ class Buckets:
 
     def begin(self, group: Group) -> None:
         """Before the first backward pass of a step: gradients are zero and belong to us."""
-        self._group, self._works, self._fault, self._summing = group, [], None, False
+        self._group, self._works, self._fault, self._summing = group, [], "", False
         for bucket in self._buckets:
             bucket.flat.zero_()
             bucket.missing = len(bucket.parameters)
@@ -82,15 +82,16 @@ class Buckets:
         for number in range(len(self._works), len(self._buckets)):  # with parameters that this step did not touch
             self._start(number)
         try:
-            if self._fault is not None:
-                raise self._fault
-            for work in self._works:
-                Group.finish(work)
+            while self._works and not self._fault:
+                Group.finish(self._works.pop(0))
+            if self._fault:
+                raise GroupFault(self._fault)
         finally:
-            self._works, self._summing, self._group = [], False, None  # a work that is kept keeps its group alive
+            self.abandon()
         return self._buckets[-1].flat[-self._carried :].tolist()
 
     def abandon(self) -> None:
+        """A work that is kept would keep its group alive."""
         self._works, self._summing, self._group = [], False, None
 
     def _arrived(self, parameter: torch.nn.Parameter) -> None:
@@ -113,11 +114,11 @@ class Buckets:
         if number == len(self._buckets) - 1:
             bucket.flat[-self._carried :] = torch.tensor(self._carry(), dtype=bucket.flat.dtype)
         work = None
-        if self._fault is None:
+        if not self._fault:
             try:
                 work = self._group.start_sum(bucket.flat)
             except GroupFault as fault:
-                self._fault = fault  # raised by `finish`, not in the middle of autograd
+                self._fault = str(fault) or "fault"  # raised by `finish`, not in the middle of autograd
         self._works.append(work)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -26,7 +26,7 @@ from trainmaster.runtime.batches import BatchRule
 from trainmaster.runtime.buckets import BUCKET_BYTES, Buckets
 from trainmaster.runtime.checkpoint import Location
 from trainmaster.runtime.errors import IncompatibleState, MisuseError
-from trainmaster.runtime.group import Group, GroupFault
+from trainmaster.runtime.group import Group, GroupFault, Preparation
 from trainmaster.runtime.replica import Replica, Stateful, hand_over, survey
 from trainmaster.runtime.sampler import Indices
 from trainmaster.runtime.training_session import Session
@@ -115,7 +115,7 @@ class ElasticTraining:
         self._last_part = False
         self._step_size = 0
         self._loss_part = 0.0
-        self._fault: GroupFault | None = None
+        self._fault = ""
         self._sums: list[float] | None = None
         self._saved_s = 0.0
         self._stopped_at_s = time.perf_counter()
@@ -211,7 +211,7 @@ class ElasticTraining:
             return
         for buffer, before in zip(self._buffers, self._buffers_before, strict=True):
             before.copy_(buffer)
-        self._fault, self._sums, self._loss_part = None, None, 0.0
+        self._fault, self._sums, self._loss_part = "", None, 0.0
         self._buckets.begin(group)
         part_size = self._micro_batch or max(len(mine), 1)
         parts = [mine[begin : begin + part_size] for begin in range(0, len(mine), part_size)]
@@ -232,7 +232,7 @@ class ElasticTraining:
         try:
             self._sums = self._buckets.finish()
         except GroupFault as fault:
-            self._fault = fault
+            self._fault = str(fault)
             return
         self._update()
         self.loss = self._sums[0]
@@ -262,7 +262,7 @@ class ElasticTraining:
         replica.work += self._rule.work(self._step_size)
 
     def _between_steps(self) -> None:
-        if self._fault is not None or self._sums is None:
+        if self._sums is None:
             self._recover()
             return
         self.session.report(loss=self._sums[0])
@@ -275,14 +275,16 @@ class ElasticTraining:
             self._leave(EXIT_STOPPED)
         self._stopped_at_s = time.perf_counter()
         preparation = self._assembly.switch_agreed(sums)
-        if preparation is not None:
-            try:
-                self._meet(self._assembly.go_over(preparation), preparation.membership.why, True, preparation.took_s)
-            except Departure:
-                self._leave(0)
-            except GroupFault as fault:
-                self._fault = fault
-                self._recover()
+        if preparation is not None and not self._switch(preparation):
+            self._recover()
+
+    def _switch(self, preparation: Preparation) -> bool:
+        """False when the new group broke at once."""
+        try:
+            group = self._assembly.go_over(preparation)
+        except Departure:
+            self._leave(0)
+        return self._meet(group, preparation.membership.why, True, preparation.took_s)
 
     # -- coming together --------------------------------------------------------------------------
 
@@ -306,20 +308,27 @@ class ElasticTraining:
             try:
                 began_s = time.perf_counter()
                 group = self._assembly.come_together()
-                self._meet(group, "together", False, time.perf_counter() - began_s)
-                return
-            except GroupFault as fault:
-                self._fault = fault
-                self._assembly.broken(self._group)
             except Departure:
                 self._leave(0)
             except StopAsked:
                 if self._replica.step > 0:
                     self._save()
                 self._leave(EXIT_STOPPED)
+            if self._meet(group, "together", False, time.perf_counter() - began_s):
+                return
+            del group
+            self._assembly.broken(self._group)
 
-    def _meet(self, group: Group, why: str, hot: bool, build_s: float) -> None:
-        """In a new group: all take over the state of the one that has come farthest."""
+    def _meet(self, group: Group, why: str, hot: bool, build_s: float) -> bool:
+        """In a new group: all take over the state of the one that has come farthest. False when a peer is gone."""
+        try:
+            self._equalise(group, why, hot, build_s)
+            return True
+        except GroupFault as fault:
+            self._fault = str(fault)
+            return False
+
+    def _equalise(self, group: Group, why: str, hot: bool, build_s: float) -> None:
         replica = self._replica
         began_s = time.perf_counter()
         steps = survey(group, replica.step)
@@ -391,11 +400,11 @@ class ElasticTraining:
             self._group.sum(torch.zeros(1, device=self._group.device))
             return True
         except GroupFault as fault:
-            self._fault = fault
-            self._recover()
-            return False
+            self._fault = str(fault)
+        self._recover()
+        return False
 
-    def _leave(self, code: int) -> None:
+    def _leave(self, code: int) -> NoReturn:
         self.close()
         raise SystemExit(code)
 

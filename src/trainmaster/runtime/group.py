@@ -25,7 +25,11 @@ _c10d: Any = dist  # its stores and options are public but not in its type stubs
 
 
 class GroupFault(Exception):
-    """A collective failed: a peer died, or did not answer in time. Survivors come together anew."""
+    """A collective failed: a peer died, or did not answer in time. Survivors come together anew.
+
+    A group closes its connections when nothing refers to it any more, and the frames of a traceback refer to
+    much: keep the text of a fault, not the fault, and drop the group outside of the `except` block.
+    """
 
 
 class Group:

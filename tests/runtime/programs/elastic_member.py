@@ -38,11 +38,13 @@ def main() -> None:
     parser.add_argument("--sleep-s", type=float, default=0.0)
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--out")
+    parser.add_argument("--location")
+    parser.add_argument("--timeout-s", type=float, default=20.0)
     options = parser.parse_args()
 
     torch.manual_seed(7)
     x = torch.randn(options.samples, 8)
-    y = (x[:, :1] * x[:, 1:2]).sin() + 0.5 * x[:, 2:3]
+    y = x[:, :1].sin() + 0.5 * x[:, 2:3]
     if options.kind == "count":
         model: torch.nn.Module = Count(options.samples)
         optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -67,7 +69,8 @@ def main() -> None:
         scheduler=scheduler,
         save_every_steps=options.save_every,
         save_every_s=None,
-        collective_timeout_s=20.0,
+        collective_timeout_s=options.timeout_s,
+        location=options.location,
         bucket_bytes=4096,
     ) as training:
         print(json.dumps({"joined": time.monotonic(), "step": training.step_count}), flush=True)
