@@ -43,11 +43,10 @@ def events(
 def read(client: Client, job: str | None, after: int | None, limit: int) -> Json:
     """An `EventPage`: `limit` events after a number, or the last `limit` of all."""
     if after is not None:
-        return client.get("/events", {"job": job, "after": after, "limit": limit})
-    kept: list[Json] = []
-    page = client.get("/events", {"job": job, "last": limit, "limit": max(limit, 1)})
+        return client.get("/events", {"job": job, "after": after, "limit": min(limit, _PAGE)})
+    page = client.get("/events", {"job": job, "last": min(limit, _PAGE), "limit": _PAGE})
     kept = page["events"]
-    while page["events"]:  # a service that does not know `last` begins with the first event of all
+    while page["events"]:
         page = client.get("/events", {"job": job, "after": page["next"], "limit": _PAGE})
         kept = (kept + page["events"])[-limit:]
     return {"events": kept[-limit:], "next": page["next"]}

@@ -26,24 +26,23 @@ def exit_code(view: Json) -> int:
     """The code a shell would see: the program's own, 128 + signal, or 1 when it never ran to an end."""
     if view["state"] == "finished":
         return 0
-    kind, _, rest = str(view.get("exit") or "").partition(" ")
-    if kind == "exit" and rest.isdigit() and 0 < int(rest) < 256:
-        return int(rest)
-    if kind == "signal" and view["state"] == "failed":
-        try:
-            return 128 + signal.Signals[rest.split()[0]].value
-        except (KeyError, IndexError):
-            return 1
+    kind, value = (*str(view.get("exit") or "").split(), "", "")[:2]  # `exit 3 (...)`, `signal SIGKILL (...)`
+    if kind == "exit" and value.isdigit() and 0 < int(value) < 256:
+        return int(value)
+    if kind == "signal" and view["state"] == "failed" and value in signal.Signals.__members__:
+        return 128 + signal.Signals[value].value
     return 1
 
 
 def ended_line(view: Json) -> str:
     """One sentence on how a job ended."""
-    label = view["name"] if view["name"] in ("", view["id"]) else f"{view['id']} ({view['name']})"
-    how = view.get("exit") if view["state"] == "failed" else None
+    label = view["id"] if view["name"] in ("", view["id"]) else f"{view['id']} ({view['name']})"
     told = view.get("reason") or ""
-    tail = "".join(f": {part}" for part in (how, told) if part)
-    return f"{label or view['id']} {_PAST[view['state']]}{tail}"
+    how = view.get("exit") or ""
+    if view["state"] != "failed" or how in told:
+        how = ""
+    tail = "".join(f": {part}" for part in (how, told.removeprefix("failed ")) if part)
+    return f"{label} {_PAST[view['state']]}{tail}"
 
 
 _PAST = {"finished": "has finished", "failed": "has failed", "cancelled": "was cancelled", "rejected": "was rejected"}
@@ -107,7 +106,8 @@ class LogReader:
         if not chunk["member"]:
             return "", bool(chunk["ended"])
         self.started = True
-        self.attempt, self.member, self.members = chunk["attempt"], chunk["member"], chunk["members"]
+        self.attempt, self.member = chunk["attempt"], chunk["member"]
+        self.members = [name for name in chunk["members"] if name.startswith(("worker", "server"))]
         self._offset = chunk["offset"]
         ended = bool(chunk["ended"]) and not chunk["text"]
         if ended and not self._fixed and self._next_attempt():

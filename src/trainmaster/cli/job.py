@@ -49,14 +49,14 @@ def facts(view: Json) -> list[tuple[str, str]]:
     request, progress = view["request"], view["progress"]
     known: list[tuple[str, str | None]] = [
         ("job", view["id"]),
-        ("name", view["name"] if view["name"] != view["id"] else None),
+        ("name", view["name"] if view["name"] not in ("", view["id"]) else None),
         ("state", view["state"]),
         ("phase", view["phase"] if view["phase"] != view["state"] else None),
         ("position", None if view["position"] is None else str(view["position"])),
         ("reason", view["reason"] or None),
         ("command", shell_words(request["command"])),
         ("folder", request["workdir"]),
-        ("size", f"{size_text(view)} workers" + (" on " + type_text(view))),
+        ("size", f"{size_text(view)} worker{'' if size_text(view) == '1' else 's'}, type {type_text(view)}"),
         ("runs on", _places(view) or None),
         ("progress", _progress(view)),
         ("loss", None if progress["loss"] is None else f"{progress['loss']:.4g}"),
@@ -98,7 +98,7 @@ def _progress(view: Json) -> str | None:
     progress = view["progress"]
     rate = "" if progress["rate"] is None else f", {progress['rate']:.4g} steps/s"
     if progress["fraction"] is None:
-        return f"{progress['work_done']:,.0f} steps{rate}" if progress["work_done"] else None
+        return f"{progress['work_done']:,.0f} steps{rate}" if rate else None
     of = "" if progress["work_total"] is None else f" ({progress['work_done']:,.0f} of {progress['work_total']:,.0f})"
     return f"{bar(progress['fraction'], 20)} {progress['fraction']:.1%}{of}{rate}"
 

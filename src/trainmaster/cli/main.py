@@ -13,7 +13,12 @@ from trainmaster.cli.lazy import Entry, group_of
 _LIVE, _JOBS, _STUDY, _LEARN = "Service", "Jobs", "Simulation", "Measuring and learning"
 
 _ALL = (
-    Entry("up", "up:up", _LIVE, "Start the service on this machine."),
+    Entry(
+        "up",
+        "up:up",
+        _LIVE,
+        "Start the service on this machine: REST interface, scheduler, store, and processes of jobs.",
+    ),
     Entry("nodes", "nodes:nodes", _LIVE, "List the nodes: what they have, what is free, who runs there."),
     Entry("events", "events:events", _LIVE, "What happened, in order; -f follows."),
     Entry("policy", "policy:policy", _LIVE, "Show the policy of the service, or change it."),

@@ -45,30 +45,39 @@ def queue(
 
 
 def read(client: Client, states: tuple[str, ...], entity: str | None, limit: int) -> dict[str, Any]:
-    """A `JobPage` of at most `limit` jobs in the order of the queue, from as many pages as it takes."""
+    """A `JobPage` of at most `limit` jobs in the order of the queue.
+
+    The service lists the oldest first. When not all fit, each state is asked for by itself, so that what runs is
+    shown before the thousands that wait.
+    """
+    page = _pages(client, states, entity, limit)
+    if page["cursor"] is not None and len(states) != 1:
+        jobs: list[dict[str, Any]] = []
+        for state in sorted(states or STATES, key=lambda name: (_ORDER[name], STATES.index(name))):
+            if len(jobs) < limit:
+                jobs += _pages(client, (state,), entity, limit - len(jobs))["jobs"]
+        page["jobs"] = jobs
+    return {**page, "jobs": in_order(page["jobs"])}
+
+
+def _pages(client: Client, states: tuple[str, ...], entity: str | None, limit: int) -> dict[str, Any]:
     jobs: list[dict[str, Any]] = []
     cursor: str | None = None
     while True:
-        asked = {
-            "state": list(states) or None,
-            "entity": entity,
-            "order": "queue",
-            "limit": min(_PAGE, limit - len(jobs)),
-            "cursor": cursor,
-        }
-        page = client.get("/jobs", asked)
+        wanted = min(_PAGE, limit - len(jobs))
+        page = client.get("/jobs", {"state": list(states) or None, "entity": entity, "limit": wanted, "cursor": cursor})
         jobs += page["jobs"]
         cursor = page["cursor"]
         if cursor is None or len(jobs) >= limit:
-            return {"jobs": in_order(jobs), "cursor": cursor, "total": page["total"]}
+            return {"jobs": jobs, "cursor": cursor, "total": page["total"]}
 
 
 def in_order(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Running first, then the queue by position, then paused, then ended; submission breaks ties."""
 
-    def key(job: dict[str, Any]) -> tuple[int, int, float, str]:
-        at = job["position"] if job["position"] is not None else 1 << 30
-        return (_ORDER.get(job["state"], 4), at, job["submitted"], job["id"])
+    def key(job: dict[str, Any]) -> tuple[int, int, float, int, str]:
+        at = job["position"] or 0  # none: it has its devices and starts
+        return (_ORDER.get(job["state"], 4), at, job["submitted"], len(job["id"]), job["id"])
 
     return sorted(jobs, key=key)
 

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainmaster.cli.client import Json
-from trainmaster.cli.screen import bar, cell, columns, one_line, screen, show, state_cell
+from trainmaster.cli.screen import bar, cell, columns, screen, show, show_line, state_cell
 from trainmaster.cli.times import short
 
 _WIDE = 110
@@ -35,15 +35,18 @@ def type_text(job: Json) -> str:
 def progress_text(job: Json, width: int) -> str:
     fraction = job["progress"]["fraction"]
     if fraction is None:
-        done = job["progress"]["work_done"]
-        return f"{done:,.0f} steps" if done else ""
+        counted = job["progress"]["rate"] is not None  # a plain command reports nothing: its steps are unknown
+        return f"{job['progress']['work_done']:,.0f} steps" if counted else ""
+    if job["state"] == "pending" and not fraction:
+        return ""
     percent = f"{fraction:4.0%}" if job["state"] == "finished" or fraction < 1 else " 99%"
     return f"{bar(fraction, width)} {percent}"
 
 
 def remark_text(job: Json) -> str:
-    if job["state"] in ("failed", "finished", "cancelled"):
-        return " ".join(part for part in (job["exit"] or "", job["reason"]) if part)
+    if job["state"] in ("failed", "finished", "cancelled", "rejected"):
+        how = job["exit"] or ""
+        return job["reason"] if how in job["reason"] else f"{how} {job['reason']}".strip()
     if job["state"] == "running" and not job["reason"]:
         return ", ".join(f"{place['node']}" for place in job["allocation"])
     return job["reason"]
@@ -100,6 +103,6 @@ def head_line(service: Json, total: int, shown: int) -> str:
 
 
 def show_queue(jobs: list[Json], service: Json, total: int) -> None:
-    show(one_line(head_line(service, total, len(jobs)), "dim"))
+    show_line(head_line(service, total, len(jobs)), "dim")
     if jobs:
         show(queue_table(jobs, screen().width))

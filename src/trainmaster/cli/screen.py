@@ -46,6 +46,11 @@ def show(*renderables: RenderableType) -> None:
         print(line.rstrip())
 
 
+def show_line(text: str, style: str = "") -> None:
+    """One line, cut at the edge of a terminal."""
+    screen().print(cell(text, style), no_wrap=True, overflow="ellipsis")
+
+
 def columns(*headers: str, right: tuple[str, ...] = (), fill: str = "") -> Table:
     """A table without rules: `right` columns hold numbers, `fill` takes the room that is left and is cut to it."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=bool(fill))

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -104,12 +105,20 @@ def _read(data: Any, readers: Mapping[str, Callable[[Any, str], Any]], required:
 
 def _without_defaults(value: Any, encode: Mapping[str, Callable[[Any], Any]]) -> Json:
     out: Json = {}
-    for field in fields(value):
-        item = getattr(value, field.name)
-        default = field.default if field.default_factory is MISSING else field.default_factory()
+    for name, default in _defaults(type(value)):
+        item = getattr(value, name)
         if default is MISSING or item != default:
-            out[field.name] = encode.get(field.name, lambda plain: plain)(item)
+            out[name] = encode[name](item) if name in encode else item
     return out
+
+
+@cache
+def _defaults(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    """Fields with their defaults; those made by a factory are only compared, never handed out."""
+    return tuple(
+        (field.name, field.default if field.default_factory is MISSING else field.default_factory())
+        for field in fields(kind)
+    )
 
 
 # -- jobs --------------------------------------------------------------------------------------------------

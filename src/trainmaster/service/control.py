@@ -21,6 +21,8 @@ from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
 from trainmaster.model.errors import TrainmasterError
+from trainmaster.model.job import JobSpec
+from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.service.clock import Clock, EngineTime
@@ -59,8 +61,8 @@ class Stage:
     events: list[ev.Event] = field(default_factory=list)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Answers by the id that the client gave its request."""
-    names: dict[str, str] = field(default_factory=dict)
-    """Ids of jobs that this batch submits, and their names."""
+    specs: dict[str, JobSpec] = field(default_factory=dict)
+    """Jobs that this batch submits, by id."""
     policy: str | None = None
     n_jobs: int = 0
 
@@ -102,6 +104,7 @@ class ControlPlane:
         emulated: bool = False,
         retention: Retention | None = None,
         force_policy: str | None = None,
+        policies: Callable[[str], Policy] = create,
         told: Callable[[Sequence[Any]], None] = lambda _: None,
     ) -> None:
         """`policy` decides in a new store, `force_policy` in any. `told` receives the log entries of each commit."""
@@ -117,6 +120,7 @@ class ControlPlane:
         self.stage = Stage()
         self.fitting = Fitting(cluster)
         self._told = told
+        self.policies = policies
         self._first_policy = policy
         self._force_policy = force_policy
         self.engine: Engine | None = None
@@ -160,7 +164,7 @@ class ControlPlane:
         return restore(image, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
 
     def _policy(self, name: str) -> GuardedPolicy:
-        return GuardedPolicy(create(name), self._policy_failed)
+        return GuardedPolicy(self.policies(name), self._policy_failed)
 
     def _policy_failed(self, _: Exception) -> None:
         self.tally.policy_faults += 1

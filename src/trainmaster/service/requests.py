@@ -13,7 +13,6 @@ from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.units import GPU_MILLI
-from trainmaster.policies.registry import create
 from trainmaster.service.auth import OPERATOR, Principal
 from trainmaster.service.control import ControlPlane
 from trainmaster.service.problems import Conflict, Forbidden, NotFound
@@ -67,7 +66,7 @@ class Submit:
             plane.fitting.check(spec)
             specs.append(spec)
         stage.n_jobs += copies
-        stage.names.update((spec.id, spec.name) for spec in specs)
+        stage.specs.update((spec.id, spec) for spec in specs)
         stage.events.extend(ev.JobSubmitted(spec) for spec in specs)
         self._answer = {"id": ids[0], "ids": ids}
         if key is not None:
@@ -91,7 +90,7 @@ class Act:
     def prepare(self, plane: ControlPlane) -> None:
         job_id = self._job_id = find(plane, self.job)
         owned(plane, job_id, self.who)
-        if job_id not in plane.live.columns.slot_of and job_id not in plane.stage.names:
+        if job_id not in plane.live.columns.slot_of and job_id not in plane.stage.specs:
             if self.what != "cancel":
                 raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
             return
@@ -117,9 +116,10 @@ class Resize:
             raise InputError(f"{self.workers.min} workers", "at least 1", column="workers.min")
         columns = plane.live.columns
         slot = columns.slot_of.get(JobId(job_id))
-        if slot is None:
+        spec = plane.stage.specs.get(job_id) if slot is None else columns.spec(slot)
+        if spec is None:
             raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
-        plane.fitting.check(columns.spec(slot), self.workers.min)
+        plane.fitting.check(spec, self.workers.min)
         plane.stage.events.append(ev.JobRangeChanged(JobId(job_id), self.workers.min, self.workers.max))
 
     def answer(self, plane: ControlPlane) -> Json:
@@ -132,7 +132,7 @@ class SetPolicy:
     changes = True
 
     def prepare(self, plane: ControlPlane) -> None:
-        create(self.policy)  # raises what is wrong with the name
+        plane.policies(self.policy)  # raises what is wrong with the name
         plane.stage.policy = self.policy.strip()
         plane.stage.events.append(ev.PolicyChanged())
 
@@ -160,9 +160,9 @@ class SetEntity:
 def find(plane: ControlPlane, text: str, where: str = "job") -> str:
     """The id that an id or unique name stands for: of active jobs first, then of those that are over."""
     engine = plane.live
-    if text in engine.columns.slot_of or text in plane.stage.names or plane.store.find_ended(text) is not None:
+    if text in engine.columns.slot_of or text in plane.stage.specs or plane.store.find_ended(text) is not None:
         return text
-    named = [job_id for job_id, name in plane.stage.names.items() if name == text]
+    named = [spec.id for spec in plane.stage.specs.values() if spec.name == text]
     named += [spec.id for spec in _active(plane) if spec.name == text]
     if not named:
         over = plane.store.ended_page(-1, 2, EndedFilter(name=text)) if text else []
@@ -192,7 +192,7 @@ def owned(plane: ControlPlane, job_id: str, who: Principal) -> None:
     slot = plane.live.columns.slot_of.get(JobId(job_id))
     if slot is not None:
         owner = plane.live.columns.spec(slot).payload.get("user")
-    elif job_id in plane.stage.names:
+    elif job_id in plane.stage.specs:
         owner = who.name
     else:
         record = plane.store.find_ended(job_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -23,6 +24,7 @@ MAX_TEXT = 131_072
 MAX_ENVIRONMENT = 1_000
 MAX_DEADLINE_S = 1e9
 MAX_KNOWN_SHAPES = 10_000
+_LIKE_AN_ID = re.compile(r"^job-\d+$")
 _IN_PAYLOAD = ("command", "server_command", "env", "workdir")
 
 
@@ -35,6 +37,8 @@ def check_request(request: JobRequest) -> None:
             raise InputError("holds half a character", "well-formed text", column=where)
         if len(text) > MAX_TEXT:
             raise InputError(f"has {len(text)} characters", f"at most {MAX_TEXT}", column=where)
+    if request.name is not None and _LIKE_AN_ID.match(request.name):
+        raise InputError(f"'{request.name}' looks like an id", "another name", column="name")
     if not request.command[0]:
         raise InputError("names no program", "a program and its arguments", column="command")
     if request.server_command is not None and not (request.server_command and request.server_command[0]):

@@ -244,7 +244,10 @@ class Views:
             for k, node in enumerate(engine.cluster.nodes)
         ]
 
-    def events(self, after: int, limit: int, job_id: str | None) -> Json:
+    def events(self, after: int, limit: int, job_id: str | None, last: int | None = None) -> Json:
+        """Those above `after`; with `last`, of all jobs, only the newest so many of them."""
+        if last is not None and job_id is None:
+            after = max(after, self.plane.store.last_log_number() - last)
         entries = self.plane.store.log_page(after, limit, job_id)
         events = [self._event(entry) for entry in entries]
         return {"events": events, "next": events[-1]["number"] if events else after}

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from rich.console import Console
@@ -25,16 +25,25 @@ SHOWN = 3
 """Violations whose story is told in full; of the others the seed."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m trainmaster.sim.world", description=__doc__)
+ENGINE_WORLD = "trainmaster.sim.world"
+
+
+def main(
+    arguments: list[str] | None = None,
+    prog: str = ENGINE_WORLD,
+    run: Callable[[int], Outcome] = run_seed,
+    tell: Callable[[int], int] | None = None,
+) -> None:
+    """`run` runs one seed, `tell` prints the whole story of one; other worlds bring their own."""
+    parser = argparse.ArgumentParser(prog=f"python -m {prog}", description=__doc__)
     parser.add_argument("--seeds", type=_count, default=200, help="how many seeds to run (default 200)")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0)")
     parser.add_argument("--processes", type=_count, default=1, help="how many at a time (default 1)")
     parser.add_argument("--replay", type=int, metavar="SEED", help="tell one seed event by event instead")
     chosen = parser.parse_args(arguments)
     if chosen.replay is not None:
-        sys.exit(replay(chosen.replay))
-    sys.exit(sweep(range(chosen.first_seed, chosen.first_seed + chosen.seeds), chosen.processes))
+        sys.exit((tell or replay)(chosen.replay))
+    sys.exit(sweep(range(chosen.first_seed, chosen.first_seed + chosen.seeds), chosen.processes, run, prog))
 
 
 def _count(text: str) -> int:
@@ -58,25 +67,25 @@ def replay(seed: int) -> int:
     print(f"truth: {world.scenario.truth}")
     for line in world.story.lines():
         print(line)
-    print(_summary(outcome))
+    print(summary(outcome))
     return 1 if outcome.violation else 0
 
 
-def _summary(outcome: Outcome) -> str:
+def summary(outcome: Outcome) -> str:
     ends = ", ".join(f"{count} {name}" for name, count in sorted(outcome.ends.items()))
     verdict = f"VIOLATION: {outcome.violation}" if outcome.violation else "no violation"
     return f"seed {outcome.seed}: {outcome.steps} steps, {outcome.restarts} restarts, {ends}; {verdict}"
 
 
-def outcomes(seeds: range, processes: int) -> Iterator[Outcome]:
+def outcomes(seeds: range, processes: int, run: Callable[[int], Outcome]) -> Iterator[Outcome]:
     if processes == 1:
-        yield from map(run_seed, seeds)
+        yield from map(run, seeds)
         return
     with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(run_seed, seeds, chunksize=8)
+        yield from pool.map(run, seeds, chunksize=8)
 
 
-def sweep(seeds: range, processes: int) -> int:
+def sweep(seeds: range, processes: int, run: Callable[[int], Outcome] = run_seed, prog: str = ENGINE_WORLD) -> int:
     """Run them all; 1 when any is in violation."""
     console = Console(stderr=True)
     bad: list[Outcome] = []
@@ -91,7 +100,7 @@ def sweep(seeds: range, processes: int) -> int:
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("seeds", total=len(seeds))
-        for outcome in outcomes(seeds, processes):
+        for outcome in outcomes(seeds, processes, run):
             progress.advance(task)
             steps, restarts = steps + outcome.steps, restarts + outcome.restarts
             ends.update(outcome.ends)
@@ -106,5 +115,5 @@ def sweep(seeds: range, processes: int) -> int:
     print(f"jobs: {told}; {len(bad)} violations")
     if bad:
         print("seeds in violation: " + " ".join(str(outcome.seed) for outcome in bad))
-        print(f"replay one: python -m trainmaster.sim.world --replay {bad[0].seed}")
+        print(f"replay one: python -m {prog} --replay {bad[0].seed}")
     return 1 if bad else 0

@@ -16,14 +16,13 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects import sqlite
 
 from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError, number_of
 from trainmaster.stores import tables as t
 from trainmaster.stores.migrate import migrate
 
 _ENGINE_KEY = "engine"
-_CHUNK = 500
 
 
 class SqliteStore:
@@ -54,7 +53,7 @@ class SqliteStore:
     # -- the engine's side ---------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        gone = [job_id for job_id, record in commit.jobs.items() if record is None]
+        gone = [{"id": job_id} for job_id, record in commit.jobs.items() if record is None]
         jobs = [{"id": job_id, "record": _encode(record)} for job_id, record in commit.jobs.items() if record]
         ended = [_ended_row(job_id, record) for job_id, record in commit.ended.items()]
         meta = {"key": _ENGINE_KEY, "value": _encode(commit.meta)}
@@ -62,17 +61,16 @@ class SqliteStore:
         log = [_log_row(entry) for entry in commit.log]
         answers = [{"id": key, "at_ms": now_ms, "answer": _encode(value)} for key, value in commit.requests.items()]
         with _typed(self), self._transaction() as connection:
-            for start in range(0, len(gone), _CHUNK):
-                connection.execute(sa.delete(t.job).where(t.job.c.id.in_(gone[start : start + _CHUNK])))
             for statement, rows in (
+                (_DELETE_JOB, gone),
                 (_UPSERT_JOB, jobs),
                 (_UPSERT_ENDED, ended),
                 (_UPSERT_META, [meta]),
-                (sa.insert(t.log), log),
+                (_INSERT_LOG, log),
                 (_UPSERT_REQUEST, answers),
             ):
                 if rows:
-                    connection.execute(statement, rows)
+                    connection.exec_driver_sql(statement, rows)
 
     def load(self) -> Image:
         with _typed(self):
@@ -157,14 +155,21 @@ def _begin_immediate(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _upsert(table: sa.Table, key: str = "id") -> Any:
-    statement = insert(table)
+def _upsert(table: sa.Table, key: str = "id") -> str:
+    statement = sqlite.insert(table)
     changed = {column.name: statement.excluded[column.name] for column in table.columns if column.name != key}
-    return statement.on_conflict_do_update(index_elements=[key], set_=changed)
+    return _compiled(statement.on_conflict_do_update(index_elements=[key], set_=changed))
 
 
+def _compiled(statement: Any) -> str:
+    """As text, once: these run in every commit, and what they say never changes."""
+    return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))
+
+
+_DELETE_JOB = _compiled(sa.delete(t.job).where(t.job.c.id == sa.bindparam("id")))
 _UPSERT_JOB, _UPSERT_ENDED, _UPSERT_REQUEST = _upsert(t.job), _upsert(t.ended), _upsert(t.request)
 _UPSERT_META = _upsert(t.meta, "key")
+_INSERT_LOG = _compiled(sa.insert(t.log).values({c.name: sa.bindparam(c.name) for c in t.log.c if c.name != "number"}))
 
 
 def _narrow(query: Any, where: EndedFilter) -> Any:
@@ -201,9 +206,8 @@ def _log_row(entry: LogEntry) -> dict[str, Any]:
     }
 
 
-def _encode(data: JsonObject) -> str:
-    # A policy may remember NaN or infinity; Python's JSON reads back what it writes of them.
-    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+# A policy may remember NaN or infinity; Python's JSON reads back what it writes of them.
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False).encode
 
 
 @contextmanager

@@ -126,6 +126,7 @@ def test_interrupted_run_cancels_its_job(service: Any, invoke: Any) -> None:
     [
         ("finished", "exit 0", 0),
         ("failed", "exit 3", 3),
+        ("failed", "exit 3 (worker-0 ended with exit code 3)", 3),
         ("failed", "exit 0", 1),
         ("failed", "signal SIGKILL", 137),
         ("failed", "signal SIGTERM (grace)", 143),

@@ -59,6 +59,10 @@ def test_queue_reads_every_page(service: Any, as_json: Any) -> None:
     assert [job["id"] for job in page["jobs"]] == [f"job-{number}" for number in range(9, -1, -1)]
     assert page["total"] == 10
     assert [job["id"] for job in as_json("queue", "--limit", "4")["jobs"]] == ["job-3", "job-2", "job-1", "job-0"]
+    service.add("job-10", state="running")
+    cut = as_json("queue", "--limit", "4")
+    assert [job["id"] for job in cut["jobs"]] == ["job-10", "job-2", "job-1", "job-0"]
+    assert cut["total"] == 11
 
 
 def test_queue_says_that_it_does_not_show_all(service: Any, invoke: Any) -> None:
@@ -115,7 +119,8 @@ def test_why_says_what_is_short_who_holds_it_and_what_helps(busy: Any, invoke: A
         advice=["1 more v100 would start it", "resize job-1 to 2 workers"],
     )  # fmt: skip
     out = invoke("why", "late")[1]
-    for text in ("job-2 (late) waits: needs 2 GPUs", "free     1 v100", "short    1 GPU of v100", "job-1 (3)",
+    for text in ("job-2 (late) waits: too few GPUs are free", "needs    2 GPUs",
+                 "free     1 v100", "short    1 GPU of v100", "job-1 (3)",
                  "- resize job-1 to 2 workers", "next slot: 1m30s", "position 1"):  # fmt: skip
         assert text in out, text
     assert api.WhyView.model_validate(as_json("why", "late")) == busy.why["job-2"]

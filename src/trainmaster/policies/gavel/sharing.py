@@ -11,7 +11,6 @@ from numba import njit
 
 from trainmaster.model.job import P
 from trainmaster.model.snapshot import HALF_MILLI, Draft, Snapshot
-from trainmaster.model.units import GPU_MILLI
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.problem import BoolArray, FloatArray, IntArray
 
@@ -110,7 +109,7 @@ def take_whole_devices(view: Snapshot, draft: Draft) -> None:
     """Give running jobs whose companion has gone the whole of their devices again."""
     for row in np.flatnonzero(halved(view) & (view.jobs.phase == P.RUNNING)).tolist():
         if draft.allocation(row) is not None:
-            draft.reshare(row, GPU_MILLI)
+            draft.reshare(row, int(view.jobs.share_milli[row]))
 
 
 def assign(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -28,16 +28,18 @@ async def events(
     after: Annotated[int, Query(ge=0, le=2**62, description="Events above this number.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     job: Annotated[str | None, Query(max_length=200)] = None,
+    last: Annotated[int | None, Query(ge=1, le=MAX_PAGE, description="Of all jobs: only the newest so many.")] = None,
     wait_s: WaitS = 0.0,
 ) -> Response:
     """What happened, in order. With `wait_s`, waits for something to happen."""
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + wait_s
+    until_s = time.monotonic() + wait_s
     while True:
         page = await here.gateway.ask(
-            ask.Read(lambda views: views.events(after, limit, None if job is None else ask.find(views.plane, job)))
+            ask.Read(
+                lambda views: views.events(after, limit, None if job is None else ask.find(views.plane, job), last)
+            )
         )
-        left_s = until_s - loop.time()
+        left_s = until_s - time.monotonic()
         if page["events"] or left_s <= 0:
             return answer(page)
         await here.gateway.news(left_s)

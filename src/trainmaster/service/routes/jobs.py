@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Response
@@ -93,14 +94,13 @@ async def logs(
     wait_s: WaitS = 0.0,
 ) -> Response:
     """A piece of a log. `ended`: nothing more will come of this attempt."""
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + wait_s
+    until_s = time.monotonic() + wait_s
     while True:
         # State first: what the log holds after the job was seen to be over is all that it will ever hold.
         state = await here.gateway.ask(ask.Read(lambda views: ask.log_state(views.plane, job)))
         chunk = here.logs.read(state.job_id, attempt, member, offset, limit)
         over = not state.active or chunk.attempt < state.generation
-        if chunk.text or over or loop.time() >= until_s:
+        if chunk.text or over or time.monotonic() >= until_s:
             break
         await asyncio.sleep(_POLL_S)
     return answer(

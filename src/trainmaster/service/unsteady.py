@@ -1,0 +1,101 @@
+"""Adapters that fail on demand: the store that is full or dies with the process, the backend cut off mid-dispatch."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from trainmaster.engine.ports import Archive, Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError
+from trainmaster.model.command import Command
+from trainmaster.service.witness import Witness
+from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.faults import CrashPoint
+from trainmaster.sim.story import Story
+
+
+class Crash(BaseException):
+    """The process dies here. Not an `Exception`, so that nothing on the way can survive it."""
+
+
+class _Time(Protocol):
+    @property
+    def ms(self) -> int: ...
+
+
+class UnsteadyStore:
+    """Faults concern commits: `crash` kills before or after one; `fault` raises, with or without having written."""
+
+    def __init__(self, inner: Archive, witness: Witness) -> None:
+        self.inner = inner
+        self.witness = witness
+        self.crash: CrashPoint | None = None
+        self.fault: str | None = None
+
+    def commit(self, commit: Commit) -> None:
+        if self.crash == CrashPoint.BEFORE_COMMIT:
+            raise Crash(self.crash.value)
+        fault, self.fault = self.fault, None
+        if fault == "before":
+            raise StoreError("database or disk is full (simulated)")
+        self.inner.commit(commit)
+        self.witness.committed(commit)
+        if fault == "after":
+            raise StoreError("disk I/O error (simulated); what became of the commit is not known")
+        if self.crash == CrashPoint.AFTER_COMMIT:
+            raise Crash(self.crash.value)
+
+    def load(self) -> Image:
+        return self.inner.load()
+
+    def load_active(self) -> Image:
+        return self.inner.load_active()
+
+    def find_request(self, request_id: str) -> JsonObject | None:
+        return self.inner.find_request(request_id)
+
+    def find_ended(self, job_id: str) -> JsonObject | None:
+        return self.inner.find_ended(job_id)
+
+    def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
+        return self.inner.ended_page(after, limit, where)
+
+    def count_ended(self, where: EndedFilter) -> int:
+        return self.inner.count_ended(where)
+
+    def log_page(self, after: int, limit: int, job_id: str | None = None) -> list[LogEntry]:
+        return self.inner.log_page(after, limit, job_id)
+
+    def last_log_number(self) -> int:
+        return self.inner.last_log_number()
+
+    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> int:
+        return self.inner.prune(before_ms, keep_ended, keep_log)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class UnsteadyBackend:
+    """Passes commands on to the simulated world, and dies after `dies_after` of them."""
+
+    def __init__(self, world: SimulatedBackend, witness: Witness, story: Story, time: _Time) -> None:
+        self.world = world
+        self.witness = witness
+        self.story = story
+        self.time = time
+        self.dies_after: int | None = None
+
+    def perform(self, command: Command) -> None:
+        if self.dies_after is not None:
+            if self.dies_after == 0:
+                raise Crash(CrashPoint.MID_DISPATCH.value)
+            self.dies_after -= 1
+        self.story.add(self.time.ms, "command", command)
+        self.witness.check_command(command)
+        self.world.perform(command)
+
+    def observe(self) -> None:
+        self.world.observe()
+
+
+def ignored(_: Any) -> None:
+    """For callers that need a callable."""
