@@ -79,7 +79,8 @@ class Exchange:
         self._op = Kind.PULL
         self._factor = 1.0
         self._todo: set[int] = set()
-        self._sent: dict[int, str] = {}
+        self._sent: dict[int, tuple[str, int]] = {}
+        """Block -> (server, epoch of the map by which it was sent there)."""
         self._moved_at: dict[int, int] = {}
         """Block -> epoch of the map by which it was not found: to be sent again by a newer one only."""
         self._map_questions: dict[int, str] = {}
@@ -151,7 +152,7 @@ class Exchange:
                 blocked = True
                 continue
             self._todo.discard(block)
-            self._sent[block] = name
+            self._sent[block] = (name, self.map.epoch)
             if self._op == Kind.PUSH:
                 body = self._gradient_views[block]
                 head = Head(Kind.PUSH, block, self.seq, Status.OK, self.map.epoch, self.clock, self._factor, len(body))
@@ -200,16 +201,16 @@ class Exchange:
             self._todo.add(block)
         elif head.status == Status.MOVED:
             self.moved_blocks += 1
-            del self._sent[block]
+            self._moved_at[block] = self._sent.pop(block)[1]
             self._todo.add(block)
-            self._moved_at[block] = self.map.epoch
         elif head.status == Status.VOID and self._senior():
             view = self._param_views[block]
             wire.send(Head(Kind.VALUES, block, head.number, size=len(view)).pack(), view)
             del self._sent[block]
             self._todo.add(block)
         else:  # LATER, or VOID and another worker gives the values
-            wire.send(Head(Kind.AWAIT, block, head.number, epoch=self.map.epoch).pack())
+            values = int(head.status == Status.VOID)
+            wire.send(Head(Kind.AWAIT, block, head.number, epoch=self.map.epoch, clock=values).pack())
 
     def _take_text(self, number: int, data: dict[str, Any]) -> None:
         if self._map_questions.pop(number, None) is None:
@@ -222,7 +223,7 @@ class Exchange:
                 self._drop(name)
 
     def _uses(self, name: str) -> bool:
-        return name in self._sent.values()
+        return any(server == name for server, _ in self._sent.values())
 
     # -- connections ------------------------------------------------------------------------------
 
@@ -249,7 +250,7 @@ class Exchange:
         self._selector.unregister(wire.socket)
         wire.close()
         self._map_questions = {n: asked for n, asked in self._map_questions.items() if asked != name}
-        for block in [block for block, to in self._sent.items() if to == name]:
+        for block in [block for block, (server, _) in self._sent.items() if server == name]:
             del self._sent[block]
             self._todo.add(block)
 

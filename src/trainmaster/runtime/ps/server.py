@@ -30,6 +30,8 @@ from trainmaster.wire.agent import Membership
 
 log = logging.getLogger("trainmaster.ps")
 
+EARLY_BYTES_MAX = 1 << 28
+
 
 class _Connection:
     def __init__(self, number: int, channel: Channel) -> None:
@@ -157,8 +159,11 @@ class ShardServer:
             await self._hear(connection, head.number, await channel.read_text(head))
             return
         terms = shelf.terms
-        if terms is None or head.block >= terms.layout.blocks:
-            raise ProtocolError(f"block {head.block} of a model that is not known here")
+        if terms is None:
+            await self._take_early(connection, head)
+            return
+        if head.block >= terms.layout.blocks:
+            raise ProtocolError(f"block {head.block} of {terms.layout.blocks}")
         floats = terms.layout.block_size_floats(head.block)
         if head.kind == Kind.PUSH:
             if head.size != 4 * floats:
@@ -175,7 +180,7 @@ class ShardServer:
         elif head.kind == Kind.PULL:
             self.answer(shelf.pull(to, head.block, head.epoch, head.number))
         elif head.kind == Kind.AWAIT:
-            self.answer(shelf.await_block(to, head.block, head.epoch, head.number))
+            self.answer(shelf.await_block(to, head.block, head.epoch, head.number, bool(head.clock)))
         elif head.kind == Kind.VALUES:
             if head.size != 4 * floats:
                 raise ProtocolError(f"values of {head.size} bytes for block {head.block}")
@@ -188,6 +193,16 @@ class ShardServer:
             await self._copied(connection, head, terms)
         else:
             raise ProtocolError(f"a {head.kind.name} frame")
+
+    async def _take_early(self, connection: _Connection, head: Head) -> None:
+        """A worker may know the map that names this server before the server does."""
+        if head.kind not in (Kind.PUSH, Kind.PULL, Kind.AWAIT) or head.size > EARLY_BYTES_MAX:
+            raise ProtocolError(f"a {head.kind.name} frame of {head.size} bytes before the model is known")
+        await connection.channel.read_bytes(head.size)
+        if head.kind == Kind.AWAIT:
+            self.answer(self.shelf.await_block(connection.number, head.block, head.epoch, head.number, bool(head.clock)))
+        else:
+            self.answer(self.shelf.pull(connection.number, head.block, head.epoch, head.number))
 
     def _fetched(self, connection: _Connection, head: Head) -> None:
         """Another server takes a block over (clock 1) or copies it for a checkpoint (clock 0)."""

@@ -130,13 +130,14 @@ class Shelf:
             return [Answer(to, block, self._elsewhere(block, epoch), number)]
         return [Answer(to, block, Status.OK, number, held.state)]
 
-    def await_block(self, to: int, block: int, epoch: int, number: int) -> list[Answer]:
-        """Answered when the block can be used here, or is known to be elsewhere."""
+    def await_block(self, to: int, block: int, epoch: int, number: int, values: bool) -> list[Answer]:
+        """Answered when the block is here, or is known to be elsewhere. `values`: nor while it is void."""
         held = self._held.get(block)
         if held is not None and held.role == Role.HOME:
             return [Answer(to, block, Status.READY, number)]
-        if self._elsewhere(block, epoch) == Status.MOVED:
-            return [Answer(to, block, Status.MOVED, number)]
+        status = self._elsewhere(block, epoch)
+        if status == Status.MOVED or (status == Status.VOID and not values):
+            return [Answer(to, block, Status.MOVED if status == Status.MOVED else Status.READY, number)]
         self._awaiting.setdefault(block, []).append((to, number))
         return []
 
@@ -187,6 +188,8 @@ class Shelf:
             if new.home[block] != self.server:
                 answers += [Answer(to, block, Status.MOVED, number) for to, number in self._awaiting.pop(block)]
         self._void = {block for block in self._void if new.home[block] == self.server}
+        for block in sorted(self._void):  # whoever waits looks again: another worker may be the senior by now
+            answers += [Answer(to, block, Status.READY, number) for to, number in self._awaiting.pop(block, [])]
         return answers
 
     def missing(self) -> list[int]:

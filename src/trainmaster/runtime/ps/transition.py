@@ -93,6 +93,8 @@ class Transitions:
             raise ConnectionError(f"epoch {epoch} is over; {self.prepared} has been prepared")
         self.prepared = epoch
         self._participants = frozenset(question["participants"])
+        if question["terms"] is not None:
+            self._server.set_terms(Terms.from_json(question["terms"]))  # copies may come before the map
         shelf = self._server.shelf
         shelf.frozen = True
         return {"inventory": shelf.inventory(), "terms": shelf.terms.to_json() if shelf.terms else None}
@@ -204,7 +206,13 @@ class Transitions:
         leaving = await self._reachable({k: v for k, v in sorted(self._known.items()) if k not in listed})
         everyone = listed | leaving
         self._known = everyone
-        question = {"op": "prepare", "epoch": epoch, "participants": sorted(everyone)}
+        known = self._server.shelf.terms
+        question = {
+            "op": "prepare",
+            "epoch": epoch,
+            "participants": sorted(everyone),
+            "terms": known.to_json() if known is not None else None,
+        }
         answers = await self._ask_all(everyone, question)
         terms = next((Terms.from_json(a["terms"]) for a in answers.values() if a["terms"]), None)
         if terms is not None:

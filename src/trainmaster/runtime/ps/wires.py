@@ -74,6 +74,8 @@ class Wire:
             head, body = self._head, self._body
             self._head, self._left = None, self._head_bytes
             take(self, head, body)
+            if self.socket.fileno() < 0:
+                return  # the owner has closed it meanwhile
 
     def close(self) -> None:
         self.socket.close()
