@@ -103,6 +103,9 @@ class Channel:
         self._closed = False
         self._writer = self._loop.create_task(self._write())
         self._head = memoryview(bytearray(HEAD_BYTES))
+        self._wanted: memoryview | None = None
+        self._filled: asyncio.Future[None] | None = None
+        self._listening = False
 
     @property
     def closed(self) -> bool:
@@ -113,11 +116,44 @@ class Channel:
         return unpack_head(self._head)
 
     async def read_into(self, view: memoryview) -> None:
+        """Fill `view`. The loop goes on watching the socket between two reads: to start and stop costs more than
+        a spare wake-up."""
+        left = self._receive(view)
+        if not len(left):
+            return
+        self._wanted, self._filled = left, self._loop.create_future()
+        if not self._listening:
+            self._loop.add_reader(self._socket.fileno(), self._readable)
+            self._listening = True
+        try:
+            await self._filled
+        finally:
+            self._wanted = self._filled = None
+
+    def _receive(self, view: memoryview) -> memoryview:
+        """What is left to fill after all that has come."""
         while len(view):
-            count = await self._loop.sock_recv_into(self._socket, view)
+            try:
+                count = self._socket.recv_into(view)
+            except (BlockingIOError, InterruptedError):
+                break
             if count == 0:
                 raise ConnectionError("the other side hung up")
             view = view[count:]
+        return view
+
+    def _readable(self) -> None:
+        if self._wanted is None or self._filled is None or self._filled.done():
+            self._loop.remove_reader(self._socket.fileno())
+            self._listening = False
+            return
+        try:
+            self._wanted = self._receive(self._wanted)
+        except OSError as error:
+            self._filled.set_exception(error)
+            return
+        if not len(self._wanted):
+            self._filled.set_result(None)
 
     async def read_bytes(self, size: int) -> bytearray:
         body = bytearray(size)
@@ -131,9 +167,16 @@ class Channel:
 
     def post(self, make: Callable[[], Sequence[Buffer]]) -> None:
         """Send what `make()` gives when its turn has come: parameters are read then, not now."""
-        if not self._closed:
+        if self._closed:
+            return
+        if not self._outbox:  # mostly the kernel takes all of it at once, and nobody need be woken
+            left = self._try_to_send(make())
+            if not left:
+                return
+            self._outbox.append(lambda: left)
+        else:
             self._outbox.append(make)
-            self._awake.set()
+        self._awake.set()
 
     def post_text(self, number: int, data: dict[str, Any]) -> None:
         frame = text_frame(number, data)
@@ -144,6 +187,9 @@ class Channel:
             self._closed = True
             self._outbox.clear()
             self._writer.cancel()
+            if self._listening:
+                self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
 
     async def drain(self, timeout_s: float) -> None:
@@ -165,14 +211,18 @@ class Channel:
             self._outbox.clear()
 
     async def _send(self, buffers: Sequence[Buffer]) -> None:
+        for view in self._try_to_send(buffers):
+            await self._loop.sock_sendall(self._socket, view)
+
+    def _try_to_send(self, buffers: Sequence[Buffer]) -> list[memoryview]:
+        """What the kernel would not take now. A broken connection is the reader's to notice."""
         views = [memoryview(buffer) for buffer in buffers if len(buffer)]
         try:
             sent = self._socket.sendmsg(views)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        for view in views:
-            if sent >= len(view):
-                sent -= len(view)
-                continue
-            await self._loop.sock_sendall(self._socket, view[sent:])
-            sent = 0
+        except OSError:
+            return views
+        while views and sent >= len(views[0]):
+            sent -= len(views.pop(0))
+        if views:
+            views[0] = views[0][sent:]
+        return views
