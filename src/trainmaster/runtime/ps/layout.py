@@ -14,8 +14,8 @@ from typing import Any
 from trainmaster.model.errors import InputError
 
 FLOAT_BYTES = 4
-BLOCK_BYTES_MAX = 1 << 20
-"""Large enough that a frame's fixed cost vanishes, small enough to stay in a core's cache while it is applied."""
+BLOCK_BYTES_MAX = 1 << 22
+"""Large enough that a frame's fixed cost vanishes, small enough to move, copy and balance."""
 BLOCK_BYTES_MIN = 1 << 14
 BLOCKS_WANTED = 32
 """Enough to balance a handful of servers even when the model is small."""
