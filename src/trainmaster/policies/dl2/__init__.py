@@ -1,0 +1,1 @@
+"""DL2: sizes of jobs chosen by a learned network."""
