@@ -14,7 +14,7 @@ JOB_FEATURES = (
     "log_time_at_least", "log_time_now", "relative_log_time", "shorter_jobs", "age", "done",
     "gain_worker", "gain_server", "gain_both", "log_rate_worker", "log_rate_server", "log_rate_both",
     "log_workers", "log_servers", "ratio", "share", "cost_worker", "cost_server",
-    "no_worker", "no_server", "may_worker", "may_server",
+    "no_worker", "no_server", "may_worker", "may_server", "overfull",
 )  # fmt: skip
 GLOBAL_FEATURES = ("free_gpu", "free_cpu", "log_jobs", "mean_log_time", "spread_log_time", "least_share")
 ACTIONS = ("worker", "server", "both")
@@ -64,7 +64,9 @@ def size_features(out, c, time_least, w, p, w_max, p_max, cost_worker, cost_serv
     so that the time left at any size is `time_least * step_time(c, w, p)`."""
     at_w, at_p = max(w, 1), p if p > 0 or p_max == 0 else 1
     now = step_time(c, at_w, at_p)
-    out[1] = np.log(max(time_least * now, 1e-6)) / 3.0
+    log_now = np.log(max(time_least * now, 1e-6))
+    out[1] = log_now / 3.0
+    out[22] = min(log_now, 0.0)  # it ends within the slot: more would lie idle afterwards
     gain_w = _gain(now, step_time(c, at_w + 1, at_p)) if w < w_max else 0.0
     gain_p = _gain(now, step_time(c, at_w, at_p + 1)) if p < p_max else 0.0
     gain_b = _gain(now, step_time(c, at_w + 1, at_p + 1)) if w < w_max and p < p_max else 0.0

@@ -4,9 +4,9 @@ Every job is scored by the same weights (Zaheer et al., Deep Sets, NIPS'17), so 
 their order does not matter:
 
     h_i = relu(x_i U + u)      m = mean_i h_i      c = relu([m, g] V + v)
-    z_i = relu([h_i, c] W + w)      score(i, worker | server | both) = z_i A + a      score(void) = c B + b
+    z_i = relu([h_i, c] W + w)      score(i, worker | server | both) = z_i A + x_i S + a      score(void) = c B + b
 
-g are the global features. Many decisions are computed at once; `starts` says where the jobs of each begin.
+g are the global features; the direct path x_i S lets simple rules be learned at once, the rest corrects them. Many decisions are computed at once; `starts` says where the jobs of each begin.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ Ints = npt.NDArray[np.int64]
 SHAPES = {
     "U": ("job", "hidden"), "u": ("hidden",), "V": ("hidden+global", "context"), "v": ("context",),
     "W": ("hidden+context", "hidden"), "w": ("hidden",), "A": ("hidden", "action"), "a": ("action",),
+    "S": ("job", "action"),
     "B": ("context", "one"), "b": ("one",),
 }  # fmt: skip
 
@@ -59,4 +60,27 @@ class ScoringNetwork:
         shared = context @ q["W"][hidden:] + q["w"]
         spread = shared if len(starts) == 1 else np.repeat(shared, counts, axis=0)
         z = np.maximum(h @ q["W"][:hidden] + spread, 0.0)
-        return z @ q["A"] + q["a"], (context @ q["B"] + q["b"])[:, 0]
+        return z @ q["A"] + rows @ q["S"] + q["a"], (context @ q["B"] + q["b"])[:, 0]
+
+
+@dataclass(frozen=True)
+class WindowNetwork:
+    """The paper's network: two dense layers over the first J jobs; later ones cannot be chosen."""
+
+    weights: Mapping[str, Floats]
+    window: int
+
+    def scores(self, rows: Floats, starts: Ints, globals_: Floats) -> tuple[Floats, Floats]:
+        q = self.weights
+        n, counts = len(starts), np.diff(np.append(starts, len(rows)))
+        owner = np.repeat(np.arange(n), counts)
+        place = np.arange(len(rows)) - starts[owner]
+        inside = place < self.window
+        grid = np.zeros((n, self.window, N_JOB), np.float32)
+        grid[owner[inside], place[inside]] = rows[inside]
+        x = np.concatenate([grid.reshape(n, -1), globals_], axis=1)
+        out = np.maximum(np.maximum(x @ q["P"] + q["p"], 0.0) @ q["Q"] + q["q"], 0.0) @ q["R"] + q["r"]
+        scores = np.full((len(rows), N_ACTION), -1e9, np.float32)
+        by_job = out[:, 1:].reshape(n, self.window, N_ACTION)
+        scores[inside] = by_job[owner[inside], place[inside]]
+        return scores, out[:, 0]
