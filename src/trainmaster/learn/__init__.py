@@ -1,0 +1,1 @@
+"""Learning to schedule: environment, trainers, evaluation."""

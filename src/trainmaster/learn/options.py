@@ -1,0 +1,86 @@
+"""Every choice of a training run, with the paper's values as one preset and ours as the other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from trainmaster.model.errors import InputError
+
+REWARDS = ("completion", "progress", "per-job")
+UPDATES = ("clipped", "replay")
+NETWORKS = ("shared", "window")
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How DL2 is trained. `paper()` gives the published recipe; the defaults are ours."""
+
+    teacher: str = "drf"
+    network: str = "shared"
+    """`shared`: every job scored by the same weights; `window`: the paper's one dense network over J jobs."""
+    hidden: int = 32
+    context: int = 16
+    window: int = 20
+    warm_up: bool = True
+    warm_up_traces: int = 12
+    warm_up_steps: int = 500
+    warm_up_rate: float = 5e-3
+    reward: str = "completion"
+    """`completion`: minus the jobs in the system, so that the return is minus the sum of completion times;
+    `progress`: the paper's sum of epochs trained over epochs in all; `per-job`: each action has its own job's."""
+    update: str = "clipped"
+    """`clipped`: PPO with bootstrapped advantages; `replay`: the paper's actor-critic on samples of a replay."""
+    critic: bool = True
+    exploration: float = 0.0
+    """Chance of overriding the network where a job's workers and servers are badly matched (paper: 0.4)."""
+    replay: int = 8192
+    """Decisions kept for `update=replay`; 0: only those of the last iteration."""
+    discount: float = 0.97
+    trace_decay: float = 0.9
+    entropy: float = 1e-3
+    rate: float = 1e-3
+    clip: float = 0.2
+    passes: int = 3
+    batch: int = 1024
+    iterations: int = 100
+    episodes: int = 12
+    """Episodes per iteration, over all clusters together."""
+    kept: float = 0.15
+    """Fraction of decisions that are learned from; all of them would only repeat each slot's lesson."""
+    validate_every: int = 10
+    validation_traces: int = 8
+    floor: bool = True
+    """Each job first gets one worker and one server."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, known in (("reward", REWARDS), ("update", UPDATES), ("network", NETWORKS)):
+            if getattr(self, name) not in known:
+                raise InputError(f"'{name}' is '{getattr(self, name)}'", "one of " + ", ".join(known))
+        for name in ("hidden", "context", "window", "batch", "episodes", "validate_every", "validation_traces"):
+            if getattr(self, name) < 1:
+                raise InputError(f"'{name}' is {getattr(self, name)}", "1 or more")
+        for name in ("exploration", "discount", "trace_decay", "kept"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"'{name}' is {getattr(self, name)}", "0 to 1")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TrainOptions:
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise InputError(f"unknown training option '{unknown[0]}'", ", ".join(sorted(known)))
+        return cls(**data)
+
+
+def paper(**changes: Any) -> TrainOptions:
+    """The published recipe: dense network over a window, progress reward, replay, exploration, no bootstrapping."""
+    base = TrainOptions(
+        network="window", hidden=256, context=256, reward="progress", update="replay", exploration=0.4, discount=0.9,
+        trace_decay=1.0, entropy=0.1, rate=1e-4, batch=256,
+    )  # fmt: skip
+    return replace(base, **changes)

@@ -1,0 +1,207 @@
+"""Traces for learning to size jobs: drawn by seed, as columns for the slot simulator and as jobs for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.estimate.speed_fit import fit_speed, profile_sizes
+from trainmaster.learn.job_kinds import KINDS, JobKind
+from trainmaster.model.cluster import Cluster, Node, cluster_of
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import Demand, JobId, JobSpec
+from trainmaster.model.scaling import Scaling
+from trainmaster.model.stable_hash import stable_hash
+from trainmaster.model.units import GPU_MILLI, MS_PER_S
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+TERMS = ("a", "b", "c", "d", "e", "f", "g")
+ACCELERATOR = "gpu"
+REFERENCE_SIZE = 20
+"""Workers, and servers, at which a job's length is stated: about a fifth of the small cluster, which keeps some
+twenty jobs in it at once, the paper's window."""
+EPOCHS = 50
+
+
+@dataclass(frozen=True)
+class SizingSpec:
+    """What traces are drawn from. The defaults are the paper's small configuration.
+
+    A server process takes `server_cpus` of a node's CPU slots, a worker one GPU (its data loading runs on slots
+    that are not counted), so that workers and servers together can always be placed if they fit by number.
+    """
+
+    servers: int = 48
+    gpus_per_server: int = 2
+    cpus_per_server: int = 8
+    server_cpus: int = 4
+    jobs: int = 60
+    slot_s: float = 1200.0
+    arrivals_per_slot_max: int = 3
+    arrival_scale: float = 1.0
+    """Jobs arrive this many times as often; 2 doubles the load."""
+    workers_max: int = 32
+    servers_max: int = 32
+    mean_length_s: float = 147.0 * 60.0
+    length_sigma: float = 1.3
+    """Spread of the log-normal lengths: 1.3 puts the median just over an hour when the mean is 147 minutes."""
+    length_min_s: float = 600.0
+    length_max_s: float = 48 * 3600.0
+    kinds: tuple[JobKind, ...] = KINDS
+    lengths_s: tuple[float, ...] = field(default=(), repr=False)
+    """Lengths to sample instead of the log-normal, such as those of a real trace."""
+    gaps_s: tuple[float, ...] = field(default=(), repr=False)
+    """Times between arrivals to sample instead of the slot pattern."""
+    profile_noise: float = 0.1
+    """Relative error of each profiled point from which speeds are believed; negative: speeds are known exactly."""
+    speed_variation: float = 0.0
+    """Standard deviation of the logarithm of a job's true speed against what its kind says; nobody sees it."""
+
+    def __post_init__(self) -> None:
+        for name, good in (
+            ("servers", self.servers >= 1), ("gpus_per_server", self.gpus_per_server >= 1),
+            ("cpus_per_server", self.cpus_per_server >= self.server_cpus >= 1), ("jobs", self.jobs >= 1),
+            ("slot_s", self.slot_s > 0), ("arrivals_per_slot_max", self.arrivals_per_slot_max >= 1),
+            ("arrival_scale", self.arrival_scale > 0), ("workers_max", self.workers_max >= 1),
+            ("servers_max", self.servers_max >= 1), ("speed_variation", self.speed_variation >= 0),
+        ):  # fmt: skip
+            if not good:
+                raise InputError(f"'{name}' of the trace is {getattr(self, name)}", "a positive number")
+        if not self.kinds:
+            raise InputError("the trace has no kinds of job", "at least one")
+
+    @property
+    def gpus(self) -> int:
+        return self.servers * self.gpus_per_server
+
+    @property
+    def cpus(self) -> int:
+        """CPU slots that server processes can use: whole ones on each machine."""
+        return self.servers * (self.cpus_per_server // self.server_cpus) * self.server_cpus
+
+    def cluster(self) -> Cluster:
+        cpu_milli = self.cpus_per_server * 1000
+        return cluster_of(Node(f"n{k}", ACCELERATOR, self.gpus_per_server, cpu_milli) for k in range(self.servers))
+
+
+@dataclass(frozen=True)
+class SizingTrace:
+    """Jobs of one trace in order of arrival. `curve` is what is true, `believed` what those who decide see:
+    both hold the seven coefficients of `Scaling`, in seconds per step."""
+
+    spec: SizingSpec
+    submit_ms: Ints
+    kind: Ints
+    work: Floats
+    curve: Floats
+    believed: Floats
+    speed_factor: Floats
+    ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.submit_ms)
+
+    def job_specs(self) -> list[JobSpec]:
+        """The same jobs for the engine; they declare the speed of their kind, not the hidden factor."""
+        spec, out = self.spec, []
+        for k, job_id in enumerate(self.ids):
+            scaling = Scaling(**dict(zip(TERMS, self.curve[k].tolist(), strict=True)))
+            speed = float(scaling.speed(REFERENCE_SIZE, REFERENCE_SIZE))
+            out.append(
+                JobSpec(
+                    id=JobId(job_id),
+                    submit_ms=int(self.submit_ms[k]),
+                    workers_min=1,
+                    workers_max=spec.workers_max,
+                    servers_min=1,
+                    servers_max=spec.servers_max,
+                    worker=Demand(GPU_MILLI),
+                    server=Demand(0, spec.server_cpus * 1000),
+                    workers_ref=REFERENCE_SIZE,
+                    servers_ref=REFERENCE_SIZE,
+                    work_total=float(self.work[k]),
+                    steps_per_s={ACCELERATOR: speed},
+                    scaling=scaling,
+                    epochs_total=EPOCHS,
+                    model=spec.kinds[int(self.kind[k])].name,
+                )
+            )
+        return out
+
+
+def draw_trace(spec: SizingSpec, seed: int, beliefs_seed: int = 0) -> SizingTrace:
+    """A trace that depends on (spec, seed) alone. `beliefs_seed` is the engine's seed in a run on this trace:
+    the profiled points are those that the policy `optimus:fitted=true` would see there."""
+    rng = np.random.Generator(np.random.PCG64([seed, 2019]))
+    n = spec.jobs
+    submit_ms = _arrivals(spec, rng)
+    kind = rng.integers(0, len(spec.kinds), size=n)
+    if spec.lengths_s:
+        length_s = rng.choice(np.asarray(spec.lengths_s), size=n)
+    else:
+        median_s = spec.mean_length_s / np.exp(spec.length_sigma**2 / 2)
+        length_s = median_s * np.exp(spec.length_sigma * rng.standard_normal(n))
+    length_s = np.clip(length_s, spec.length_min_s, spec.length_max_s)
+    ids = tuple(f"t{seed}-{k:04d}" for k in range(n))
+    scalings = [kind_.scaling() for kind_ in spec.kinds]
+    curve = np.array([[getattr(s, term) for term in TERMS] for s in scalings])[kind]
+    speed = np.array([float(s.speed(REFERENCE_SIZE, REFERENCE_SIZE)) for s in scalings])[kind]
+    believed = curve.copy()
+    if spec.profile_noise >= 0:
+        for k in range(n):
+            believed[k] = believed_curve(spec, ids[k], scalings[int(kind[k])], beliefs_seed)
+    factor = np.ones(n)
+    if spec.speed_variation:
+        factor = np.array([_hidden_factor(job_id, spec.speed_variation, beliefs_seed) for job_id in ids])
+    return SizingTrace(spec, submit_ms, kind.astype(np.int64), length_s * speed, curve, believed, factor, ids)
+
+
+def draw_traces(spec: SizingSpec, seeds: Sequence[int]) -> list[SizingTrace]:
+    return [draw_trace(spec, seed) for seed in seeds]
+
+
+def with_beliefs(trace: SizingTrace, believed: Floats) -> SizingTrace:
+    return replace(trace, believed=believed)
+
+
+def believed_curve(spec: SizingSpec, job_id: str, scaling: Scaling, seed: int) -> Floats:
+    """The speed fitted to eight profiled sizes, with the draws that the policy `optimus:fitted=true` makes."""
+    sizes = profile_sizes((1, spec.workers_max), (1, spec.servers_max), 8)
+    rng = np.random.Generator(np.random.PCG64([seed, stable_hash(job_id), 2]))
+    points = [
+        (w, p, float(scaling.speed(w, p)) * max(1.0 + spec.profile_noise * float(rng.standard_normal()), 0.05))
+        for w, p in sizes
+    ]
+    fitted = fit_speed(points).scaling
+    return np.array([getattr(fitted, term) for term in TERMS])
+
+
+def _hidden_factor(job_id: str, variation: float, seed: int) -> float:
+    """As the simulator draws it for the first incarnation of a job (`sim.truth`)."""
+    rng = np.random.Generator(np.random.PCG64([seed, stable_hash(job_id), 1]))
+    return float(np.exp(rng.normal(0.0, variation)))
+
+
+def _arrivals(spec: SizingSpec, rng: np.random.Generator) -> Ints:
+    """At most `arrivals_per_slot_max` jobs in a slot, more by day than by night, each at some moment of it."""
+    n = spec.jobs
+    if spec.gaps_s:
+        at_s = np.cumsum(rng.choice(np.asarray(spec.gaps_s), size=n)) / spec.arrival_scale
+        return np.rint((at_s - at_s[0]) * MS_PER_S).astype(np.int64)
+    slot_s = spec.slot_s / spec.arrival_scale
+    slots_per_day = 86_400.0 / slot_s
+    phase = rng.uniform(0.0, 2.0 * np.pi)
+    times: list[float] = []
+    slot = 0
+    while len(times) < n:
+        wave = 0.5 + 0.35 * np.sin(2.0 * np.pi * slot / slots_per_day + phase)
+        count = int(rng.binomial(spec.arrivals_per_slot_max, wave))
+        times += ((slot + np.sort(rng.random(count))) * slot_s).tolist()
+        slot += 1
+    first = times[0]
+    return np.array([int(round((t - first) * MS_PER_S)) for t in times[:n]], np.int64)

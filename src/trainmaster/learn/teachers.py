@@ -1,0 +1,212 @@
+"""Decisions of an existing scheduler as lessons: recorded in the real engine, replayed slot by slot.
+
+Any registered policy can teach. What is recorded is the size of every job in every slot; a lesson is a state on
+the way to those sizes with the actions that lead there. The name `rule` stands for a rule of our own that is no
+policy: the relative gain per share of the cluster, over a power of the remaining time, until a job fits the slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.engine.core import Settings
+from trainmaster.learn.rollout import Samples
+from trainmaster.learn.sizing_trace import SizingTrace
+from trainmaster.learn.slot_batch import Decisions, SlotBatch, choose
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobSpec
+from trainmaster.model.plan import Plan
+from trainmaster.model.policy import Policy
+from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.units import MS_PER_S
+from trainmaster.policies import registry
+from trainmaster.sim.run import simulate
+from trainmaster.sim.truth import TruthOptions
+
+Ints = npt.NDArray[np.int64]
+Singles = npt.NDArray[np.float32]
+
+RULE = "rule"
+Sizes = Mapping[int, Mapping[str, tuple[int, int]]]
+"""Slot -> job id -> (workers, servers). Jobs that are absent hold nothing."""
+
+
+@dataclass
+class Recorder:
+    """A policy that remembers what the one it wraps decided at each round."""
+
+    policy: Policy
+    round_ms: int
+    sizes: dict[int, dict[str, tuple[int, int]]] = field(default_factory=dict)
+
+    @property
+    def own_rounds(self) -> bool:
+        return self.policy.own_rounds
+
+    def decide(self, view: Snapshot) -> Plan:
+        plan = self.policy.decide(view)
+        held: dict[str, tuple[int, int]] = {}
+        for row in range(len(view.jobs)):
+            given = plan.changes[row] if row in plan.changes else None
+            if row not in plan.changes and view.jobs.holds(row):
+                given = view.jobs.allocation(row)
+            if given is not None:
+                held[view.jobs.id(row)] = (given.workers, given.servers)
+        self.sizes[view.now_ms // self.round_ms] = held
+        return plan
+
+
+def check_teacher(name: str, specs: Sequence[JobSpec]) -> None:
+    """A teacher must exist, and its jobs must leave it something to size."""
+    if name != RULE:
+        registry.parse(name)
+        if name.partition(":")[0] == "dl2":
+            raise InputError("dl2 cannot teach itself", "another policy, such as drf, srtf or optimus")
+    if not any(spec.elastic for spec in specs):
+        raise InputError(
+            "no job of the lessons is elastic", "jobs whose workers_min is below workers_max",
+            "Teach on a trace with elastic jobs (`trainmaster traces generate --elastic 1`).",
+        )  # fmt: skip
+
+
+def record(trace: SizingTrace, teacher: str) -> tuple[Sizes, float]:
+    """Sizes in every slot and mean completion time, when a registered policy schedules the trace in the engine."""
+    specs = trace.job_specs()
+    check_teacher(teacher, specs)
+    if teacher == RULE:
+        return _record_rule(trace)
+    round_ms = round(trace.spec.slot_s * MS_PER_S)
+    recorder = Recorder(registry.create(teacher), round_ms)
+    truth = TruthOptions(noise=trace.spec.speed_variation)
+    result = simulate(specs, trace.spec.cluster(), recorder, Settings(round_ms=round_ms), truth)
+    mean_s = float(np.mean([end.ended_ms - end.spec.submit_ms for end in result.ended])) / MS_PER_S
+    return recorder.sizes, mean_s
+
+
+@dataclass(frozen=True)
+class GainRule:
+    """score = ln(gain / cost) - power ln(time left at least) + fill min(0, ln(slots left at this size))."""
+
+    power: float = 3.0
+    fill: float = 50.0
+
+    def scores(self, rows: Singles, starts: Ints, globals_: Singles) -> tuple[Singles, Singles]:
+        del globals_
+        score = rows[:, 9:12] * 4.0 - self.power * rows[:, 0:1] * 3.0 + self.fill * np.minimum(rows[:, 1:2] * 3.0, 0.0)
+        score = np.where(rows[:, 6:9] < 3e-3, np.float32(-1e6), score)
+        return score.astype(np.float32), np.full(len(starts), -1e5, np.float32)
+
+
+def _record_rule(trace: SizingTrace) -> tuple[Sizes, float]:
+    batch, rule = SlotBatch([trace]), GainRule()
+    s = batch.state
+    sizes: dict[int, dict[str, tuple[int, int]]] = {}
+    while len(batch.alive):
+        decisions = batch.decisions()
+        slot = int(s.slot[0])
+        row, action, _ = choose(decisions, *rule.scores(decisions.rows, decisions.starts, decisions.globals_),
+                                np.zeros(1), True)  # fmt: skip
+        held = sizes.setdefault(slot, {})
+        for j in decisions.job.tolist():
+            held[trace.ids[j]] = (int(s.workers[0, j]), int(s.servers[0, j]))
+        if row[0] >= 0:
+            j = int(decisions.job[row[0]])
+            w, p = held[trace.ids[j]]
+            held[trace.ids[j]] = (w + int(action[0] != 1), p + int(action[0] != 0))
+        batch.apply(decisions, row, action)
+    return sizes, float(batch.mean_completion_s()[0])
+
+
+@dataclass
+class Lessons:
+    """Decisions, and for each the chance that the teacher gives to every action (`wanted`) and to stopping."""
+
+    samples: Samples
+    wanted: npt.NDArray[np.float32]
+    wanted_void: npt.NDArray[np.float32]
+
+
+def lessons(
+    traces: Sequence[SizingTrace], recorded: Sequence[Sizes], kept: float, rng: np.random.Generator, teacher: str = ""
+) -> Lessons:
+    """States on the way to the recorded sizes, which are carried out, so that the next slot is the teacher's.
+
+    A registered policy tells sizes alone, so the order of actions is ours; the rule tells the order too."""
+    out: list[tuple[Decisions, Singles, float]] = []
+    for trace, sizes in zip(traces, recorded, strict=True):
+        _teach(trace, sizes, kept, rng, out, teacher)
+    if not out:
+        raise InputError("the recorded decisions hold no lesson", "slots in which jobs are given workers")
+    lengths = np.array([len(item[0].rows) for item in out], np.int64)
+    n = len(out)
+    samples = Samples(
+        rows=np.concatenate([item[0].rows for item in out]),
+        allowed=np.concatenate([item[0].allowed for item in out]),
+        starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64),
+        globals_=np.concatenate([item[0].globals_ for item in out]),
+        chosen_row=np.full(n, -1, np.int64),
+        action=np.full(n, -1, np.int64),
+        log_p=np.zeros(n),
+        slot=np.zeros(n, np.int64),
+        own_progress=np.zeros(n),
+    )
+    wanted = np.concatenate([item[1] for item in out])
+    return Lessons(samples, wanted, np.array([item[2] for item in out], np.float32))
+
+
+def _teach(
+    trace: SizingTrace, sizes: Sizes, kept: float, rng: np.random.Generator,
+    out: list[tuple[Decisions, Singles, float]], teacher: str,
+) -> None:  # fmt: skip
+    batch = SlotBatch([trace])
+    s = batch.state
+    while len(batch.alive):
+        decisions = batch.decisions()
+        targets = sizes.get(int(s.slot[0]), {})
+        if teacher == RULE:
+            wanted, lacking = _by_rule(decisions)
+        else:
+            wanted, lacking = _wanted(trace, decisions, s.workers[0], s.servers[0], targets)
+        void = 0.0 if lacking else 1.0
+        if rng.random() < kept or (void and rng.random() < 0.5):
+            out.append((decisions, wanted, void))
+        row, action = -1, -1
+        if lacking:
+            row, action = divmod(int(np.argmax(wanted)), 3)
+        batch.apply(decisions, np.array([row]), np.array([action]))
+
+
+def _by_rule(decisions: Decisions) -> tuple[Singles, bool]:
+    scores, void = GainRule().scores(decisions.rows, decisions.starts, decisions.globals_)
+    row, action, _ = choose(decisions, scores, void, np.zeros(1), True)
+    wanted = np.zeros((len(decisions.rows), 3), np.float32)
+    if row[0] >= 0:
+        wanted[row[0], action[0]] = 1.0
+    return wanted, bool(row[0] >= 0)
+
+
+def _wanted(
+    trace: SizingTrace, decisions: Decisions, workers: Ints, servers: Ints, targets: Mapping[str, tuple[int, int]]
+) -> tuple[Singles, bool]:
+    """The job that is furthest from its target comes next; those equally far share the chance."""
+    wanted = np.zeros((len(decisions.rows), 3), np.float32)
+    filled = np.full(len(decisions.rows), np.inf)
+    best = np.full(len(decisions.rows), -1, np.int64)
+    for i, j in enumerate(decisions.job.tolist()):
+        w, p = targets.get(trace.ids[j], (0, 0))
+        more_w, more_p = w > workers[j], p > servers[j]
+        for action, useful in ((2, more_w and more_p), (0, more_w), (1, more_p)):
+            if useful and decisions.allowed[i, action]:
+                best[i] = action
+                filled[i] = (workers[j] + servers[j]) / (w + p)
+                break
+    least = filled.min() if len(filled) else np.inf
+    if not np.isfinite(least):
+        return wanted, False
+    first = np.flatnonzero(filled <= least + 1e-9)
+    wanted[first, best[first]] = 1.0 / len(first)
+    return wanted, True

@@ -1,0 +1,285 @@
+"""DL2's training, from beginning to end: learn from the teacher, then from one's own episodes.
+
+    1. warm up     cross-entropy to the teacher's decisions (supervised)
+    2. play        episodes of the present network on fresh traces, several clusters if given
+    3. judge       advantage of each slot, from the critic
+    4. improve     actor and critic
+    5. validate    greedy episodes on held-out traces; the best weights so far are kept
+    6. repeat from 2
+
+Everything is drawn from the seed of the options; a run that was interrupted resumes to the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainmaster.learn.options import TrainOptions
+from trainmaster.learn.rollout import Samples, Scorer, Slots, advantages, collect, play
+from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_traces
+from trainmaster.learn.teachers import Lessons, lessons, record
+from trainmaster.learn.torch_networks import Critic, SharedActor, WindowActor, log_softmax, owners
+from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
+
+Floats = npt.NDArray[np.float64]
+Row = dict[str, float]
+
+TRAIN_SEEDS, VALIDATION_SEEDS, LESSON_SEEDS, TEST_SEEDS = 1_000_000, 2_000_000, 3_000_000, 9_000_000
+"""Where each use of traces begins to count its seeds, so that none meets the others' traces."""
+VALUE_SCALE = 20.0
+"""Returns are divided by this, so that the critic's outputs are of the order of one."""
+
+Collector = Callable[[Sequence[SizingTrace], Scorer, Sequence[int], TrainOptions], tuple[Samples, Slots, Floats]]
+
+
+@dataclass
+class Trainer:
+    """A run. `clusters` are the environments that feed the one learner (the paper's federated variant)."""
+
+    options: TrainOptions
+    clusters: Sequence[SizingSpec] = (SizingSpec(),)
+    collector: Collector | None = None
+    iteration: int = 0
+    best_s: float = float("inf")
+    best: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    history: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(self.options.seed)
+        o = self.options
+        self.actor = SharedActor(o.hidden, o.context) if o.network == "shared" else WindowActor(o.hidden, o.window)
+        self.critic = Critic(32)
+        self.actor_optimiser = torch.optim.Adam(self.actor.parameters(), lr=o.rate)
+        self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), lr=1e-3)
+        self.memory: list[tuple[Samples, Floats]] = []
+        self._validation: list[SizingTrace] = []
+
+    # -- the run -----------------------------------------------------------------------------------------
+
+    def run(self, report: Callable[[Row], None] | None = None, save: Callable[[], None] | None = None) -> None:
+        """To the end of the options' iterations, from wherever it stands."""
+        o = self.options
+        if self.iteration == 0 and not self.history:
+            row = self.warm_up() if o.warm_up else {}
+            self._note({"iteration": 0, **row, "validation_s": self.validate()}, report)
+            if save:
+                save()
+        while self.iteration < o.iterations:
+            row = self.improve()
+            if self.iteration % o.validate_every == 0 or self.iteration == o.iterations:
+                row["validation_s"] = self.validate()
+            self._note(row, report)
+            if save and (self.iteration % o.validate_every == 0 or self.iteration == o.iterations):
+                save()
+
+    def scorer(self) -> Scorer:
+        return scorer_of(self.options, self.actor.export())
+
+    def validate(self) -> float:
+        """Mean completion time on held-out traces of the first cluster; keeps the weights when they are the best."""
+        if not self._validation:
+            seeds = range(VALIDATION_SEEDS, VALIDATION_SEEDS + self.options.validation_traces)
+            self._validation = draw_traces(self.clusters[0], seeds)
+        mean_s = float(play(self._validation, self.scorer(), self.options.floor).mean())
+        if mean_s < self.best_s:
+            self.best_s, self.best = mean_s, self.actor.export()
+        return mean_s
+
+    def _note(self, row: Row, report: Callable[[Row], None] | None) -> None:
+        self.history.append(row)
+        if report:
+            report(row)
+
+    # -- supervised --------------------------------------------------------------------------------------
+
+    def warm_up(self, taught: Lessons | None = None) -> Row:
+        """Imitate the teacher: minimise the cross-entropy between its choices and the network's."""
+        o = self.options
+        rng = np.random.Generator(np.random.PCG64([o.seed, 1]))
+        teacher_s = float("nan")
+        if taught is None:
+            per_cluster = max(1, o.warm_up_traces // len(self.clusters))
+            traces = [
+                trace
+                for k, cluster in enumerate(self.clusters)
+                for trace in draw_traces(cluster, range(LESSON_SEEDS + 1000 * k, LESSON_SEEDS + 1000 * k + per_cluster))
+            ]
+            runs = [record(trace, o.teacher) for trace in traces]
+            teacher_s = float(np.mean([mean_s for _, mean_s in runs]))
+            taught = lessons(traces, [sizes for sizes, _ in runs], o.kept, rng, o.teacher)
+        optimiser = torch.optim.Adam(self.actor.parameters(), lr=o.warm_up_rate)
+        decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, o.warm_up_steps, o.warm_up_rate / 20)
+        loss = torch.zeros(())
+        for _ in range(o.warm_up_steps):
+            picked = rng.integers(0, len(taught.samples), size=256)
+            part, rows = take(taught.samples, picked)
+            scores, void, owner = self._scores(part)
+            log_p, log_void = log_softmax(scores, void, torch.from_numpy(part.allowed), owner)
+            wanted, wanted_void = torch.from_numpy(taught.wanted[rows]), torch.from_numpy(taught.wanted_void[picked])
+            loss = -((wanted * log_p.clamp(min=-50.0)).sum() + (wanted_void * log_void).sum()) / len(picked)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            decay.step()
+        return {"teacher_s": teacher_s, "lessons": float(len(taught.samples)), "loss": float(loss.detach())}
+
+    # -- reinforcement -----------------------------------------------------------------------------------
+
+    def improve(self) -> Row:
+        """One iteration: play, judge, improve."""
+        o = self.options
+        self.iteration += 1
+        traces = []
+        for k in range(o.episodes):
+            seed = TRAIN_SEEDS + self.iteration * o.episodes + k
+            traces += draw_traces(self.clusters[k % len(self.clusters)], [seed + 1_000 * o.seed * o.iterations])
+        collector = self.collector or collect_here
+        samples, slots, mean_s = collector(traces, self.scorer(), [o.seed, 2, self.iteration], o)
+        value = self._values(slots) if o.critic else np.zeros(len(slots))
+        advantage, target = advantages(slot_reward(slots, o), value, slots.last, o.discount, o.trace_decay)
+        if o.critic:
+            self._fit_critic(slots, target)
+        judged = advantage[samples.slot]
+        if o.reward == "per-job":
+            judged = judged + samples.own_progress
+        judged = (judged - judged.mean()) / (judged.std() + 1e-8)
+        entropy = self._clipped(samples, judged) if o.update == "clipped" else self._replayed(samples, judged)
+        return {
+            "iteration": float(self.iteration), "completion_s": float(mean_s.mean()), "entropy": entropy,
+            "value_error": float(np.mean((target - value) ** 2)), "decisions": float(len(samples)),
+        }  # fmt: skip
+
+    def _clipped(self, samples: Samples, judged: Floats) -> float:
+        """PPO (Schulman et al., 2017): several passes, the ratio of probabilities clipped."""
+        o = self.options
+        rng = np.random.Generator(np.random.PCG64([o.seed, 3, self.iteration]))
+        entropies = []
+        for _ in range(o.passes):
+            order = rng.permutation(len(samples))
+            for first in range(0, len(order), o.batch):
+                picked = order[first : first + o.batch]
+                part, _ = take(samples, picked)
+                log_p, entropy = self._log_p(part)
+                ratio = torch.exp(log_p - torch.from_numpy(part.log_p).float())
+                gain = torch.from_numpy(judged[picked]).float()
+                clipped = torch.clamp(ratio, 1.0 - o.clip, 1.0 + o.clip)
+                self._step(-torch.minimum(ratio * gain, clipped * gain).mean() - o.entropy * entropy.mean())
+                entropies.append(float(entropy.mean().detach()))
+        return float(np.mean(entropies))
+
+    def _replayed(self, samples: Samples, judged: Floats) -> float:
+        """The paper's update: batches drawn from the last `replay` decisions, plain policy gradient."""
+        o = self.options
+        self.memory.append((samples, judged))
+        while len(self.memory) > 1 and sum(len(s) for s, _ in self.memory[1:]) >= max(o.replay, 1):
+            self.memory.pop(0)
+        if o.replay == 0:
+            self.memory = [(samples, judged)]
+        rng = np.random.Generator(np.random.PCG64([o.seed, 4, self.iteration]))
+        entropies = []
+        for _ in range(max(1, o.passes * len(samples) // o.batch)):
+            source, gains = self.memory[int(rng.integers(len(self.memory)))]
+            picked = rng.integers(0, len(source), size=o.batch)
+            part, _ = take(source, picked)
+            log_p, entropy = self._log_p(part)
+            gain = torch.from_numpy(gains[picked]).float()
+            self._step(-(log_p.clamp(min=-20.0) * gain).mean() - o.entropy * entropy.mean())
+            entropies.append(float(entropy.mean().detach()))
+        return float(np.mean(entropies))
+
+    def _step(self, loss: Tensor) -> None:
+        self.actor_optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.actor.parameters(), 0.5)
+        self.actor_optimiser.step()
+
+    def _scores(self, part: Samples) -> tuple[Tensor, Tensor, Tensor]:
+        owner, counts = owners(part.starts, len(part.rows))
+        scores, void = self.actor(torch.from_numpy(part.rows), owner, counts, torch.from_numpy(part.globals_))
+        return scores, void, owner
+
+    def _log_p(self, part: Samples) -> tuple[Tensor, Tensor]:
+        """Log-probability of the chosen actions, and the entropy of each decision."""
+        scores, void, owner = self._scores(part)
+        log_all, log_void = log_softmax(scores, void, torch.from_numpy(part.allowed), owner)
+        stopped = torch.from_numpy(part.chosen_row < 0)
+        row = torch.from_numpy(np.where(part.chosen_row < 0, 0, part.chosen_row) + part.starts)
+        action = torch.from_numpy(np.where(part.action < 0, 0, part.action))
+        log_p = torch.where(stopped, log_void, log_all[row, action])
+        spread = (torch.exp(log_all) * log_all.clamp(min=-50.0)).sum(dim=1)
+        entropy = -(torch.exp(log_void) * log_void).index_add(0, owner, spread)
+        return log_p, entropy
+
+    def _values(self, slots: Slots) -> Floats:
+        with torch.no_grad():
+            owner, counts = owners(slots.starts, len(slots.rows))
+            value = self.critic(torch.from_numpy(slots.rows), owner, counts, torch.from_numpy(slots.globals_))
+        return value.numpy().astype(np.float64)
+
+    def _fit_critic(self, slots: Slots, target: Floats) -> None:
+        owner, counts = owners(slots.starts, len(slots.rows))
+        rows, globals_ = torch.from_numpy(slots.rows), torch.from_numpy(slots.globals_)
+        wanted = torch.from_numpy(target).float()
+        for _ in range(12):
+            error = torch.nn.functional.smooth_l1_loss(self.critic(rows, owner, counts, globals_), wanted)
+            self.critic_optimiser.zero_grad()
+            error.backward()
+            self.critic_optimiser.step()
+
+    # -- keeping -----------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a resumed run needs."""
+        return {
+            "options": self.options.to_json(), "iteration": self.iteration, "best_s": self.best_s,
+            "best": {name: torch.from_numpy(value) for name, value in self.best.items()}, "history": self.history,
+            "actor": self.actor.state_dict(), "critic": self.critic.state_dict(),
+            "actor_optimiser": self.actor_optimiser.state_dict(),
+            "critic_optimiser": self.critic_optimiser.state_dict(),
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.iteration, self.best_s, self.history = state["iteration"], state["best_s"], list(state["history"])
+        self.best = {name: value.numpy() for name, value in state["best"].items()}
+        self.actor.load_state_dict(state["actor"])
+        self.critic.load_state_dict(state["critic"])
+        self.actor_optimiser.load_state_dict(state["actor_optimiser"])
+        self.critic_optimiser.load_state_dict(state["critic_optimiser"])
+
+
+def collect_here(
+    traces: Sequence[SizingTrace], scorer: Scorer, seed: Sequence[int], options: TrainOptions
+) -> tuple[Samples, Slots, Floats]:
+    """Episodes in this process."""
+    rng = np.random.Generator(np.random.PCG64(list(seed)))
+    return collect(traces, scorer, rng, options.kept, options.exploration, options.floor)
+
+
+def scorer_of(options: TrainOptions, weights: dict[str, npt.NDArray[np.float32]]) -> Scorer:
+    return ScoringNetwork(weights) if options.network == "shared" else WindowNetwork(weights, options.window)
+
+
+def slot_reward(slots: Slots, options: TrainOptions) -> Floats:
+    """Reward of each slot; with `per-job` every action has its own job's progress instead."""
+    if options.reward == "completion":
+        return -slots.present / VALUE_SCALE
+    return slots.progress if options.reward == "progress" else np.zeros(len(slots))
+
+
+def take(samples: Samples, picked: npt.NDArray[np.int64]) -> tuple[Samples, npt.NDArray[np.int64]]:
+    """Some decisions with their rows; also which rows those were."""
+    ends = np.append(samples.starts[1:], len(samples.rows))
+    lengths = (ends - samples.starts)[picked]
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+    rows = np.repeat(samples.starts[picked] - starts, lengths) + np.arange(int(lengths.sum()))
+    return Samples(
+        samples.rows[rows], samples.allowed[rows], starts, samples.globals_[picked], samples.chosen_row[picked],
+        samples.action[picked], samples.log_p[picked], samples.slot[picked], samples.own_progress[picked],
+    ), rows  # fmt: skip

@@ -1,0 +1,138 @@
+"""DL2 as a policy: sizes of elastic jobs chosen by the shipped network, or by other weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.estimate.speed_fit import fit_speed
+from trainmaster.model.errors import InputError
+from trainmaster.model.plan import Plan
+from trainmaster.model.scaling import Scaling
+from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.units import MS_PER_S
+from trainmaster.policies import registry
+from trainmaster.policies.dl2.growth import AbsurdScores, Candidates, grow
+from trainmaster.policies.dl2.weights import load_once
+from trainmaster.policies.optimus import start_small
+from trainmaster.policies.optimus_estimates import TERMS, Beliefs, believe
+from trainmaster.policies.ordering import decide_by_arrival
+from trainmaster.policies.pools import Demands, Pools, capacity, demands, free_pools, take
+from trainmaster.policies.registry import register
+from trainmaster.policies.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+SLOT_S = 1200.0
+"""Times are measured in slots of the paper's length when the run has no rounds."""
+GRANTS_MAX = 400
+
+
+@register("dl2")
+@dataclass(frozen=True)
+class Dl2:
+    """A learned network gives each worker and server to the job where it pays, shorter jobs first."""
+
+    weights: str = field(default="", metadata={"help": "a weights file; empty: the one that is shipped"})
+    teacher: str = field(default="drf", metadata={"help": "decides when the network's answer cannot be used"})
+    error: float = field(default=0.0, metadata={"help": "relative error of the estimates, or of a profiled point"})
+    fitted: bool = field(default=False, metadata={"help": "fit speed curves instead of believing the job"})
+    profile_points: int = field(default=8, metadata={"help": "sizes at which a new job is profiled (fitted)"})
+    own_rounds = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.error < 1:
+            raise InputError(f"option 'error' of policy 'dl2' is {self.error}", "a fraction from 0 to below 1")
+        if self.profile_points < 1:
+            raise InputError(f"option 'profile_points' of policy 'dl2' is {self.profile_points}", "1 or more")
+        if self.teacher.partition(":")[0] == "dl2":
+            raise InputError("option 'teacher' of policy 'dl2' is 'dl2'", "another policy, such as drf")
+        load_once(self.weights)
+
+    def decide(self, view: Snapshot) -> Plan:
+        return decide_by_arrival(view, self._decide)
+
+    def _decide(self, view: Snapshot) -> Plan:
+        jobs = view.jobs
+        waiting, resizable = view.waiting_rows(), resizable_rows(view)
+        ready = np.zeros(len(jobs), np.bool_)
+        ready[waiting] = True
+        growable = (ready & elastic_rows(view)) | resizable
+        beliefs = believe(view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, 0.01)
+        try:
+            sizes = self._sizes(view, beliefs, waiting, growable)
+        except AbsurdScores as absurd:
+            plan = registry.create(self.teacher).decide(view)
+            return replace(plan, notes=(*plan.notes, f"dl2: the network gave {absurd}; {self.teacher} decided"))
+        draft = view.draft()
+        apply_sizes(draft, sizes, np.concatenate([np.flatnonzero(resizable), waiting]))
+        # Remaining times shrink while nothing else happens: the sizes are looked at again in the next slot.
+        slot_ms = view.round_ms or int(SLOT_S * MS_PER_S)
+        wake_at_ms = (view.now_ms // slot_ms + 1) * slot_ms if growable.any() else None
+        return draft.plan(memo=beliefs.memo, wake_at_ms=wake_at_ms)
+
+    def _sizes(self, view: Snapshot, beliefs: Beliefs, waiting: Ints, growable: npt.NDArray[np.bool_]) -> Sizes:
+        jobs = view.jobs
+        start_servers = smallest_servers(view)
+        need, pools, total = demands(view), free_pools(view), capacity(view)
+        workers = np.where(jobs.holding, jobs.workers, 0)
+        servers = np.where(jobs.holding, jobs.servers, 0)
+        kind = np.where(jobs.holding, jobs.held_type, -1)
+        for row in np.flatnonzero(growable & jobs.holding).tolist():
+            fewest = min(int(start_servers[row]), int(jobs.servers[row]))
+            fewer_workers = int(jobs.workers_min[row] - workers[row])
+            take(pools, need, row, int(kind[row]), fewer_workers, fewest - int(servers[row]))
+            workers[row], servers[row] = jobs.workers_min[row], fewest
+        start_small(
+            pools, need, waiting, workers, servers, kind, jobs.workers_min, start_servers, jobs.allowed, jobs.throughput
+        )
+        rows = np.flatnonzero(growable & (workers > 0))
+        if len(rows):
+            grow(
+                load_once(self.weights).network, _candidates(view, beliefs, rows, kind, need, total, start_servers),
+                pools, need, total, workers, servers, GRANTS_MAX,
+            )  # fmt: skip
+        return Sizes(workers, servers, kind)
+
+
+def _candidates(
+    view: Snapshot, beliefs: Beliefs, rows: Ints, kind: Ints, need: Demands, total: Floats, start_servers: Ints
+) -> Candidates:
+    jobs = view.jobs
+    slot_s = view.round_ms / MS_PER_S if view.round_ms else SLOT_S
+    age_s = (view.now_ms - jobs.submit_ms[rows]) / MS_PER_S
+    kinds = np.maximum(kind[rows], 0)
+    scale = np.maximum(beliefs.scale[rows, kinds], 1e-12)
+    coefficients = beliefs.coefficients[rows].copy()
+    for i in np.flatnonzero(beliefs.table[rows] >= 0).tolist():
+        coefficients[i] = _smooth(jobs.scaling(int(rows[i])))
+    remaining = beliefs.remaining[rows]
+    # Work of unknown amount: as long again as it has run so far, a slot at least.
+    unknown = ~np.isfinite(remaining)
+    remaining = np.where(unknown, np.maximum(jobs.run_s[rows], slot_s) * scale, remaining)
+    whole = np.where(unknown, np.inf, np.maximum(jobs.work_total[rows], 1e-12))
+    return Candidates(
+        row=rows,
+        kind=kind[rows],
+        coefficients=coefficients,
+        work_slots=np.maximum(remaining, 0.0) / scale / slot_s,
+        age_slots=np.maximum(age_s, 0.0) / slot_s,
+        done=np.clip(1.0 - remaining / whole, 0.0, 1.0),
+        workers_least=jobs.workers_min[rows],
+        servers_least=start_servers[rows],
+        workers_max=jobs.workers_max[rows],
+        servers_max=jobs.servers_max[rows],
+        worker_cost=np.maximum.reduce([need.gpu[rows] / total[0], need.cpu[rows] / total[1], need.mem[rows] / total[2]]),
+        server_cost=np.maximum(need.server_cpu[rows] / total[1], need.server_mem[rows] / total[2]),
+    )
+
+
+@lru_cache(maxsize=256)
+def _smooth(curve: Scaling) -> Floats:
+    """Coefficients of the formula nearest to a curve that is given as measured points."""
+    fitted = fit_speed([(workers, 0, speed) for workers, speed in curve.points if workers > 0 and speed > 0]).scaling
+    return np.array([getattr(fitted, term) for term in TERMS])
