@@ -28,6 +28,8 @@ Ints = npt.NDArray[np.int64]
 
 _RETRY_MS = 10_000
 """Looked at again so soon when a gang fitted by count but found no place."""
+_AGAIN_MS, _AGAIN = 60_000.0, 1.0 / 16.0
+"""All is planned anew for a job without reservation not sooner than this, and than this part of its slack."""
 _SHOWN = 64
 """Waiting jobs whose planned start is stated in the reason; the next to start."""
 
@@ -172,11 +174,15 @@ class Deadline:
         slack = book.slack()
         steps_left = np.array([book.steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_)
         rows = rows[steps_left]
-        for row in rows[np.lexsort((rows, slack[rows]))][:RETRIES].tolist():
+        for row in rows[np.lexsort((rows, slack[rows], slack[rows] < 0))][:RETRIES].tolist():
             due = float(book.due[row])
-            new, asked[row] = asked[row] == 0, 1.0
-            if slack[row] >= 0 and (book.book(row, rs.SOFT, due) or (new and book.fit_in(row, rs.SOFT))):
-                continue
+            if slack[row] >= 0:
+                if book.book(row, rs.SOFT, due):
+                    continue
+                if book.now >= asked[row]:
+                    asked[row] = book.now + max(_AGAIN_MS, slack[row] * _AGAIN)
+                    if book.soften(row):
+                        continue
             book.book_soft(row)
 
     def _rest(self, draft: Draft, book: Book) -> Ints:
