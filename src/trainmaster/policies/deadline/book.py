@@ -237,19 +237,19 @@ class Book:
             return True
         if idle.size == booked.size or booked.size > RESERVES // 2:
             return False
-        return self._all_kept(row, cls, booked, self._by_step(np.append(booked, row)))
+        return self._all_kept(row, cls, booked, self._by_step(np.append(booked, row)), tries=2)
 
     def _by_step(self, rows: Ints) -> Ints:
         """Earliest deadline (or value step) first; what may not be interrupted first of all."""
         pinned = self.jobs.whole[rows] & (self.jobs.held[rows] > 0)
         return rows[np.lexsort((rows, self._dues(self.certs)[rows], ~pinned))]
 
-    def _all_kept(self, row: int, cls: int, moved: Ints, order: Ints) -> bool:
+    def _all_kept(self, row: int, cls: int, moved: Ints, order: Ints, tries: int = ORDERS) -> bool:
         trial = self.certs.copy()
         trial[moved, rs.COUNT] = 0
         p = self.build(rs.SOFT, trial)
         if not arranging.rearrange(
-            p.times, p.free, p.n, self.jobs, order, self._dues(self.certs), self.capacity, trial, _tries(order)
+            p.times, p.free, p.n, self.jobs, order, self._dues(self.certs), self.capacity, trial, min(tries, _tries(order))
         ):
             return False
         trial[moved, rs.CLASS] = self.certs[moved, rs.CLASS]
