@@ -15,6 +15,7 @@ import numpy.typing as npt
 from trainmaster.model.job import DeadlineKind, P
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
+from trainmaster.policies.deadline import arranging
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.beliefs import Beliefs, believe
 from trainmaster.policies.deadline.room import demand_fits
@@ -29,6 +30,14 @@ RESERVES = 1200
 """...and about how many reservations that may take: it bounds the time of a decision, not its rightness."""
 RETRIES = 16
 """Jobs without a reservation that are tried again in one decision."""
+
+
+_LATE_WORTH = 1e-6
+"""Of a reservation for a later value step, when room is given to those in time."""
+
+
+def _tries(order: Ints) -> int:
+    return min(ORDERS, 1 + RESERVES // max(order.size, 1))
 
 
 @dataclass
@@ -170,14 +179,16 @@ class Book:
             return True
         if not demand_fits(self.now, self.jobs, self.certs, self.capacity, row, due):
             return False
-        softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
-        promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)
-        if softs.size and self.fit_in(row, rs.PROMISED):
+        if self.fit_in(row, rs.PROMISED):
             return True
+        softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
+        if softs.size and self._keep_most(row, rs.PROMISED):
+            return True
+        promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)
         later = promised[self.due[promised] >= due]
         idle = later[self.jobs.held[later] == 0]
         attempts = [later]
-        if softs.size or idle.size < later.size:
+        if softs.size:
             attempts.insert(0, idle)  # first without touching what runs
         if later.size < promised.size <= RESERVES // 2:
             attempts.append(promised)
@@ -189,18 +200,18 @@ class Book:
         trial[moved, rs.COUNT] = 0
         p = self.build(rs.PROMISED, trial)
         order = self._by_latest_start(np.concatenate([moved, rows]))
-        if not rs.rearrange(
-            p.times, p.free, p.n, self.jobs, order, self._dues(trial), self.capacity, trial,
-            min(ORDERS, 1 + RESERVES // order.size),
-        ):  # fmt: skip
+        if not arranging.rearrange(
+            p.times, p.free, p.n, self.jobs, order, self._dues(trial), self.capacity, trial, _tries(order)
+        ):
             return False
         self.certs, self.profile = trial, p
         self._rebook_soft(softs)
         return True
 
     def _dues(self, certs: Floats) -> Floats:
-        """Deadlines to plan for; a promise already lost keeps its soonest finish."""
-        return np.where((certs[:, rs.CLASS] == rs.PROMISED) & (certs[:, rs.DUE] >= rs.FOREVER), rs.FOREVER, self.due)
+        """Deadlines to plan for: of a soft reservation its step; a promise already lost has none any more."""
+        lost = (certs[:, rs.CLASS] == rs.PROMISED) & (certs[:, rs.DUE] >= rs.FOREVER)
+        return np.where(lost | (certs[:, rs.CLASS] == rs.SOFT), certs[:, rs.DUE], self.due)
 
     def _rebook_soft(self, rows: Ints) -> None:
         self.certs[rows, rs.CLASS] = rs.NONE
@@ -213,25 +224,71 @@ class Book:
             due > self.now and self._fastest(row) <= due and self.book(row, rs.SOFT, due) for due in self.steps(row)
         )
 
+    def soften(self, row: int) -> bool:
+        """Find a reservation for a job with a soft deadline, with no fewer of the others in time."""
+        return self.fit_in(row, rs.SOFT) or self._keep_most(row, rs.SOFT)
+
     def fit_in(self, row: int, cls: int) -> bool:
-        """Room by moving what does not run yet; every reservation there is, soft ones too, stays kept."""
+        """Room with every reservation kept: first by moving what does not run yet, then by planning all anew."""
         certs = self.certs
-        moved = np.flatnonzero((certs[:, rs.CLASS] > 0) & (self.jobs.held == 0))
-        moved = moved[certs[moved, rs.DUE] >= self.due[row]]
-        if moved.size == 0:
+        booked = np.flatnonzero(certs[:, rs.CLASS] > 0)
+        idle = booked[(self.jobs.held[booked] == 0) & (certs[booked, rs.DUE] >= self.due[row])]
+        if idle.size and self._all_kept(row, cls, idle, self._by_latest_start(np.append(idle, row))):
+            return True
+        if idle.size == booked.size or booked.size > RESERVES // 2:
             return False
-        trial = certs.copy()
-        classes = trial[moved, rs.CLASS]
-        dues = np.where(certs[:, rs.CLASS] == rs.SOFT, certs[:, rs.DUE], self._dues(certs))
+        return self._all_kept(row, cls, booked, self._by_step(np.append(booked, row)), tries=2)
+
+    def _by_step(self, rows: Ints) -> Ints:
+        """Earliest deadline (or value step) first; what may not be interrupted first of all."""
+        pinned = self.jobs.whole[rows] & (self.jobs.held[rows] > 0)
+        return rows[np.lexsort((rows, self._dues(self.certs)[rows], ~pinned))]
+
+    def _all_kept(self, row: int, cls: int, moved: Ints, order: Ints, tries: int = ORDERS) -> bool:
+        trial = self.certs.copy()
         trial[moved, rs.COUNT] = 0
         p = self.build(rs.SOFT, trial)
-        order = self._by_latest_start(np.append(moved, row))
-        tries = min(ORDERS, 1 + RESERVES // order.size)
-        if not rs.rearrange(p.times, p.free, p.n, self.jobs, order, dues, self.capacity, trial, tries):
+        if not arranging.rearrange(
+            p.times, p.free, p.n, self.jobs, order, self._dues(self.certs), self.capacity, trial, min(tries, _tries(order))
+        ):
             return False
-        trial[moved, rs.CLASS] = classes
+        trial[moved, rs.CLASS] = self.certs[moved, rs.CLASS]
         trial[row, rs.CLASS] = cls
         self.certs, self.profile = trial, p
+        return True
+
+    def _keep_most(self, row: int, cls: int) -> bool:
+        """Plan all anew with the newcomer; soft reservations may lose their place, promises may not.
+
+        For a soft newcomer this counts only when the weight that is in time does not become less.
+        """
+        booked = np.flatnonzero(self.certs[:, rs.CLASS] > 0)
+        if booked.size > RESERVES // 2:
+            return False
+        dues = self._dues(self.certs)
+        trial = self.certs.copy()
+        soft = trial[:, rs.CLASS] == rs.SOFT
+        soft[row] = cls == rs.SOFT
+        in_time = soft & (dues <= self.due)
+        # Who is after its first step anyway goes before those in time.
+        weight = self.view.jobs.weight
+        worth = np.where(soft, np.where(in_time, weight, _LATE_WORTH * weight), 0.0)
+        trial[booked, rs.COUNT] = 0
+        p = self.build(rs.SOFT, trial)
+        dropped = np.zeros(len(trial), np.bool_)
+        order = self._by_step(np.append(booked, row))
+        if not arranging.keep_most(
+            p.times, p.free, p.n, self.jobs, order, dues, self.capacity, trial, worth, dropped, 1 + RESERVES // order.size
+        ):
+            return False
+        if cls == rs.SOFT and (dropped[row] or weight[in_time & dropped].sum() > weight[row]):
+            return False
+        trial[booked, rs.CLASS] = self.certs[booked, rs.CLASS]
+        trial[row, rs.CLASS] = cls
+        trial[dropped, rs.CLASS] = rs.NONE
+        self.certs, self.profile = trial, p
+        for lost in self._by_due(np.flatnonzero(dropped)).tolist():
+            self.book_soft(lost)
         return True
 
     def steps(self, row: int) -> list[float]:

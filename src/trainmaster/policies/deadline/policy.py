@@ -28,8 +28,16 @@ Ints = npt.NDArray[np.int64]
 
 _RETRY_MS = 10_000
 """Looked at again so soon when a gang fitted by count but found no place."""
+_AGAIN_MS, _AGAIN = 60_000.0, 1.0 / 8.0
+"""All is planned anew for a job without reservation not sooner than this, and than this part of its slack..."""
+_PLANNED = 1
+"""...and for so many refused jobs in one decision."""
 _SHOWN = 64
 """Waiting jobs whose planned start is stated in the reason; the next to start."""
+
+
+def _next_try(book: Book, slack_ms: float) -> float:
+    return book.now + max(_AGAIN_MS, slack_ms * _AGAIN)
 
 
 @register("deadline")
@@ -39,10 +47,11 @@ class Deadline:
 
     admission: bool = field(default=True, metadata={"help": "refuse hard deadlines that cannot be promised"})
     keep_trying: bool = field(
-        default=False, metadata={"help": "keep refused jobs waiting while their deadline is still possible"}
+        default=True,
+        metadata={"help": "what cannot be promised now waits, runs where room is and is tried again; false: refused"},
     )
     selective: float = field(
-        default=1.0,
+        default=0.0,
         metadata={"help": "while room is short, promise small jobs up to this part of capacity (0: no choice)"},
     )
     confidence: float = field(
@@ -110,11 +119,13 @@ class Deadline:
         open_rows = np.flatnonzero(book.is_hard & (book.certs[:, rs.CLASS] == rs.NONE) & draft.view.jobs.waiting)
         candidates: list[int] = []
         for row in open_rows[asked[open_rows] == 0].tolist():
-            asked[row] = 1.0
+            asked[row] = _next_try(book, float(book.slack()[row]))
             details = answers.impossible(book, row)
             if details is not None:
                 draft.reject(row, Why.DEADLINE, **details)
                 continue
+            if self.selective > 0:
+                offers.offered(book, row)
             details = self._too_large(book, row, offers)
             if details is not None:
                 self._refuse(draft, row, details)
@@ -129,7 +140,7 @@ class Deadline:
             if book.certs[row, rs.CLASS] == rs.PROMISED:
                 self._accept(draft, book, row)
         if self.keep_trying:
-            self._try_again(draft, book, open_rows[asked[open_rows] > 0])
+            self._try_again(draft, book, asked, offers)
 
     def _refuse(self, draft: Draft, row: int, details: dict[str, Any]) -> None:
         if self.keep_trying:
@@ -139,10 +150,8 @@ class Deadline:
 
     def _too_large(self, book: Book, row: int, offers: Offers) -> dict[str, Any] | None:
         """The answer to a job that would take the room of many while room is short; else None."""
-        area = area_ms(book, row)
-        price = area / max(float(book.view.jobs.weight[row]), 1e-9)
-        offers.offered(book.now, price, area)
         if self.selective > 0:
+            price = area_ms(book, row) / max(float(book.view.jobs.weight[row]), 1e-9)
             highest = offers.highest_price(self.selective)
             if price > highest and booked(book, row) > EASY:
                 return answers.not_worth_it(book, row, price / highest)
@@ -152,15 +161,25 @@ class Deadline:
         draft.admit(row)
         draft.details[row] = answers.accepted(book, row)
 
-    def _try_again(self, draft: Draft, book: Book, rows: Ints) -> None:
-        """Refused before: a promise after all if there is room now, the end when it is hopeless."""
-        rows = rows[book.certs[rows, rs.CLASS] == rs.NONE]
+    def _try_again(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64], offers: Offers) -> None:
+        """Refused before: a promise after all if there is room by now, the end when it is hopeless."""
+        phase = draft.view.jobs.phase
+        rows = np.flatnonzero(book.is_hard & (asked > 0) & (book.certs[:, rs.CLASS] == rs.NONE) & changeable(phase))
         slack = book.slack()[rows]
-        for row in rows[slack < 0].tolist():
-            draft.reject(row, Why.DEADLINE, **(answers.impossible(book, row) or answers.refused(book, row)))
+        for row in rows[(slack < 0) & (phase[rows] == P.PENDING)].tolist():
+            if row not in draft.rejections:
+                draft.reject(row, Why.DEADLINE, **(answers.impossible(book, row) or answers.refused(book, row)))
         rows, slack = rows[slack >= 0], slack[slack >= 0]
-        for row in rows[np.lexsort((rows, slack))][:RETRIES].tolist():
-            if book.book(row, rs.PROMISED, float(book.due[row])):
+        planned = 0
+        for row, spare in sorted(zip(rows.tolist(), slack.tolist(), strict=True), key=lambda r: (r[1], r[0]))[:RETRIES]:
+            if self._too_large(book, row, offers) is not None:
+                continue
+            found = book.book(row, rs.PROMISED, float(book.due[row]))
+            if not found and asked[row] <= book.now and planned < _PLANNED:
+                planned += 1
+                asked[row] = _next_try(book, spare)
+                found = book.fit_in(row, rs.PROMISED)
+            if found:
                 self._accept(draft, book, row)
 
     def _soften(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64]) -> None:
@@ -172,11 +191,15 @@ class Deadline:
         slack = book.slack()
         steps_left = np.array([book.steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_)
         rows = rows[steps_left]
-        for row in rows[np.lexsort((rows, slack[rows]))][:RETRIES].tolist():
+        for row in rows[np.lexsort((rows, slack[rows], slack[rows] < 0))][:RETRIES].tolist():
             due = float(book.due[row])
-            new, asked[row] = asked[row] == 0, 1.0
-            if slack[row] >= 0 and (book.book(row, rs.SOFT, due) or (new and book.fit_in(row, rs.SOFT))):
-                continue
+            if slack[row] >= 0:
+                if book.book(row, rs.SOFT, due):
+                    continue
+                if book.now >= asked[row]:
+                    asked[row] = _next_try(book, float(slack[row]))
+                    if book.soften(row):
+                        continue
             book.book_soft(row)
 
     def _rest(self, draft: Draft, book: Book) -> Ints:
@@ -187,6 +210,9 @@ class Deadline:
             kept[list(draft.rejections)] = False
         if self.admission and not self.keep_trying:
             kept &= ~book.is_hard | (jobs.admitted > 0)
+        # Without a promise and too late by now: a hard deadline has no value afterwards.
+        hopeless = book.due <= book.now if book.beliefs.pool.count else book.slack() < 0
+        kept &= ~(book.is_hard & (jobs.admitted == 0) & hopeless)
         rows = np.flatnonzero(kept)
         slack = np.where(book.is_soft | book.is_hard, book.slack(), np.inf)[rows]
         slack = np.where(slack < 0, np.inf, slack)

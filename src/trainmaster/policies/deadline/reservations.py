@@ -305,28 +305,6 @@ def reserve_in_order(times, free, n, jobs, rows, due, capacity, cls, certs):
 
 
 @njit(cache=True)
-def rearrange(times, free, n, jobs, rows, due, capacity, certs, tries):
-    """Reserve for all of these rows, in this order; a row that fails goes to the front and all start again.
-
-    Returns whether an order was found within `tries`; the profile and `certs` are then those of it.
-    """
-    order = rows.copy()
-    first_times, first_free, first_n = times.copy(), free.copy(), n.copy()
-    for _ in range(tries):
-        done = reserve_in_order(times, free, n, jobs, order, due, capacity, PROMISED, certs)
-        if done == order.size:
-            return True
-        if done == 0:
-            return False
-        failed = order[done]
-        for i in range(done, 0, -1):
-            order[i] = order[i - 1]
-        order[0] = failed
-        times[:], free[:], n[:] = first_times, first_free, first_n
-    return False
-
-
-@njit(cache=True)
 def follow(now, jobs, certs, finish):
     """Move reservations on to now: drop what is past, recompute each finish as it stands (-1: not enough)."""
     for row in range(certs.shape[0]):

@@ -42,8 +42,12 @@ class Offers:
     def plain(self) -> list[object]:
         return [self.seen, self.since_refusal]
 
-    def offered(self, now_ms: float, price: float, area_ms: float) -> None:
-        self.seen = [*self.seen[-(MEMORY - 1) :], [now_ms, price, area_ms]]
+    def offered(self, book: Book, row: int) -> None:
+        """Remember a newcomer."""
+        now_ms, area = book.now, area_ms(book, row)
+        price = area / max(float(book.view.jobs.weight[row]), 1e-9)
+        window_ms = max(float(book.due[row]) - now_ms, 0.0)
+        self.seen = [*self.seen[-(MEMORY - 1) :], [now_ms, price, area, window_ms]]
         self.since_refusal = min(self.since_refusal + 1, MEMORY)
 
     def refused(self) -> None:
@@ -53,10 +57,12 @@ class Offers:
         """The largest area per weight that the capacity of that time, times `target`, reaches to."""
         if self.since_refusal >= MEMORY or len(self.seen) < _ENOUGH:
             return math.inf
-        when, price, area = np.array(self.seen).T
+        when, price, area, window = np.array(self.seen).T
+        # Work offered until now may be done until it is due.
+        room_ms = when[-1] - when[0] + window.mean()
         order = np.argsort(price, kind="stable")
         used = np.cumsum(area[order])
-        fitting = used <= target * (when[-1] - when[0])
+        fitting = used <= target * room_ms
         if fitting.all():
             return math.inf
         return float(price[order][max(int(fitting.sum()) - 1, 0)])
