@@ -13,9 +13,13 @@ from typing import Any
 
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator, ProfileBook
+from trainmaster.foresight.arrivals import Arrivals
 from trainmaster.foresight.situation import Belief, Costs, Situation, from_json, to_json
 from trainmaster.model.codec import spec_from_json
-from trainmaster.stores.sqlite import read_active
+from trainmaster.stores.sqlite import read_active, read_recent
+
+RECENT_JOBS = 200
+"""Ended jobs that tell of the pace of arrivals."""
 
 
 def question(situation: Situation, database: Path, book: ProfileBook) -> dict[str, Any]:
@@ -40,11 +44,17 @@ def situation_of(asked: Mapping[str, Any]) -> Situation:
     image = read_active(Path(asked["database"]))
     estimator = LearningEstimator(DeclaredSpeeds(), book)
     beliefs: dict[str, Belief] = {}
+    specs = []
     for job_id, record in image.jobs.items():
         spec = spec_from_json(record["spec"])
+        specs.append(spec)
         measured = known.beliefs.get(job_id)
         work = None if spec.work_total is not None else book.work_of(spec)
         beliefs[job_id] = Belief(estimator.sigma(spec) if measured is None else measured.sigma, work)
     # A commit later than the question belongs to the image: time does not run backwards.
     now_ms = max(known.now_ms, int((image.meta or {}).get("now_ms", 0)))
-    return replace(known, now_ms=now_ms, image=image, beliefs=beliefs, costs=costs_of(book))
+    recent = [*specs, *read_recent(Path(asked["database"]), RECENT_JOBS)]
+    return replace(
+        known, now_ms=now_ms, image=image, beliefs=beliefs, costs=costs_of(book),
+        arrivals=Arrivals.recent(recent, now_ms),
+    )  # fmt: skip

@@ -8,7 +8,7 @@ is drawn by the seed from what is believed of them; seed 0 draws nothing and tak
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
@@ -67,6 +67,7 @@ def roll(
     truths = _Truths(situation, engine, seed)
     backend = _take_over(situation, engine, truths)
     future = Future(situation.now_ms)
+    active = {*engine.columns.slot_of, *(event.spec.id for event in events if isinstance(event, ev.JobSubmitted))}
     now_ms = max(situation.now_ms, engine.now_ms)
     backend.now_ms = now_ms
     for command in engine.pending_commands():
@@ -76,7 +77,10 @@ def roll(
             backend.power_off(event.node)
     idle = 0
     upcoming_events: list[ev.Event] = [*events, ev.Woken()]
+    newcomers = situation.arrivals.draw(now_ms, seed)[::-1]
     for _ in range(MAX_STEPS):
+        while newcomers and newcomers[-1].submit_ms <= now_ms:
+            upcoming_events.append(ev.JobSubmitted(newcomers.pop()))
         arrived = backend.advance(now_ms)
         for event in arrived:
             if isinstance(event, ev.Started):
@@ -86,19 +90,24 @@ def roll(
             backend.perform(truths.of(command))
         upcoming_events = []
         future.ended += engine.drain_ended()
-        next_ms = min(backend.next_ms, engine.next_wake_ms)
-        if next_ms >= NEVER_MS // 4 or idle > MAX_IDLE_WAKES or _only_paused(engine):
+        if _nobody_waits(engine, active):
+            break
+        next_ms = min(backend.next_ms, engine.next_wake_ms, newcomers[-1].submit_ms if newcomers else NEVER_MS)
+        if next_ms >= NEVER_MS // 4 or idle > MAX_IDLE_WAKES:
             break
         now_ms = max(now_ms, next_ms)
-    future.left = tuple(sorted(engine.columns.slot_of))
+    future.ended = [end for end in future.ended if end.spec.id in active]
+    future.left = tuple(sorted(active & engine.columns.slot_of.keys()))
     future.decisions = engine.decisions
     future.lost_gpu_s = backend.lost_gpu_s
     return future
 
 
-def _only_paused(engine: Engine) -> bool:
-    phases = engine.columns.ints["phase"][engine.columns.rows]
-    return bool((phases == P.PAUSED).all())
+def _nobody_waits(engine: Engine, active: Set[JobId]) -> bool:
+    """Whether all that are asked about have ended, or are paused."""
+    columns = engine.columns
+    left = active & columns.slot_of.keys()
+    return all(int(columns.ints["phase"][columns.slot_of[job_id]]) == P.PAUSED for job_id in left)
 
 
 def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> SimulatedBackend:

@@ -15,7 +15,9 @@ from typing import Any
 
 from trainmaster.engine.ports import Image
 from trainmaster.engine.records import Settings
+from trainmaster.foresight.arrivals import Arrivals
 from trainmaster.model.cluster import Cluster, Node, cluster_of
+from trainmaster.model.codec import spec_from_json, spec_to_json
 from trainmaster.model.errors import InputError
 from trainmaster.model.placement import Strategy
 
@@ -51,6 +53,7 @@ class Situation:
     settings: Settings = field(default_factory=Settings)
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
     costs: Costs = field(default_factory=Costs)
+    arrivals: Arrivals = field(default_factory=Arrivals)
 
     def belief(self, job_id: str) -> Belief:
         return self.beliefs.get(job_id, Belief())
@@ -79,6 +82,7 @@ def to_json(situation: Situation) -> dict[str, Any]:
         },
         "costs": {"launch_ms": s.costs.launch_ms, "restart_ms": s.costs.restart_ms,
                   "resize_ms": s.costs.resize_ms, "stop_ms": s.costs.stop_ms},
+        "recent": [spec_to_json(spec) for spec in s.arrivals.specs],
         "jobs": _spelled(dict(s.image.jobs)),
         "meta": _spelled(s.image.meta),
     }  # fmt: skip
@@ -126,6 +130,7 @@ def from_json(data: Any, file: str | None = None) -> Situation:
                 for job_id, b in data["beliefs"].items()
             },
             costs=Costs(**data["costs"]),
+            arrivals=Arrivals(tuple(spec_from_json(item) for item in data["recent"])),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"the situation is damaged ({error})", expected="an unchanged export", file=file) from error

@@ -19,6 +19,8 @@ from sqlalchemy import event, exc
 from sqlalchemy.dialects import sqlite
 
 from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError, number_of
+from trainmaster.model.codec import spec_from_json
+from trainmaster.model.job import JobSpec
 from trainmaster.stores import tables as t
 from trainmaster.stores.migrate import migrate
 
@@ -164,6 +166,19 @@ def read_active(path: Path) -> Image:
     except sqlite3.Error as error:
         raise StoreError(f"database {path}: {error}") from error
     return Image(jobs, ended, None if row is None else json.loads(row[0]))
+
+
+def read_recent(path: Path, count: int) -> list[JobSpec]:
+    """The jobs that ended last; `StoreError` if the file cannot be read."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
+        try:
+            rows = connection.execute("SELECT record FROM ended ORDER BY ended_ms DESC LIMIT ?", (count,)).fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise StoreError(f"database {path}: {error}") from error
+    return [spec_from_json(json.loads(record)["spec"]) for (record,) in rows]
 
 
 def _connect(path: Path, busy_ms: int, durable: bool) -> sa.Connection:

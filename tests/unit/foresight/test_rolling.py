@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from trainmaster.engine.core import Engine, Settings
 from trainmaster.engine.image import Recorder
 from trainmaster.engine.ports import Image
 from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.foresight.arrivals import Arrivals
 from trainmaster.foresight.forecast import band, forecast
 from trainmaster.foresight.rolling import roll
 from trainmaster.foresight.situation import Belief, Situation, from_json, to_json
@@ -205,3 +207,24 @@ def test_a_band_is_ordered_and_never_a_point() -> None:
     for samples in ([0.0, 0.0, 0.0], [5.0] * 10, [1.0, 10.0, 100.0], [0.0, 0.0, 3.0]):
         b = band(samples)
         assert 0 <= b.p05_s <= b.p50_s <= b.p90_s <= b.p95_s and b.p95_s > b.p05_s
+
+
+def test_newcomers_overtake_where_the_policy_lets_them_and_fade_when_none_come() -> None:
+    specs = [replace(spec, submit_ms=1000 * k) for k, spec in enumerate(jobs(20, seed=4, elastic=False))]
+    arrivals = Arrivals.recent(specs, now_ms=20_000)
+    assert arrivals.likelihood(20_000) > 0.8 > 0.01 > arrivals.likelihood(120_000)
+    assert arrivals.draw(20_000, seed=0) == []
+    drawn = [arrivals.draw(20_000, seed) for seed in range(1, 30)]
+    assert any(drawn)
+    assert all(20_000 < a.submit_ms <= b.submit_ms for some in drawn for a, b in pairwise(some))
+    live = Live("srtf", specs)
+    live.go_on(3)
+    alone = live.situation()
+    lately = [replace(spec, submit_ms=alone.now_ms - 30_000 * (20 - k)) for k, spec in enumerate(specs)]
+    crowded = replace(alone, arrivals=Arrivals.recent(lately, alone.now_ms))
+    assert set(forecast(crowded, seeds=9)) == set(alone.image.jobs), "newcomers are nobody's job"
+    longest = max(alone.image.jobs, key=lambda key: alone.image.jobs[key]["spec"]["work_total"])
+    spread = [forecast(s, seeds=12)[longest].finish for s in (alone, crowded)]
+    assert spread[0] is not None
+    assert spread[1] is not None
+    assert spread[1].p95_s > spread[0].p95_s
