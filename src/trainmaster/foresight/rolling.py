@@ -83,7 +83,7 @@ def roll(
             upcoming_events.append(ev.JobSubmitted(newcomers.pop()))
         arrived = backend.advance(now_ms)
         for event in arrived:
-            if isinstance(event, ev.Started):
+            if isinstance(event, ev.Started) and event.job_id in active:
                 future.started_ms.setdefault(event.job_id, now_ms)
         idle = 0 if arrived or upcoming_events else idle + 1
         for command in engine.step(now_ms, *upcoming_events, *arrived):
