@@ -18,8 +18,8 @@ import uvicorn
 from trainmaster import __version__
 from trainmaster.engine.ports import LogEntry
 from trainmaster.engine.records import Settings
-from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.accelerators import find_accelerator
+from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.foresight.process import ForecastProcess

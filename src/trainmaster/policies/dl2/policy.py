@@ -20,7 +20,7 @@ from trainmaster.policies.dl2.weights import load_once
 from trainmaster.policies.optimus import start_small
 from trainmaster.policies.optimus_estimates import TERMS, Beliefs, believe
 from trainmaster.policies.ordering import decide_by_arrival
-from trainmaster.policies.pools import Demands, Pools, capacity, demands, free_pools, take
+from trainmaster.policies.pools import Demands, capacity, demands, free_pools, take
 from trainmaster.policies.registry import register
 from trainmaster.policies.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
 
