@@ -20,6 +20,7 @@ from trainmaster.engine.state import State
 from trainmaster.engine.turnover import is_quiet, turn_over
 from trainmaster.engine.verify import PlanError, Verified, examine
 from trainmaster.model import event as ev
+from trainmaster.model import kernels
 from trainmaster.model.command import Command
 from trainmaster.model.gangs import unpacked
 from trainmaster.model.job import JobId, P
@@ -31,6 +32,7 @@ from trainmaster.model.table import JobTable
 from trainmaster.model.units import NEVER_MS
 
 __all__ = ["Ended", "Engine", "Settings"]
+_NOBODY = np.zeros(0, np.int64)
 
 
 class Engine(State):
@@ -55,6 +57,11 @@ class Engine(State):
                 launch_reserved(self)
             if self.changed or now_ms >= self.wake_at_ms:
                 self._decide_if_due()
+                while self.look_again:
+                    self.look_again = False
+                    self.changed = True
+                    self.columns.version += 1
+                    self._decide_if_due()
             if not self.holds_changed:  # else the plan rejected a job that others wait for, or make room for
                 break
         if now_ms >= self.next_resend_ms:
@@ -167,19 +174,19 @@ class Engine(State):
         self.planned = verified.ledger
         if plan.wake_at_ms is not None and plan.wake_at_ms > self.now_ms:
             self.wake_at_ms = plan.wake_at_ms
-        ints["reason"][slots] = plan.why
-        if plan.blocker is not None:
-            ints["blocker"][slots] = np.where(plan.blocker >= 0, slots[plan.blocker], -1)
+        blocker = _NOBODY if plan.blocker is None else plan.blocker
+        kernels.note_reasons(slots, plan.why, blocker, ints["reason"], ints["blocker"])
         if self.details or plan.details:
             self.details = {int(slots[row]): details for row, details in plan.details.items()}
         for row in plan.admissions:
             ints["admitted"][slots[row]] = 1
         self._remember(plan.memo, slots)
         self.notes.extend(plan.notes)
-        for row, rejection in sorted(plan.rejections.items()):
-            slot = int(slots[row])
-            self.rejections[slot] = rejection
-            transitions.move(self, slot, T.REJECT)
+        if plan.rejections:
+            for row, rejection in sorted(plan.rejections.items()):
+                slot = int(slots[row])
+                self.rejections[slot] = rejection
+                transitions.move(self, slot, T.REJECT)
         if len(verified.slots):
             self._carry_out(verified)
         self.columns.version += 1

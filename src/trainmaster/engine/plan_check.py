@@ -9,8 +9,9 @@ from trainmaster.model.units import GPU_MILLI
 
 # Phases as the kernel knows them (checked against `Phase` by a test).
 PENDING, RESERVED, LAUNCHING, RUNNING, RESIZING = 0, 1, 2, 3, 4
-BROKEN, SOUND, AT_ONCE = 0, 1, 2
-"""Verdicts. `AT_ONCE`: sound, and nothing in it needs more than stopping and starting whole rigid gangs."""
+BROKEN, SOUND, AT_ONCE, AT_ONCE_THEN_LOOK = 0, 1, 2, 3
+"""Verdicts. `AT_ONCE`: sound, and nothing in it needs more than stopping and starting whole rigid gangs.
+`AT_ONCE_THEN_LOOK`: the same, and jobs that are stopped may find room elsewhere, so the policy is asked again."""
 
 
 @njit(cache=True)
@@ -78,7 +79,7 @@ def check_changes(
     """Check the changes of a plan (gang of `slots[k]` at `first[k]` of `flat`, -1: stop) and bring the ledger to the
     state after it. Returns a verdict; after `BROKEN` the ledger is of no use."""
     at_once = True
-    stops = False
+    look = stops = False
     for k in range(slots.size):
         s = slots[k]
         old, given, p = gangs[s], first[k] >= 0, phase[s]
@@ -101,7 +102,7 @@ def check_changes(
             at_once = at_once and not (elastic and old[KIND] == flat[first[k] + KIND])
         else:
             stops = True
-            at_once = at_once and devices_each[s] > 0
+            look = look or devices_each[s] == 0
         add_gang(
             old, 0, 1, cpu_each[s], mem_each[s], server_cpu[s], server_mem[s], device_milli, whole, cpu_free, mem_free
         )  # fmt: skip
@@ -124,7 +125,6 @@ def check_changes(
         at_once = at_once and flat[at + SHARE] == GPU_MILLI and workers == workers_ref[s] and servers == servers_ref[s]
         for part in range(flat[at]):
             at_once = at_once and up[flat[at + HEAD + PART * part]]
-    if stops and at_once:
-        # Where something stays free, the jobs that were stopped are looked at again before the others start.
-        at_once = not device_milli.any()
-    return AT_ONCE if at_once else SOUND
+    if not at_once:
+        return SOUND
+    return AT_ONCE_THEN_LOOK if stops and (look or device_milli.any()) else AT_ONCE

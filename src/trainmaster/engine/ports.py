@@ -51,14 +51,14 @@ class Immediate(Protocol):
 
     def exchange(
         self, now_ms: int, last_seq: int, specs: Sequence[JobSpec | None], stops: Ints, launches: Ints, first: Ints,
-        flat: Ints, generation: Ints,
+        flat: Ints, generation: Ints, answered: int,
     ) -> tuple[Floats, Floats, Ints] | None:  # fmt: skip
         """Stop the slots in `stops`, then launch those in `launches`, each in this order, as commands numbered up
         to `last_seq`. The gang of `launches[k]` begins at `first[k]` of `flat` (see `model.gangs`); its generation
         is the one after `generation[slot]`.
 
-        Returns the work saved by each stop, and work and productive time of each start. None: it cannot be done
-        so, and nothing was.
+        Returns the work saved by each stop, and work and productive time of each start; but beyond the first
+        `answered` launches, `Started` follows as an event all the same. None: it cannot be done so, and nothing was.
         """
         ...
 

@@ -73,6 +73,8 @@ class State:
         self.commands: list[Command] = []
         self.changed = False
         """Whether something happened that the policy should look at."""
+        self.look_again = False
+        """Whether the policy is asked once more within this step (see `turnover`)."""
         self.wake_at_ms = NEVER_MS
         self.next_resend_ms = NEVER_MS
         self.next_backoff_ms = NEVER_MS

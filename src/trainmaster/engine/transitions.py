@@ -30,10 +30,9 @@ def move(state: State, slot: int, trigger: Trigger) -> None:
 def _bury(state: State, slot: int, phase: int) -> None:
     columns = state.columns
     spec = columns.spec(slot)
-    allocation = columns.allocations[slot]
-    if allocation is not None:
-        state.planned.give(allocation, spec.worker, spec.server)
     release_held(state, slot)
+    if columns.ints["workers"][slot] > 0:
+        state.planned.give_slot(slot, columns.allocations.rows(), columns.ints)
     if slot in state.reserved:
         state.reserved.remove(slot)
     state.details.pop(slot, None)
@@ -86,10 +85,14 @@ def drop_allocation(state: State, slot: int) -> None:
 
 def release_held(state: State, slot: int) -> None:
     """No process of the job is left: its devices are physically free."""
-    held = state.held.pop(slot, None)
-    if held is not None:
-        spec = state.columns.spec(slot)
-        state.physical.give(held, spec.worker, spec.server)
+    if slot in state.held:
+        columns = state.columns
+        if state.held.is_as_planned(slot):
+            state.physical.give_slot(slot, columns.allocations.rows(), columns.ints)
+        else:
+            spec = columns.spec(slot)
+            state.physical.give(state.held[slot], spec.worker, spec.server)
+        del state.held[slot]
         state.last_seq.pop(slot, None)
         if state.doubts:
             state.doubts.pop(slot, None)

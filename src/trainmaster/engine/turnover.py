@@ -3,7 +3,8 @@
 With a backend that stops and starts without delay, a plan becomes stops, their answers, launches and their answers,
 all at the same moment; three steps of the engine and an event for each. Where nothing can come in between
 (`Verified.at_once`, no command unanswered, nothing reserved) the outcome is known beforehand: here it is written in
-one pass. Everything else takes the way of commands and events, and a test runs both and compares.
+one pass. Where the policy is asked again in between (`Verified.look_again`), launches that had to wait for a stop stay
+unanswered until then. Everything else takes the way of commands and events, and a test runs both and compares.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from numba import njit
 from trainmaster.engine.ports import Immediate
 from trainmaster.engine.state import State
 from trainmaster.engine.verify import Verified
+from trainmaster.model.command import Launch
 from trainmaster.model.gangs import HEAD, KIND, PART, SHARE, add_gang, gang_fits, gang_length, gang_totals
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.reasons import Why
 
-PENDING, RUNNING = 0, 3  # phases as the kernels know them (checked against `Phase` by a test)
+PENDING, LAUNCHING, RUNNING = 0, 2, 3  # phases as the kernels know them (checked against `Phase` by a test)
 MS_PER_S = 1000.0
 _CAPACITY = int(Why.CAPACITY)
 
@@ -34,22 +36,25 @@ def turn_over(state: State, verified: Verified, backend: Immediate) -> bool:
     slots, first, flat, ledger = verified.slots, verified.first, verified.flat, verified.ledger
     stops, launches, early, width = _commands(
         slots, first, flat, ints["phase"], ints["worker_cpu_milli"], ints["worker_mem_mib"],
-        ints["server_cpu_milli"], ints["server_mem_mib"], *_arrays(state.physical.copy()),
+        ints["server_cpu_milli"], ints["server_mem_mib"], *_arrays(state.physical),
     )  # fmt: skip
-    last_seq = state.seq + len(stops) + len(launches)
+    first_seq = state.seq + len(stops) + 1
+    last_seq = first_seq + len(launches) - 1
+    answered = early if verified.look_again else len(launches)
     answers = backend.exchange(
-        state.now_ms, last_seq, columns.specs, slots[stops], slots[launches], first[launches], flat, ints["generation"]
-    )
+        state.now_ms, last_seq, columns.specs, slots[stops], slots[launches], first[launches], flat,
+        ints["generation"], answered,
+    )  # fmt: skip
     if answers is None:
         return False
     gangs = columns.allocations.rows(width)
     _carry_out(
-        slots, first, flat, gangs, launches, stops, *answers, state.now_ms,
+        slots, first, flat, gangs, launches, answered, stops, *answers, state.now_ms,
         ints["phase"], ints["generation"], ints["attempts"], ints["preemptions"], ints["held_type"], ints["workers"],
         ints["servers"], ints["nodes_held"], ints["held_gpu_milli"], ints["as_of_ms"], ints["productive_ms"],
         ints["first_start_ms"], ints["waiting_since_ms"], ints["reason"], ints["after_stop"], floats["work_done"],
         floats["work_saved"], floats["rate"], floats["service_gpu_s"], floats["run_s"], floats["cost"],
-        columns.prices, columns.throughput, columns.throughput_spread,
+        columns.prices, columns.throughput, columns.throughput_spread, *_arrays(ledger), *_arrays(state.physical),
     )  # fmt: skip
     changed = slots.tolist()
     columns.allocations.written(changed)
@@ -57,15 +62,22 @@ def turn_over(state: State, verified: Verified, backend: Immediate) -> bool:
     if len(stops):
         state.held.forget(changed)
     state.held.as_planned(launched)
-    for slot, seq in zip(launched, range(state.seq + len(stops) + 1, last_seq + 1), strict=True):
-        state.last_seq[slot] = seq
+    state.last_seq.update(zip(launched, range(first_seq, last_seq + 1), strict=True))
     if len(stops):
         for slot in slots[first < 0].tolist():
             del state.last_seq[slot]
     state.seq = last_seq
-    state.planned, state.physical = ledger, ledger.copy()
-    # As many steps as the way of events takes: one for the answers, and one for launches that had to wait for stops.
-    columns.version += 1 + int(len(stops) > 0 and early < len(launches))
+    state.planned = ledger
+    if verified.look_again:
+        state.look_again = True
+        for slot, seq in zip(launched[early:], range(first_seq + early, last_seq + 1), strict=True):
+            spec, allocation = columns.spec(slot), columns.allocations[slot]
+            assert allocation is not None
+            command = Launch(spec.id, int(ints["generation"][slot]), seq, allocation, spec)
+            state.outstanding[slot] = (command, state.now_ms)
+    else:
+        # As many steps as the way of events takes: one for the answers, one for launches that had to wait for stops.
+        columns.version += 1 + int(early < len(launches))
     return True
 
 
@@ -79,12 +91,14 @@ def _commands(
 ):  # fmt: skip
     """Positions of the stops and of the launches, in the order of their commands, and how many launches need not
     wait for a stop: those come first, then the other new jobs, then those that move. Last, the length of the longest
-    gang. Uses up the physical ledger."""
+    gang. The ledger is the physical one."""
     longest = 0
     for k in range(slots.size):
         if first[k] >= 0:
             longest = max(longest, gang_length(flat, first[k]))
     stops, launches = np.empty(slots.size, np.int64), np.empty(slots.size, np.int64)
+    device_milli, whole = device_milli.copy(), whole.copy()
+    cpu_free, mem_free = cpu_free.copy(), mem_free.copy()
     waiting = np.empty(slots.size, np.int64)
     n_stops = n_launches = n_waiting = 0
     for k in range(slots.size):
@@ -121,12 +135,18 @@ def _commands(
 
 @njit(cache=True)
 def _carry_out(
-    slots, first, flat, gangs, launches, stops, saved, work_at_start, productive, now_ms,
+    slots, first, flat, gangs, launches, answered, stops, saved, work_at_start, productive, now_ms,
     phase, generation, attempts, preemptions, held_type, workers, servers, nodes_held, held_gpu_milli, as_of_ms,
     productive_ms, first_start_ms, waiting_since_ms, reason, after_stop, work_done, work_saved, rate, service_gpu_s,
-    run_s, cost, prices, throughput, throughput_spread,
+    run_s, cost, prices, throughput, throughput_spread, device_milli, whole, cpu_free, mem_free, physical_device_milli,
+    physical_whole, physical_cpu_free, physical_mem_free,
 ):  # fmt: skip
-    """Write what stops, their answers, launches and their answers leave behind."""
+    """Write what stops, their answers, launches and the answers to the first `answered` of them leave behind. All that is planned runs, so what
+    is physically free is what the plan leaves free."""
+    physical_device_milli[:] = device_milli
+    physical_whole[:] = whole
+    physical_cpu_free[:] = cpu_free
+    physical_mem_free[:] = mem_free
     for i in range(stops.size):
         s = slots[stops[i]]
         if as_of_ms[s] != now_ms:  # as `JobColumns.settle`; its work is told by the backend
@@ -159,6 +179,9 @@ def _carry_out(
         generation[s] += 1
         attempts[s] += 1
         as_of_ms[s] = now_ms
+        if i >= answered:
+            phase[s] = LAUNCHING
+            continue
         if first_start_ms[s] < 0:
             first_start_ms[s] = now_ms
         phase[s] = RUNNING

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.engine.plan_check import AT_ONCE, BROKEN, SOUND, check_changes
+from trainmaster.engine.plan_check import AT_ONCE, AT_ONCE_THEN_LOOK, BROKEN, SOUND, check_changes
 from trainmaster.model import kernels
 from trainmaster.model.allocation import Allocation, only_share_differs
 from trainmaster.model.gangs import changes_of
@@ -38,6 +38,8 @@ class Verified(NamedTuple):
     flat: npt.NDArray[np.int64]
     at_once: bool
     """Nothing in it needs more than stopping and starting whole rigid gangs (see `turnover`)."""
+    look_again: bool
+    """Jobs that it stops may find room elsewhere."""
 
 
 def verify(view: Snapshot, plan: Plan) -> Ledger:
@@ -51,30 +53,30 @@ def examine(view: Snapshot, plan: Plan) -> Verified:
     if plan.based_on != view.version or plan.rejections:
         verify_in_words(view, plan)
     ints = columns.ints
-    rows, first, flat = changes_of(plan.changes).in_order()
-    changed = np.array(rows, np.int64)
-    given = np.array(first, np.int64)
-    changed_slots = slots[changed]
+    changed, first, flat = changes_of(plan.changes).in_order()
+    changed_slots = changed
     ledger, verdict = view.ledger, SOUND
-    if rows:
+    if len(changed):
+        changed_slots = slots[changed]
         ledger = ledger.copy()
         verdict = check_changes(
-            changed_slots, given, flat, columns.allocations.rows(), ints["phase"], ints["workers_min"],
+            changed_slots, first, flat, columns.allocations.rows(), ints["phase"], ints["workers_min"],
             ints["workers_max"], ints["servers_min"], ints["servers_max"], ints["workers_ref"], ints["servers_ref"],
             ints["devices_each"], ints["share_milli"], ints["preemptible"], ints["worker_cpu_milli"],
             ints["worker_mem_mib"], ints["server_cpu_milli"], ints["server_mem_mib"], columns.allowed,
             cluster.type_of, view.up, cluster.gpus, view.placement == Strategy.COUNT, ledger.device_milli,
             ledger.whole, ledger.cpu_milli, ledger.mem_mib,
         )  # fmt: skip
+    waits = first
     if plan.rejections:
-        changed = np.array([*rows, *plan.rejections], np.int64)
-    waits = np.zeros(len(changed), np.bool_)
-    waits[: len(given)] = given < 0
+        changed = np.concatenate([changed, np.fromiter(plan.rejections, np.int64)])
+        waits = np.concatenate([first, np.zeros(len(plan.rejections), np.int64)])
     silent = kernels.first_silent(plan.why, slots, ints["phase"], changed, waits)
     if verdict == BROKEN or silent >= 0:
         verify_in_words(view, plan)
         raise AssertionError("a plan was found broken, but no rule that it breaks")
-    return Verified(ledger, changed_slots, given, flat, verdict == AT_ONCE and not plan.rejections)
+    at_once = verdict >= AT_ONCE and not plan.rejections
+    return Verified(ledger, changed_slots, first, flat, at_once, verdict == AT_ONCE_THEN_LOOK)
 
 
 def verify_in_words(view: Snapshot, plan: Plan) -> Ledger:
@@ -161,9 +163,9 @@ def _check_gang(view: Snapshot, columns: JobColumns, slot: int, spec: JobSpec, a
 def _check_reasons(view: Snapshot, plan: Plan, phases: npt.NDArray[np.int64]) -> None:
     n = len(plan.changes) + len(plan.rejections)
     changed = np.fromiter((*plan.changes, *plan.rejections), np.int64, n)
-    waits = np.zeros(n, np.bool_)
+    first = np.zeros(n, np.int64)
     for k, allocation in enumerate(plan.changes.values()):
-        waits[k] = allocation is None
-    silent = kernels.first_silent(plan.why, view.jobs.slots, phases, changed, waits)
+        first[k] = -1 if allocation is None else 0
+    silent = kernels.first_silent(plan.why, view.jobs.slots, phases, changed, first)
     if silent >= 0:
         raise PlanError(f"job {view.jobs.id(silent)} is left waiting without a reason")

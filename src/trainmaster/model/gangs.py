@@ -22,6 +22,7 @@ HEAD, PART = 3, 4
 N_PARTS, KIND, SHARE = 0, 1, 2
 """Where the fields of the head are."""
 _WHOLE = GPU_MILLI
+_NOTHING: Ints = np.zeros(0, np.int64)
 
 
 def packed(allocation: Allocation) -> list[int]:
@@ -185,8 +186,8 @@ class Changes(MutableMapping[int, "Allocation | None"]):
     def __init__(self) -> None:
         self._of: dict[int, Allocation | int | None] = {}
         """An integer is the position of the gang in `_flat`."""
-        self._flat: Ints = np.zeros(0, np.int64)
-        self._ordered: tuple[list[int], list[int], Ints] | None = None
+        self._flat: Ints = _NOTHING
+        self._ordered: tuple[Ints, Ints, Ints] | None = None
 
     def __len__(self) -> int:
         return len(self._of)
@@ -230,12 +231,14 @@ class Changes(MutableMapping[int, "Allocation | None"]):
         self._of.update(zip(rows, first, strict=True))
         self._ordered = None
 
-    def in_order(self) -> tuple[list[int], list[int], Ints]:
+    def in_order(self) -> tuple[Ints, Ints, Ints]:
         """Rows, where the gang of each begins (-1: stop it), and the gangs. Stops first, so that devices come
         free as early as possible; then in row order."""
         if self._ordered is not None:
             return self._ordered
         of = self._of
+        if not of:
+            return _NOTHING, _NOTHING, _NOTHING
         stopped, given, unpacked_rows = [], [], []
         for row, value in of.items():
             if value is None:
@@ -249,7 +252,8 @@ class Changes(MutableMapping[int, "Allocation | None"]):
         stopped.sort()
         given.sort()
         first: list[int] = [of[row] for row in given]  # type: ignore[misc]
-        self._ordered = stopped + given, [-1] * len(stopped) + first, self._flat
+        rows = np.array(stopped + given, np.int64)
+        self._ordered = rows, np.array([-1] * len(stopped) + first, np.int64), self._flat
         return self._ordered
 
     def _pack(self, rows: list[int]) -> None:

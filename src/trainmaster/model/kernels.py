@@ -135,8 +135,8 @@ def choose_preemptively(
 
 
 @njit(cache=True)
-def close_reasons(why, slots, phase, not_before, now_ms, changed, given, default, backoff):
-    """Every waiting job has a reason, no other job has one. `changed` rows wait unless they are `given` devices."""
+def close_reasons(why, slots, phase, not_before, now_ms, changed, first, default, backoff):
+    """Every waiting job has a reason, no other job has one. `changed` rows wait where `first` is negative."""
     stated = why[changed]
     for row in range(slots.size):
         slot = slots[row]
@@ -148,17 +148,36 @@ def close_reasons(why, slots, phase, not_before, now_ms, changed, given, default
             why[row] = default
     for k in range(changed.size):
         row = changed[k]
-        if given[k]:
+        if first[k] >= 0:
             why[row] = 0
         else:
             why[row] = stated[k] if stated[k] != 0 else default
 
 
 @njit(cache=True)
-def first_silent(why, slots, phase, changed, waits):
-    """The first row that waits without a reason, -1 if none. `changed` rows wait or not as `waits` says."""
+def drop(values, used, value):
+    """Remove a value from the first `used` ones, which keep their order."""
+    at = 0
+    while values[at] != value:
+        at += 1
+    for k in range(at, used - 1):
+        values[k] = values[k + 1]
+
+
+@njit(cache=True)
+def note_reasons(slots, why, blocker, reasons, blockers):
+    """Write why each row waits, and for whom (rows in `blocker`, which may be empty; slots in `blockers`)."""
+    for row in range(slots.size):
+        slot = slots[row]
+        reasons[slot] = why[row]
+        blockers[slot] = slots[blocker[row]] if blocker.size > 0 and blocker[row] >= 0 else -1
+
+
+@njit(cache=True)
+def first_silent(why, slots, phase, changed, first):
+    """The first row that waits without a reason, -1 if none. `changed` rows wait where `first` is negative."""
     for k in range(changed.size):
-        if waits[k] and why[changed[k]] == 0:
+        if first[k] < 0 and why[changed[k]] == 0:
             return changed[k]
     for row in range(slots.size):
         if phase[slots[row]] == PENDING and why[row] == 0:

@@ -20,15 +20,22 @@ Ints = npt.NDArray[np.int64]
 
 
 @njit(cache=True)
+def give_slot(slot, gangs, cpu_each, mem_each, server_cpu, server_mem, device_milli, whole, cpu_free, mem_free):
+    """Give back what one slot holds."""
+    add_gang(
+        gangs[slot], 0, 1, cpu_each[slot], mem_each[slot], server_cpu[slot], server_mem[slot], device_milli, whole,
+        cpu_free, mem_free,
+    )  # fmt: skip
+
+
+@njit(cache=True)
 def give_slots(
     slots, gangs, cpu_each, mem_each, server_cpu, server_mem, device_milli, whole, cpu_free, mem_free
 ):  # fmt: skip
     """Give back what the slots hold (`gangs`: see `model.gangs`)."""
     for k in range(slots.size):
-        s = slots[k]
-        add_gang(
-            gangs[s], 0, 1, cpu_each[s], mem_each[s], server_cpu[s], server_mem[s], device_milli, whole, cpu_free,
-            mem_free,
+        give_slot(
+            slots[k], gangs, cpu_each, mem_each, server_cpu, server_mem, device_milli, whole, cpu_free, mem_free
         )  # fmt: skip
 
 
@@ -103,6 +110,13 @@ class Ledger:
             if servers:
                 self.cpu_milli[node] += sign * servers * server.cpu_milli
                 self.mem_mib[node] += sign * servers * server.mem_mib
+
+    def give_slot(self, slot: int, gangs: Ints, ints: Mapping[str, Ints]) -> None:
+        """Give back what one slot of the job columns holds."""
+        give_slot(
+            slot, gangs, ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
+            ints["server_mem_mib"], self.device_milli, self.whole, self.cpu_milli, self.mem_mib,
+        )  # fmt: skip
 
     def give_rows(self, slots: Ints, gangs: Ints, ints: Mapping[str, Ints]) -> None:
         """Give back what these slots of the job columns hold."""

@@ -26,6 +26,7 @@ from trainmaster.model.units import GPU_MILLI
 Ints = npt.NDArray[np.int64]
 PairSpeeds = Callable[[JobSpec, JobSpec, Sequence[str]], "npt.NDArray[np.float64] | None"]
 _ANY_TYPE: Ints = np.zeros(0, np.int64)
+_BACKOFF = int(Why.BACKOFF)
 HALF_MILLI = GPU_MILLI // 2
 """What each of two jobs has of a device that they share."""
 
@@ -394,12 +395,12 @@ class Draft:
         """Close the draft: every job that waits without a stated reason gets the default one."""
         view, jobs = self.view, self.view.jobs
         ints = jobs.columns.ints
-        rows, first, _ = self.changes.in_order()
-        changed = np.array([*rows, *self.rejections], np.int64)
-        given = np.array([*first, *([0] * len(self.rejections))], np.int64) >= 0
+        changed, first, _ = self.changes.in_order()
+        if self.rejections:
+            changed = np.concatenate([changed, np.fromiter(self.rejections, np.int64)])
+            first = np.concatenate([first, np.zeros(len(self.rejections), np.int64)])
         kernels.close_reasons(
-            self._why, jobs.slots, ints["phase"], ints["not_before_ms"], view.now_ms, changed, given, int(default),
-            int(Why.BACKOFF),
+            self._why, jobs.slots, ints["phase"], ints["not_before_ms"], view.now_ms, changed, first, int(default), _BACKOFF,
         )  # fmt: skip
         return Plan(
             based_on=self.view.version,

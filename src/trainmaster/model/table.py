@@ -144,8 +144,7 @@ class JobColumns:
     def remove(self, slot: int) -> None:
         """Forget a job that has ended."""
         used = self._used
-        at = int(np.flatnonzero(self.rows == slot)[0])
-        self._rows_store[at : used - 1] = self._rows_store[at + 1 : used].copy()
+        kernels.drop(self._rows_store, used, slot)
         self._used = used - 1
         self.rows = self._rows_store[: self._used]
         spec = self.specs[slot]
@@ -210,12 +209,11 @@ class JobColumns:
             total = float(floats["work_total"][slot])
             floats["work_done"][slot] = min(done, total) if total == total else done
         held_s = (now_ms - as_of) / MS_PER_S
-        allocation = self.allocations[slot]
-        if allocation is not None:
-            service = held_s * allocation.gpu_milli / 1000.0
-            floats["service_gpu_s"][slot] += service
-            if allocation.accelerator >= 0:
-                floats["cost"][slot] += service / 3600.0 * self._prices[allocation.accelerator]
+        service = held_s * int(ints["held_gpu_milli"][slot]) / 1000.0
+        floats["service_gpu_s"][slot] += service
+        kind = int(ints["held_type"][slot])
+        if kind >= 0:
+            floats["cost"][slot] += service / 3600.0 * self._prices[kind]
         floats["run_s"][slot] += held_s
 
 

@@ -34,6 +34,6 @@ class Fifo:
         waiting = view.waiting_rows()
         blocked = draft.place_rows(waiting, stop_at_first_failure=not self.backfill)
         if blocked >= 0 and not self.backfill:
-            behind = waiting[np.flatnonzero(waiting == blocked)[0] + 1 :]
+            behind = waiting[int(np.argmax(waiting == blocked)) + 1 :]
             draft.wait_rows(behind, Why.BEHIND, blocker=blocked)
         return draft.plan()

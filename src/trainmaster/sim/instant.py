@@ -70,6 +70,7 @@ class InstantWorld:
         first: Ints,
         flat: Ints,
         generation: Ints,
+        answered: int,
     ) -> tuple[Floats, Floats, Ints] | None:
         """Stop and launch (see `trainmaster.engine.ports.Immediate`)."""
         if len(specs) > len(self._specs):
@@ -89,6 +90,12 @@ class InstantWorld:
             return None
         self._n_live = n_live
         backend.seen_up_to = max(backend.seen_up_to, last_seq)
+        for k in range(answered, len(launches)):
+            slot = int(launches[k])
+            spec = self._specs[slot]
+            assert spec is not None
+            begun = ev.Started(spec.id, int(self._generation[slot]), float(work_at_start[k]), int(productive_ms[k]))
+            backend._report(begun)
         return saved, work_at_start, productive_ms
 
     def hand_back(self, slots: Sequence[int], allocations: AllocationColumn) -> None:
@@ -150,11 +157,10 @@ class InstantWorld:
 
     def move_due(self, now_ms: int) -> None:
         """Put the ends that are due among the backend's, where they take their turn."""
-        for slot in _due(self._live, self._n_live, self._finish_ms, now_ms).tolist():
+        due, self._n_live, self.next_ms = _take_due(self._live, self._n_live, self._finish_ms, now_ms)
+        for slot in due.tolist():
             at_ms, order = int(self._finish_ms[slot]), int(self._order[slot])
             heapq.heappush(self.backend._heap, (at_ms, order, "end", slot))
-            self._n_live = _removed(slot, self._live, self._n_live)
-        self.next_ms = int(_soonest(self._live, self._n_live, self._finish_ms))
 
     def end(self, slot: int) -> None:
         """The job of a slot has done its work."""
@@ -184,14 +190,18 @@ def _soonest(live, n_live, finish_ms):
 
 
 @njit(cache=True)
-def _due(live, n_live, finish_ms, now_ms):
+def _take_due(live, n_live, finish_ms, now_ms):
+    """(slots that end until now, how many stay, when the next of those ends)."""
     due = np.empty(n_live, np.int64)
-    n = 0
+    n = kept = 0
     for k in range(n_live):
         if finish_ms[live[k]] <= now_ms:
             due[n] = live[k]
             n += 1
-    return due[:n]
+        else:
+            live[kept] = live[k]
+            kept += 1
+    return due[:n], kept, _soonest(live, kept, finish_ms)
 
 
 @njit(cache=True)
