@@ -69,7 +69,7 @@ def _port(told: str) -> Finding:
         except OSError as error:
             busy = f"no service, and port {DEFAULT_PORT} is taken ({(error.strerror or '').lower()})"
             return Finding(
-                "service", "note", busy, "`trainmaster up` takes another, or the one you choose with --port."
+                "service", "note", busy, "`trainmaster up` takes another; --port chooses one."
             )
     return Finding("service", "ok", told.partition("; start one")[0] + f"; port {DEFAULT_PORT} is free for one")
 
