@@ -1,7 +1,7 @@
 """What clients and the service say to each other: the bodies of the REST interface under `/api/v1`.
 
     POST   /jobs                      JobRequest -> Accepted (201; the same `request_id` again: the same answer)
-    GET    /jobs                      ?state=&name=&entity=&limit=&cursor= -> JobPage, oldest first; `state` may be repeated
+    GET    /jobs                      ?state=&name=&entity=&limit=&cursor= -> JobPage, oldest first (`state` repeatable)
     GET    /jobs/{job}                id or unique name -> JobView
     GET    /jobs/{job}/why            -> WhyView
     GET    /jobs/{job}/logs           ?attempt=&member=&offset=&limit=&wait_s= -> LogChunk
