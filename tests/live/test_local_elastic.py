@@ -172,6 +172,31 @@ def test_a_job_that_finishes_while_a_newcomer_loads_has_finished(jobs: LocalJobs
     assert not jobs.pids(spec)
 
 
+def test_a_job_that_finishes_before_its_newcomers_have_joined_has_finished(jobs: LocalJobs) -> None:
+    """They have been told the new membership, but the senior ends under the old one."""
+    body = "while version == 0: follow(); time.sleep(0.01)\n"
+    body += "while not link.membership or link.membership.version < 2: time.sleep(0.01)\nlink.close()"
+    command = member(body)
+    command[2] = command[2].replace("version = 0\n", "version = 0\nif place.member != 'worker-0': time.sleep(600)\n")
+    spec = jobs.run("late", command, workers=(1, 3), size=1)
+    jobs.expect(ev.Started, spec)
+    jobs.resize(spec, devices(3))
+    assert jobs.expect(ev.Exited, spec).code == 0
+    assert not jobs.pids(spec)
+
+
+def test_a_shrink_does_not_wait_for_newcomers_it_does_not_want_any_more(jobs: LocalJobs) -> None:
+    command = member(IDLE)
+    command[2] = command[2].replace("link.open()", "if place.member != 'worker-0': time.sleep(60)\nlink.open()")
+    spec = jobs.run("back", command, workers=(1, 4), size=1)
+    jobs.expect(ev.Started, spec)
+    jobs.resize(spec, devices(3))
+    jobs.until(lambda: len(jobs.pids(spec)) == 3, "newcomers load")
+    seq = jobs.resize(spec, devices(1))
+    assert jobs.expect(ev.Resized, spec).seq == seq
+    assert len(jobs.pids(spec)) == 1
+
+
 def test_survivors_do_not_wait_for_newcomers_that_still_load(jobs: LocalJobs) -> None:
     command = member(IDLE)
     command[2] = command[2].replace("link.open()", "if place.member == 'worker-3': time.sleep(60)\nlink.open()")

@@ -6,10 +6,27 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_WHERE: dict[str, str] = {}
-"""Public name -> module of this package that defines it."""
+_WHERE: dict[str, str] = {
+    "Batch": "elastic_training",
+    "Checkpoints": "checkpoint",
+    "ElasticTraining": "elastic_training",
+    "Folder": "checkpoint",
+    "Session": "training_session",
+    "elastic": "elastic_training",
+    "session": "training_session",
+}
+"""Public name -> module of this package that defines it (never a module of the same name: it would hide it)."""
+
+if TYPE_CHECKING:
+    from trainmaster.runtime.checkpoint import Checkpoints as Checkpoints
+    from trainmaster.runtime.checkpoint import Folder as Folder
+    from trainmaster.runtime.elastic_training import Batch as Batch
+    from trainmaster.runtime.elastic_training import ElasticTraining as ElasticTraining
+    from trainmaster.runtime.elastic_training import elastic as elastic
+    from trainmaster.runtime.training_session import Session as Session
+    from trainmaster.runtime.training_session import session as session
 
 
 def __getattr__(name: str) -> Any:

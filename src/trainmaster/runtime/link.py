@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.lease import LeaseRule
+from trainmaster.runtime.errors import AgentUnreachable
 from trainmaster.wire.agent import (
     EXIT_LEASE_OVER,
     Hello,
@@ -44,10 +44,6 @@ REPORT_EVERY_S = 0.25
 CONNECT_TIMEOUT_S = 1.0
 RETRY_S = 0.2
 _UNIX_PATH_MAX = 107
-
-
-class AgentUnreachable(TrainmasterError):
-    """The agent that started this process does not answer."""
 
 
 def boot_clock_ms() -> int:
@@ -74,11 +70,13 @@ class AgentLink:
         *,
         clock_ms: Callable[[], int] = boot_clock_ms,
         on_lease_over: Callable[[str], None] = _end_process,
+        on_membership: Callable[[Membership], None] | None = None,
     ) -> None:
         self._agent = agent
         self._hello = hello
         self._clock_ms = clock_ms
         self._on_lease_over = on_lease_over
+        self._on_membership = on_membership
         self._changed = threading.Condition()
         self._wake_out, self._wake_in = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -259,9 +257,12 @@ class AgentLink:
         if not data:
             raise ConnectionError("the agent hung up")
         for message in buffer.feed(data):
+            before = self._membership
             with self._changed:
                 self._take(message)
                 self._changed.notify_all()
+            if self._on_membership is not None and self._membership is not before and self._membership is not None:
+                self._on_membership(self._membership)
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Welcome):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +73,8 @@ def _read(path: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
         start = max(size + offset, 0) if offset < 0 else min(offset, size)
+        with suppress(OSError):  # the head of a long log may have been given back to the disk: skip the hole
+            start = os.lseek(stream.fileno(), start, os.SEEK_DATA)
         stream.seek(start)
         data = stream.read(limit)
     cut = len(data)

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +18,7 @@ import uvicorn
 from trainmaster import __version__
 from trainmaster.engine.ports import LogEntry
 from trainmaster.engine.records import Settings
+from trainmaster.estimate.accelerators import find_accelerator
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster, parse_cluster
@@ -174,8 +175,9 @@ class Service:
         from trainmaster.backends.local.backend import LocalBackend
 
         return LocalBackend(
-            self.cluster, self.home.path, plane.settings.lease, deliver, lambda: plane.now_ms, self.slowdown
-        )
+            self.cluster, self.home.path, plane.settings.lease, deliver, lambda: plane.now_ms, self.slowdown,
+            find=find_accelerator,
+        )  # fmt: skip
 
     def _answer(self, listener: socket.socket, context: Context, ready: Callable[[str], None]) -> None:
         address = _address(self.options.host, listener)
@@ -239,7 +241,9 @@ def _machine(options: ServiceOptions) -> tuple[Cluster, dict[str, float], bool]:
         return parse_cluster(options.nodes or "cpu=4x4", PRICE_PER_GPU_HOUR), {}, True
     from trainmaster.backends.local.machine import describe
 
-    return describe(options.nodes)
+    nodes = None if options.nodes is None else parse_cluster(options.nodes, PRICE_PER_GPU_HOUR)
+    cluster, slowdown, emulated = describe(nodes, find_accelerator)
+    return replace(cluster, price_per_hour={**PRICE_PER_GPU_HOUR, **cluster.price_per_hour}), slowdown, emulated
 
 
 def _is_loopback(host: str) -> bool:

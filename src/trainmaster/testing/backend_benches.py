@@ -72,11 +72,13 @@ class LocalBench:
 
     def restart(self) -> None:
         self.backend.close()
+        assert self.backend.failure is None
         self.events = queue.Queue()
         self.backend = self._open()
 
     def close(self) -> None:
         self.backend.close(end_jobs=True)
+        assert self.backend.failure is None
 
     def living(self, job_id: str) -> int:
         """By the marks of their environment, whatever the backend believes."""

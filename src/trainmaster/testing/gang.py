@@ -21,9 +21,11 @@ from pathlib import Path
 
 from trainmaster.agent.endpoint import Endpoint, Inbound
 from trainmaster.agent.roster import Roster
+from trainmaster.testing.fork_server import ForkedProcess, ForkServer
 from trainmaster.wire import agent as wire
 
 TOKEN = "secret"
+SUSPICION_S = 0.5
 
 
 def free_port() -> int:
@@ -35,12 +37,14 @@ def free_port() -> int:
 @dataclass
 class Member:
     name: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     log: Path
     started_s: float
     code: int | None = None
     progress: wire.Progress | None = None
     left_out: bool = False
+    stateful: bool = False
+    """It has joined once, so it holds what all hold."""
 
     @property
     def alive(self) -> bool:
@@ -55,6 +59,8 @@ class Gang:
     folder: Path
     server_command: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    fork_server: ForkServer | None = None
+    """Starts members whose command is `python FILE ...` in milliseconds."""
     lease_s: float = 30.0
     generation: int = 1
     renew: bool = True
@@ -74,6 +80,7 @@ class Gang:
         self.heard: list[tuple[float, str, wire.Message]] = []
         """Everything but renewals, with the moment it came."""
         self._told_s = 0.0
+        self._suspected: dict[int, float] = {}
 
     # -- what a keeper is ordered to do -----------------------------------------------------------
 
@@ -171,21 +178,26 @@ class Gang:
             self.endpoint.send(name, wire.Welcome(self.lease_s, current if listed else None))
         elif isinstance(message, wire.Joined):
             self.roster.joined(name, message.version)
+            self.members[name].stateful = True
         elif isinstance(message, wire.Progress):
             self.members[name].progress = message
         elif isinstance(message, wire.Suspect):
-            current = self.roster.current
-            if current is not None and message.version == current.version:
-                self.roster.renew(f"{name} lost contact under version {message.version}")
+            self._suspected.setdefault(message.version, time.monotonic())
         if isinstance(message, wire.Message):
             self.heard.append((time.monotonic(), name, message))
 
     def _impatience(self) -> None:
         current = self.roster.current
-        if current is None or self.roster.settled or time.monotonic() < self._told_s + self.patience_s:
+        if current is None:
+            return
+        suspected_s = self._suspected.get(current.version)
+        if suspected_s is not None and time.monotonic() - suspected_s > SUSPICION_S and not self.roster.awaited:
+            # Mostly it is a death that is about to be noticed; when it was not, the same members come together anew.
+            self.roster.renew(f"contact was lost under version {current.version}")
+        if self.roster.settled or time.monotonic() < self._told_s + self.patience_s:
             return
         for name in self.roster.unjoined:
-            if self.members[name].alive and name not in self.roster.awaited:
+            if self.members[name].alive and current.find(name) is not None:
                 self.kill(name)
 
     def _start(self, role: str, why: str) -> str:
@@ -210,6 +222,11 @@ class Gang:
         command = [*(self.command if role == wire.WORKER else self.server_command)]
         if command[0] == "python":
             command[0] = sys.executable
+        process: subprocess.Popen[bytes] | ForkedProcess
+        if self.fork_server is not None and command[0] == sys.executable and command[1] != "-m":
+            process = self.fork_server.start(command[1:], env, log)
+            self.members[name] = Member(name, process, log, time.monotonic())
+            return name
         with log.open("wb") as stream:
             process = subprocess.Popen(command, env=env, stdout=stream, stderr=subprocess.STDOUT)
         self.members[name] = Member(name, process, log, time.monotonic())

@@ -143,3 +143,22 @@ def test_the_senior_survivor_becomes_rank_0_and_names_are_not_reused() -> None:
     ]
     assert membership.servers[0].address == "server-0:1"
     assert membership.find("worker-0") is None
+
+
+def test_survivors_do_not_wait_for_newcomers() -> None:
+    roster = Roster("127.0.0.1", itertools.count(1).__next__)
+    for _ in range(2):
+        roster.hello(roster.admit(wire.WORKER), True, "")
+    assert roster.advance() is not None
+    newcomer = roster.admit(wire.WORKER, why="grow")
+    roster.dismiss(["worker-0"], "it died")
+    assert roster.advance() is None  # the newcomer still loads
+    urgent = roster.advance(without_awaited=True)
+    assert urgent is not None
+    assert [peer.member for peer in urgent.peers] == ["worker-1"]
+    roster.joined("worker-1", urgent.version)
+    assert not roster.settled  # somebody is still to come
+    roster.hello(newcomer, True, "")
+    last = roster.advance()
+    assert last is not None
+    assert [(peer.member, peer.rank) for peer in last.peers] == [("worker-1", 0), ("worker-2", 1)]

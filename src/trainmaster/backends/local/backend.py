@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -53,6 +54,7 @@ REMEMBER_S = 60.0
 """So long after its end was passed on, an incarnation stays in inventories."""
 HOME_PATIENCE_S = 2.0
 END_PATIENCE_S = 15.0
+AFTER_FAULT_S = 0.2
 
 
 class LocalBackend:
@@ -88,8 +90,9 @@ class LocalBackend:
         self._seen_up_to = 0
         self._unreaped: list[subprocess.Popen[bytes]] = []
         self._closing = False
+        self._leaving_jobs = True
         self.failure: BaseException | None = None
-        """What ended the thread, if it ended by a fault."""
+        """The last fault of the thread itself, if there was one; it goes on."""
 
     # -- for the driver ------------------------------------------------------------------------------
 
@@ -141,16 +144,16 @@ class LocalBackend:
     def _run_thread(self) -> None:
         try:
             while not (self._closing and (self._leaving_jobs or not self._runs)):
-                self._turn()
-        except BaseException as error:
-            self.failure = error
-            raise
+                try:
+                    self._turn()
+                except Exception as error:  # one bad case must not end the watch over all other jobs
+                    self.failure = error
+                    traceback.print_exc()
+                    time.sleep(AFTER_FAULT_S)
         finally:
             for run in self._runs.values():
                 run.hang_up()
             self._selector.close()
-
-    _leaving_jobs = True
 
     def _turn(self) -> None:
         waiting = any(run.connection is None for run in self._runs.values()) or bool(self._unreaped)

@@ -50,6 +50,7 @@ SUSPICIONS = 3
 """Suspected under so many memberships in a row, a member that lives is taken for stuck."""
 TERM_SHARE = 0.6
 """Part of the grace that a member which has been given notice has before SIGTERM."""
+DONE = "the job is done"
 NOT_ITS_FAULT = (EXIT_STOPPED, EXIT_LEASE_OVER)
 
 
@@ -92,6 +93,7 @@ class Incarnation:
         self._replacements = Replacements(record.max_attempts)
         self._renew_at_s: float | None = None
         self._told_s = 0.0
+        self._finish_by_s = math.inf
 
     # -- what others may ask -----------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class Incarnation:
                 self._endpoint.send(name, StopNotice(self.outcome.why, self.record.grace_s))
         elif isinstance(message, Joined):
             self.roster.joined(name, message.version)
-            member.suspected = 0
+            member.joined, member.suspected = True, 0
         elif isinstance(message, Progress):
             if self.work.report(name, message, self._is_alive):
                 self._replacements.progressed(self.work.done)
@@ -201,12 +203,16 @@ class Incarnation:
         for member in self.alive:
             due += [at for at in (member.term_at_s, member.kill_at_s) if at is not None]
         if self.outcome is None:
-            due += [self._replacements.next_due_s, math.inf if self._renew_at_s is None else self._renew_at_s]
+            due += [
+                self._finish_by_s,
+                self._replacements.next_due_s,
+                math.inf if self._renew_at_s is None else self._renew_at_s,
+            ]
             if not self.started:
                 due.append(self._begun_s + self.record.hello_wait_s)
             if self._resize_waits:
                 due.append(self._hello_limit_s())
-            if self.roster.current is not None and not self.roster.settled:
+            if self.roster.current is not None and not self.roster.settled and not self._finishing:
                 due.append(self._told_s + self.record.join_patience_s)
         return min(due)
 
@@ -271,6 +277,8 @@ class Incarnation:
                 member.slot = wanted.stay[member.name]
         for name in wanted.leave:
             self.members[name].leaving = True
+            if not self.members[name].joined:  # nothing to hand over
+                self._ask_to_end(self.members[name], "resize", self.record.grace_s)
         self.roster.dismiss(wanted.leave, "resize")
         for slot in wanted.fill:
             self._replacements.add(slot, self._clock_s())
@@ -314,6 +322,9 @@ class Incarnation:
         if self._renew_at_s is not None and now_s >= self._renew_at_s:
             self._renew_at_s = None
             self.roster.renew("contact was lost")
+        if now_s >= self._finish_by_s:
+            self._end(Outcome(EXITED, 0), DONE)
+            return
         if not self._finishing:  # who is about to finish need not come together without those who have
             self._tell_membership()
         if not self.started and (self.roster.settled or now_s >= self._begun_s + self.record.hello_wait_s):
@@ -321,7 +332,7 @@ class Incarnation:
         if self._resize_waits and self._kind_known():
             self._resize()
         self._note_resized()
-        if not self.roster.settled and self.roster.current is not None:
+        if not self.roster.settled and self.roster.current is not None and not self._finishing:
             self._lose_patience(now_s)
 
     def _tell_membership(self, without_awaited: bool = False) -> None:
@@ -359,18 +370,23 @@ class Incarnation:
     # -- members that end ----------------------------------------------------------------------------
 
     def _finished_one(self, member: Member) -> None:
-        """Exit code 0. When all workers have it, the job is done; meanwhile nobody new is let in."""
+        """Exit code 0. When all workers have it, the job is done; meanwhile nobody new is let in.
+
+        Workers of an elastic gang finish together: those who never came to work need not, and the others are
+        not awaited for ever.
+        """
         if not member.is_worker:
             return
         self._finishing = True
         self._replacements.clear()
         self.roster.dismiss([member.name])
         if self.elastic:
-            for name in self.roster.awaited:
-                self._ask_to_end(self.members[name], "the job is done", self.record.grace_s)
-            self.roster.dismiss(self.roster.awaited)
+            for other in self.alive:
+                if not other.joined:
+                    self._ask_to_end(other, DONE, self.record.grace_s)
+            self._finish_by_s = min(self._finish_by_s, self._clock_s() + self.record.join_patience_s)
         if not any(other.is_worker and not other.leaving for other in self.alive):
-            self._end(Outcome(EXITED, 0), "the workers are done")
+            self._end(Outcome(EXITED, 0), DONE)
 
     def _died(self, member: Member, code: int, why: str) -> None:
         current = self.roster.current

@@ -29,6 +29,8 @@ class Member:
     process: subprocess.Popen[bytes]
     begun_s: float
     elastic: bool | None = None
+    joined: bool = False
+    """Whether it has ever worked under a membership."""
     code: int | None = None
     """Exit code; -N: killed by signal N."""
     leaving: bool = False
