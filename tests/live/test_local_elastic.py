@@ -185,6 +185,18 @@ def test_a_job_that_finishes_before_its_newcomers_have_joined_has_finished(jobs:
     assert not jobs.pids(spec)
 
 
+def test_a_shrink_does_not_wait_for_newcomers_it_does_not_want_any_more(jobs: LocalJobs) -> None:
+    command = member(IDLE)
+    command[2] = command[2].replace("link.open()", "if place.member != 'worker-0': time.sleep(60)\nlink.open()")
+    spec = jobs.run("back", command, workers=(1, 4), size=1)
+    jobs.expect(ev.Started, spec)
+    jobs.resize(spec, devices(3))
+    jobs.until(lambda: len(jobs.pids(spec)) == 3, "newcomers load")
+    seq = jobs.resize(spec, devices(1))
+    assert jobs.expect(ev.Resized, spec).seq == seq
+    assert len(jobs.pids(spec)) == 1
+
+
 def test_survivors_do_not_wait_for_newcomers_that_still_load(jobs: LocalJobs) -> None:
     command = member(IDLE)
     command[2] = command[2].replace("link.open()", "if place.member == 'worker-3': time.sleep(60)\nlink.open()")

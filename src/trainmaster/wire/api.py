@@ -35,6 +35,8 @@ class _Body(BaseModel):
 
 
 class Range(_Body):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     min: Count
     max: Count
 
@@ -56,8 +58,8 @@ class JobRequest(_Body):
     gpus_per_worker: Annotated[float, Field(ge=0, le=1024, allow_inf_nan=False)] = 1
     cpus_per_worker: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
     memory_mib_per_worker: Count = 0
-    gpu_types: list[str] = []
-    env: dict[str, str] = {}
+    gpu_types: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
     workdir: str | None = None
     """Default: where `submit` was called."""
     server_command: list[str] | None = None
@@ -66,7 +68,7 @@ class JobRequest(_Body):
     batch_size: Annotated[int, Field(ge=1)] | None = None
     steps: Positive | None = None
     epochs: Positive | None = None
-    steps_per_s: dict[str, Positive] = {}
+    steps_per_s: dict[str, Positive] = Field(default_factory=dict)
     """Declared speed by accelerator type, at `workers.max` workers."""
     deadline_s: Positive | None = None
     """After submission."""
@@ -78,7 +80,7 @@ class JobRequest(_Body):
     budget: Positive | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = 3
     preemptible: bool = True
-    after: list[str] = []
+    after: list[str] = Field(default_factory=list)
     """Ids or names of jobs that must finish first."""
     array: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """So many copies; each has TRAINMASTER_ARRAY_INDEX."""

@@ -277,6 +277,8 @@ class Incarnation:
                 member.slot = wanted.stay[member.name]
         for name in wanted.leave:
             self.members[name].leaving = True
+            if not self.members[name].joined:  # nothing to hand over
+                self._ask_to_end(self.members[name], "resize", self.record.grace_s)
         self.roster.dismiss(wanted.leave, "resize")
         for slot in wanted.fill:
             self._replacements.add(slot, self._clock_s())
