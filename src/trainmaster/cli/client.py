@@ -41,15 +41,19 @@ class Unavailable(NoService):
 class Client:
     """One connection, kept open. Use it in a `with` statement."""
 
-    def __init__(self, address: Address, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(
+        self, address: Address, timeout_s: float = _TIMEOUT_S, find: Callable[[], Address] | None = None
+    ) -> None:
         self.address = address
         self._timeout_s = timeout_s
+        self._find = find
         self._parts = urlsplit(address.url)
         self._connection: http.client.HTTPConnection | None = None
 
     @classmethod
     def find(cls, home: Path | None, timeout_s: float = _TIMEOUT_S) -> Client:
-        return cls(find_address(home), timeout_s)
+        """Looks again for the address whenever it connects anew: a service that restarts may have another."""
+        return cls(find_address(home), timeout_s, lambda: find_address(home))
 
     def __enter__(self) -> Client:
         return self
@@ -58,6 +62,11 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _look_again(self) -> None:
+        if self._find is not None:
+            self.address = self._find()
+            self._parts = urlsplit(self.address.url)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -124,6 +133,7 @@ class Client:
 
     def _connected(self, wait_s: float) -> http.client.HTTPConnection:
         if self._connection is None:
+            self._look_again()
             kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
             self._connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout_s)
             try:

@@ -100,20 +100,15 @@ def clock(home: Path | None) -> Finding:
 
 
 def _print(findings: list[Finding]) -> None:
-    from rich.table import Table
-
-    from trainmaster.cli.screen import cell, show
+    from trainmaster.cli.screen import cell, show_facts
 
     styles = {"ok": "green", "note": "yellow", "error": "red"}
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    facts = []
     for finding in findings:
-        table.add_row(cell(finding.status, styles[finding.status]), cell(finding.name, "bold"), cell(finding.detail))
+        facts.append((cell(f"{finding.status:<5}  {finding.name}", styles[finding.status]), cell(finding.detail)))
         if finding.remedy:
-            table.add_row("", "", cell(f"-> {finding.remedy}"))
-    show(table)
+            facts.append((cell(""), cell(f"-> {finding.remedy}")))
+    show_facts(facts)
     errors = sum(finding.status == "error" for finding in findings)
     notes = sum(finding.status == "note" for finding in findings)
     typer.echo(f"{errors} error{'' if errors == 1 else 's'}, {notes} note{'' if notes == 1 else 's'}")

@@ -59,19 +59,15 @@ def _quota(text: str | None) -> float | None:
 
 
 def _print(found: list[Json]) -> None:
-    from trainmaster.cli.screen import cell, columns, show
+    from trainmaster.cli.screen import cell, show_table
 
     if not found:
         typer.echo("no teams yet: `submit --entity NAME` makes one, `entities NAME --weight 2 --quota 4` sets it")
         return
-    table = columns("TEAM", "WEIGHT", "QUOTA", "USED", "JOBS", right=("WEIGHT", "QUOTA", "USED", "JOBS"))
+    headers = ("TEAM", "WEIGHT", "QUOTA", "USED", "JOBS")
+    rows = []
     for team in found:
         quota = "-" if team["quota_gpus"] is None else f"{team['quota_gpus']:g}"
-        table.add_row(
-            cell(team["name"], "bold"),
-            cell(f"{team['weight']:g}"),
-            cell(quota),
-            cell(f"{team['used_gpus']:g}"),
-            cell(team["jobs"]),
-        )
-    show(table)
+        numbers = (f"{team['weight']:g}", quota, f"{team['used_gpus']:g}", team["jobs"])
+        rows.append([cell(team["name"], "bold"), *(cell(number) for number in numbers)])
+    show_table(headers, rows, right=headers[1:])

@@ -28,16 +28,11 @@ def job(
 
 
 def _print(view: Json) -> None:
-    from rich.table import Table
+    from trainmaster.cli.screen import cell, show_facts, state_cell
 
-    from trainmaster.cli.screen import cell, show, state_cell
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
-    for label, text in facts(view):
-        table.add_row(label, state_cell(text) if label == "state" else cell(text))
-    show(table)
+    show_facts(
+        [(cell(label, "bold"), state_cell(text) if label == "state" else cell(text)) for label, text in facts(view)]
+    )
 
 
 def facts(view: Json) -> list[tuple[str, str]]:
@@ -74,7 +69,7 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("priority", str(request["priority"]) if request["priority"] else None),
         ("after", ", ".join(request["after"]) or None),
         ("model", request["model"] or None),
-        ("cost", None if view["cost"] is None else f"{view['cost']:.2f}"),
+        ("cost", None if not view["cost"] else f"{view['cost']:.2f}"),
         ("note", "speeds on this cluster are emulated" if view["emulated"] else None),
     ]
     return [(label, text) for label, text in known if text is not None]
@@ -93,12 +88,13 @@ def _places(view: Json) -> str:
 
 
 def _progress(view: Json) -> str | None:
+    from trainmaster.cli.queue_table import counts_steps
     from trainmaster.cli.screen import bar
 
     progress = view["progress"]
     rate = "" if progress["rate"] is None else f", {progress['rate']:.4g} steps/s"
     if progress["fraction"] is None:
-        return f"{progress['work_done']:,.0f} steps{rate}" if rate else None
+        return f"{progress['work_done']:,.0f} steps{rate}" if counts_steps(view) else None
     of = "" if progress["work_total"] is None else f" ({progress['work_done']:,.0f} of {progress['work_total']:,.0f})"
     return f"{bar(progress['fraction'], 20)} {progress['fraction']:.1%}{of}{rate}"
 

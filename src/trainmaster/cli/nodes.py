@@ -22,11 +22,11 @@ def nodes(home: HomeOption = None, output: Output = "table") -> None:
 
 
 def _print(found: list[Json]) -> None:
-    from trainmaster.cli.screen import cell, columns, show
+    from trainmaster.cli.screen import cell, show_table
 
     racks = any(node["rack"] for node in found)
     headers = ["NODE", "TYPE", "GPUS", "FREE", "STATE"] + (["RACK"] if racks else []) + ["JOBS"]
-    table = columns(*headers, right=("GPUS", "FREE"), fill="JOBS")
+    rows = []
     for node in found:
         row = [
             cell(node["id"], "bold"),
@@ -37,5 +37,5 @@ def _print(found: list[Json]) -> None:
         ]
         if racks:
             row.append(cell(node["rack"]))
-        table.add_row(*row, cell(", ".join(node["jobs"])))
-    show(table)
+        rows.append([*row, cell(", ".join(node["jobs"]))])
+    show_table(headers, rows, right=("GPUS", "FREE"))

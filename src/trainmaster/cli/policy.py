@@ -9,6 +9,7 @@ import typer
 from trainmaster.cli.address import HomeOption
 from trainmaster.cli.client import Client, Json
 from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.queue import STATES
 
 
 @one_message
@@ -36,7 +37,7 @@ def _print(service: Json) -> None:
     from trainmaster.cli.times import instant
 
     emulated = " (emulated speeds)" if service["emulated"] else ""
-    counts = ", ".join(f"{number} {state}" for state, number in sorted(service["jobs"].items()) if number)
+    counts = ", ".join(f"{service['jobs'][state]} {state}" for state in STATES if service["jobs"].get(state))
     refused = f", {service['plans_refused']} plans refused" if service["plans_refused"] else ""
     for label, text in (
         ("policy", service["policy"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Annotated, Any
 
@@ -10,9 +11,10 @@ import typer
 from trainmaster.cli.address import HomeOption, NoService
 from trainmaster.cli.client import Client
 from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.safe_text import safe_line
 from trainmaster.model.errors import InputError
 
-STATES = ("pending", "running", "paused", "finished", "failed", "cancelled", "rejected")
+STATES = ("running", "pending", "paused", "finished", "failed", "cancelled", "rejected")
 _LIVE = ("running", "pending", "paused")
 _PAGE = 500
 _ORDER = {"running": 0, "pending": 1, "paused": 2, "finished": 3, "failed": 3, "cancelled": 3, "rejected": 3}
@@ -94,15 +96,12 @@ def _watch(
     client: Client, states: tuple[str, ...], entity: str | None, limit: int, interval_s: float, output: str
 ) -> None:
     """On a terminal one screen redrawn in place; else one page (or one line of JSON) after the other."""
-    from trainmaster.cli.screen import screen
-
-    console = screen()
     try:
         if output == "json":
             while True:
                 typer.echo(to_json(read(client, states, entity, limit), indent=None), nl=False)
                 time.sleep(interval_s)
-        elif not console.is_terminal:
+        elif not sys.stdout.isatty():
             while True:
                 _print_once(client, states, entity, limit)
                 typer.echo()
@@ -114,27 +113,31 @@ def _watch(
 
 
 def _watch_screen(client: Client, states: tuple[str, ...], entity: str | None, limit: int, interval_s: float) -> None:
-    from rich.console import Group
-    from rich.live import Live
+    """Each look overwrites the one before in a single write, so nothing flickers; a restart is waited for."""
+    from shutil import get_terminal_size
 
-    from trainmaster.cli.queue_table import head_line, queue_table
-    from trainmaster.cli.screen import one_line, screen
+    from trainmaster.cli.queue_table import head_line, queue_lines
+    from trainmaster.cli.screen import coloured, cut, paint
     from trainmaster.cli.times import clock
 
-    console = screen()
-    away = ""
     page: dict[str, Any] = {"jobs": [], "total": 0}
     service: dict[str, Any] = {}
-    with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+    sys.stdout.write("\x1b[?1049h\x1b[?25l")  # another screen, no cursor
+    try:
         while True:
+            away = ""
             try:
                 page, service = read(client, states, entity, limit), client.get("/service")
-                away = ""
             except NoService as error:
                 away = str(error)
-            room = max(1, console.height - 3)
-            shown = page["jobs"][:room]
-            head = away or head_line(service, page["total"], len(shown))
-            title = one_line(f"{clock(time.time())}  {head}", "red" if away else "dim")
-            live.update(Group(title, queue_table(shown, console.width)), refresh=True)
+            size = get_terminal_size()
+            jobs = page["jobs"][: max(1, size.lines - 3)]
+            head = away or head_line(service, page["total"], len(jobs))
+            title = cut(safe_line(f"{clock(time.time())}  {head}"), size.columns)
+            lines = [paint(title, "red" if away else "dim", coloured()), *queue_lines(jobs, size.columns, coloured())]
+            sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
+            sys.stdout.flush()
             time.sleep(interval_s)
+    finally:
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-from rich.text import Text
-
 from trainmaster.cli.client import Json
-from trainmaster.cli.screen import bar, cell, columns, screen, show, show_line, state_cell
+from trainmaster.cli.queue import STATES
+from trainmaster.cli.screen import (
+    Cell,
+    bar,
+    cell,
+    coloured,
+    cut,
+    screen_width,
+    show_line,
+    state_cell,
+    table_lines,
+    write_lines,
+)
 from trainmaster.cli.times import short
 
 _WIDE = 110
@@ -32,11 +41,15 @@ def type_text(job: Json) -> str:
     return ",".join(held or job["request"]["gpu_types"]) or "any"
 
 
+def counts_steps(job: Json) -> bool:
+    """Whether its steps are known: a plain command reports none, and is booked at one step a second."""
+    return job["progress"]["rate"] not in (None, 1.0) or bool(job["request"]["steps"])
+
+
 def progress_text(job: Json, width: int) -> str:
     fraction = job["progress"]["fraction"]
     if fraction is None:
-        counted = job["progress"]["rate"] is not None  # a plain command reports nothing: its steps are unknown
-        return f"{job['progress']['work_done']:,.0f} steps" if counted else ""
+        return f"{job['progress']['work_done']:,.0f} steps" if counts_steps(job) else ""
     if job["state"] == "pending" and not fraction:
         return ""
     percent = f"{fraction:4.0%}" if job["state"] == "finished" or fraction < 1 else " 99%"
@@ -52,23 +65,21 @@ def remark_text(job: Json) -> str:
     return job["reason"]
 
 
-def queue_table(jobs: list[Json], width: int) -> Table:
-    """A row per job that never wraps; columns that hold nothing are left out."""
+def queue_lines(jobs: list[Json], width: int, colours: bool) -> list[str]:
+    """A line per job below the headers; columns that hold nothing are left out."""
     wide = width >= _WIDE
     rows = [_cells(job, wide) for job in jobs]
-    headers = [name for name in _HEADERS if name in _ALWAYS or any(row.get(name, _EMPTY).plain for row in rows)]
-    table = columns(*headers, right=("#", "ETA", "SLACK"), fill="REASON")
-    for row in rows:
-        table.add_row(*(row.get(name, _EMPTY) for name in headers))
-    return table
+    headers = [name for name in _HEADERS if name in _ALWAYS or any(row.get(name, _EMPTY).text for row in rows)]
+    cells = [[row.get(name, _EMPTY) for name in headers] for row in rows]
+    return table_lines(headers, cells, width, right=("#", "ETA", "SLACK"), colours=colours)
 
 
 _HEADERS = ("#", "JOB", "NAME", "STATE", "SIZE", "TYPE", "PROGRESS", "ETA", "SLACK", "REASON")
 _ALWAYS = ("JOB", "STATE", "SIZE", "REASON")
-_EMPTY = Text()
+_EMPTY = Cell("")
 
 
-def _cells(job: Json, wide: bool) -> dict[str, Text]:
+def _cells(job: Json, wide: bool) -> dict[str, Cell]:
     late = job["slack_s"] is not None and job["slack_s"] < 0
     cells = {
         "#": cell(job["position"] or ""),
@@ -81,22 +92,18 @@ def _cells(job: Json, wide: bool) -> dict[str, Text]:
         "REASON": cell(remark_text(job)),
     }
     if wide:
-        cells["NAME"] = cell("" if job["name"] == job["id"] else _cut(job["name"], 24))
-        cells["TYPE"] = cell(_cut(type_text(job), 16))
+        cells["NAME"] = cell("" if job["name"] == job["id"] else cut(job["name"], 24))
+        cells["TYPE"] = cell(cut(type_text(job), 16))
     return cells
 
 
 def _label(job: Json) -> str:
-    return job["id"] if job["name"] in ("", job["id"]) else f"{job['id']} {_cut(job['name'], 12)}"
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return job["id"] if job["name"] in ("", job["id"]) else f"{job['id']} {cut(job['name'], 16)}"
 
 
 def head_line(service: Json, total: int, shown: int) -> str:
     """`gavel-max-min on v100=4 (emulated): 2 running, 5 pending`."""
-    counts = ", ".join(f"{number} {state}" for state, number in sorted(service["jobs"].items()) if number)
+    counts = ", ".join(f"{service['jobs'][state]} {state}" for state in STATES if service["jobs"].get(state))
     emulated = " (emulated speeds)" if service["emulated"] else ""
     more = f"; the first {shown} of {total} are shown" if shown < total else ""
     return f"{service['policy']} on {service['cluster']}{emulated}: {counts or 'no jobs'}{more}"
@@ -105,4 +112,4 @@ def head_line(service: Json, total: int, shown: int) -> str:
 def show_queue(jobs: list[Json], service: Json, total: int) -> None:
     show_line(head_line(service, total, len(jobs)), "dim")
     if jobs:
-        show(queue_table(jobs, screen().width))
+        write_lines(queue_lines(jobs, screen_width(), coloured()))

@@ -41,20 +41,26 @@ def run(
         reader = LogReader(client, jobs[0], None, None)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
+            _announce(client, jobs)
             code = _follow(client, jobs, reader, raw)
         except KeyboardInterrupt:
             code = _cancel(client, jobs, reader, raw)
     raise typer.Exit(code)
 
 
-def _follow(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> int:
-    """A job's log, or, of an array, the end of each member."""
+def _announce(client: Client, jobs: list[str]) -> None:
     if len(jobs) > 1:
         remark(f"{len(jobs)} jobs, {jobs[0]} to {jobs[-1]}; see `trainmaster logs ID`")
-        return wait_for_all(client, jobs)
+        return
     view = job_view(client, jobs[0])
     waits = f": {view['reason']}" if view["state"] == "pending" and view["reason"] else ""
     remark(f"{jobs[0]} is {view['state']}{waits}")
+
+
+def _follow(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> int:
+    """A job's log, or, of an array, the end of each member."""
+    if len(jobs) > 1:
+        return wait_for_all(client, jobs)
     ended = follow(reader, client, jobs[0], lambda text: write_log(text, raw))
     view = ended or job_view(client, jobs[0])
     if view["state"] != "finished":

@@ -52,15 +52,14 @@ class Recorder:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._columns = _columns(engine)
+        self._told = [column.copy() for column in _columns(engine)]
         self._books = _books(engine)
-        self._memo_shapes = _memo_shapes(engine)
 
     @classmethod
     def of_new(cls, engine: Engine) -> Recorder:
         """For an engine of which nothing has been kept yet."""
         recorder = cls(engine)
-        recorder._columns = np.zeros((0, 0), np.int64)
+        recorder._told = []
         return recorder
 
     def changes(self, ended: Sequence[Ended]) -> Commit:
@@ -74,24 +73,30 @@ class Recorder:
         return Commit(jobs, {end.spec.id: ended_record(end) for end in ended}, meta_record(engine))
 
     def _changed_slots(self) -> list[int]:
-        engine = self.engine
-        rows = engine.columns.rows
-        columns, books, memo_shapes = _columns(engine), _books(engine), _memo_shapes(engine)
-        changed = np.ones(engine.columns.capacity, np.bool_)
-        if memo_shapes == self._memo_shapes and columns.shape[0] == self._columns.shape[0]:
-            known = self._columns.shape[1]  # slots beyond are new
-            changed[:known] = (columns[:, :known] != self._columns).any(axis=0)
-            for book, told in zip(books, self._books, strict=True):
-                for slot in book.keys() | told.keys():
-                    if slot not in book or slot not in told or book[slot] != told[slot]:
-                        changed[slot] = True
-        self._columns, self._books, self._memo_shapes = columns, books, memo_shapes
+        rows = self.engine.columns.rows
+        columns, books = _columns(self.engine), _books(self.engine)
+        told = self._told
+        if len(told) == len(columns) and len(told[0]) == len(columns[0]):
+            changed = np.zeros(len(columns[0]), np.bool_)
+            for column, before in zip(columns, told, strict=True):
+                differs = column != before
+                if differs.any():
+                    changed |= differs
+                    before[:] = column
+        else:  # more slots, or other columns of memory: rare, so everything is told again
+            changed = np.ones(len(columns[0]), np.bool_)
+            self._told = [column.copy() for column in columns]
+        for book, earlier in zip(books, self._books, strict=True):
+            for slot in book.keys() | earlier.keys():
+                if slot not in book or slot not in earlier or book[slot] != earlier[slot]:
+                    changed[slot] = True
+        self._books = books
         return rows[changed[rows]].tolist()
 
 
-def _columns(engine: Engine) -> npt.NDArray[np.int64]:
-    """All numbers of which a job's record is made, one column per slot; floats by their bits, so that NaN equals
-    itself. `arrival` tells jobs apart that have had the same slot."""
+def _columns(engine: Engine) -> list[npt.NDArray[np.int64]]:
+    """All numbers of which a job's record is made, by slot; floats by their bits, so that NaN equals itself.
+    `arrival` tells jobs apart that have had the same slot."""
     columns = engine.columns
     ints, arrival = columns.ints, columns.ints["arrival"]
     alive = np.zeros(columns.capacity, np.bool_)
@@ -99,17 +104,10 @@ def _columns(engine: Engine) -> npt.NDArray[np.int64]:
     blocker = np.maximum(ints["blocker"], 0)
     blocked_by = np.where((ints["blocker"] >= 0) & alive[blocker], arrival[blocker], -1)
     floats = [columns.floats[name] for name in _FLOATS]
-    floats += [part for table in (columns.throughput, columns.throughput_spread) for part in table.T]
-    for name in sorted(engine.memo_columns):
-        floats += list(columns.memo[name].reshape(columns.capacity, -1).T)
-    block = np.empty((len(_COMPARED_INTS) + 1 + len(floats), columns.capacity), np.int64)
-    for k, name in enumerate(_COMPARED_INTS):
-        block[k] = ints[name]
-    block[len(_COMPARED_INTS)] = blocked_by
-    rest = block[len(_COMPARED_INTS) + 1 :].view(np.float64)
-    for k, values in enumerate(floats):
-        rest[k] = values
-    return block
+    tables = [columns.throughput, columns.throughput_spread]
+    tables += [columns.memo[name].reshape(columns.capacity, -1) for name in sorted(engine.memo_columns)]
+    floats += [table[:, k] for table in tables for k in range(table.shape[1])]
+    return [*(ints[name] for name in _COMPARED_INTS), blocked_by, *(values.view(np.int64) for values in floats)]
 
 
 def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
@@ -124,10 +122,6 @@ def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
         {slot: frozenset(jobs) for slot, jobs in engine.waits_for.items()},
         dict(engine.held_back), dict(engine.caps),
     )  # fmt: skip
-
-
-def _memo_shapes(engine: Engine) -> dict[str, tuple[int, ...]]:
-    return {name: engine.columns.memo[name].shape[1:] for name in sorted(engine.memo_columns)}
 
 
 def _blocker(engine: Engine, slot: int) -> JobId | None:

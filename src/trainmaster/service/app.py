@@ -30,6 +30,7 @@ def build_app(context: Context) -> BodyLimit:
         description="Schedules deep-learning training. All of `/api/v1` needs `Authorization: Bearer TOKEN`.",
         docs_url="/docs",
         redoc_url=None,
+        separate_input_output_schemas=False,
         openapi_url="/openapi.json",
     )
     app.state.context = context

@@ -144,10 +144,11 @@ def _payload(request: JobRequest, user: str, array_index: int | None, array_of: 
 
 
 def request_of(spec: JobSpec) -> dict[str, Any]:
-    """The request a job was made from, as JSON data."""
+    """The request a job was made from, as JSON data, with the range it was last resized to."""
     payload = spec.payload
     given = {key: payload[key] for key in _IN_PAYLOAD if payload.get(key) is not None}
-    return {**_DEFAULTS, **payload.get("wishes", {}), **given}
+    workers = {"min": spec.workers_min, "max": spec.workers_max}
+    return {**_DEFAULTS, **payload.get("wishes", {}), **given, "workers": workers}
 
 
 _DEFAULTS = JobRequest(command=["-"]).model_dump(mode="json")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
@@ -12,11 +11,10 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 
+if TYPE_CHECKING:
+    import polars as pl
+
 _OVER = (ev.Exited, ev.Stopped, ev.StartFailed)
-_SCHEMA = {
-    "job_id": pl.String(), "node": pl.Int32(), "node_id": pl.String(), "accelerator": pl.String(),
-    "devices": pl.List(pl.Int32()), "job_gpus": pl.Float64(), "start_s": pl.Float64(), "end_s": pl.Float64(),
-}  # fmt: skip
 
 
 class AllocationHistory:
@@ -50,6 +48,8 @@ class AllocationHistory:
 
     def table(self, end_ms: int) -> pl.DataFrame:
         """A row per job, node and uninterrupted holding, in order of start."""
+        import polars as pl  # large, and most runs keep no history
+
         for job_id in sorted(self._open):
             self._close(job_id, end_ms)
         rows = []
@@ -62,4 +62,8 @@ class AllocationHistory:
                         (job_id, part.node, node.id, node.accelerator, list(part.devices), gpus,
                          start_ms / MS_PER_S, stop_ms / MS_PER_S)
                     )  # fmt: skip
-        return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+        schema = {
+            "job_id": pl.String(), "node": pl.Int32(), "node_id": pl.String(), "accelerator": pl.String(),
+            "devices": pl.List(pl.Int32()), "job_gpus": pl.Float64(), "start_s": pl.Float64(), "end_s": pl.Float64(),
+        }  # fmt: skip
+        return pl.DataFrame(rows, schema=schema, orient="row")

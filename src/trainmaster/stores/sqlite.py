@@ -91,14 +91,14 @@ class SqliteStore:
     # -- the past ------------------------------------------------------------------------------------
 
     def find_request(self, request_id: str) -> JsonObject | None:
-        return self._one(sa.select(t.request.c.answer).where(t.request.c.id == request_id))
+        return self._one(_FIND_REQUEST, request_id)
 
     def find_ended(self, job_id: str) -> JsonObject | None:
-        return self._one(sa.select(t.ended.c.record).where(t.ended.c.id == job_id))
+        return self._one(_FIND_ENDED, job_id)
 
-    def _one(self, query: sa.Select[Any]) -> JsonObject | None:
+    def _one(self, query: str, key: str) -> JsonObject | None:
         with _typed(self):
-            text = self._reader.execute(query).scalar()
+            text = self._reader.exec_driver_sql(query, {"id": key}).scalar()
         return None if text is None else json.loads(text)
 
     def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
@@ -168,6 +168,8 @@ def _compiled(statement: Any) -> str:
 
 _DELETE_JOB = _compiled(sa.delete(t.job).where(t.job.c.id == sa.bindparam("id")))
 _UPSERT_JOB, _UPSERT_ENDED, _UPSERT_REQUEST = _upsert(t.job), _upsert(t.ended), _upsert(t.request)
+_FIND_REQUEST = _compiled(sa.select(t.request.c.answer).where(t.request.c.id == sa.bindparam("id")))
+_FIND_ENDED = _compiled(sa.select(t.ended.c.record).where(t.ended.c.id == sa.bindparam("id")))
 _UPSERT_META = _upsert(t.meta, "key")
 _INSERT_LOG = _compiled(sa.insert(t.log).values({c.name: sa.bindparam(c.name) for c in t.log.c if c.name != "number"}))
 

@@ -1,7 +1,7 @@
 """What clients and the service say to each other: the bodies of the REST interface under `/api/v1`.
 
     POST   /jobs                      JobRequest -> Accepted (201; the same `request_id` again: the same answer)
-    GET    /jobs                      ?state=&name=&entity=&limit=&cursor= -> JobPage, oldest first; `state` may be repeated
+    GET    /jobs                      ?state=&name=&entity=&limit=&cursor= -> JobPage, oldest first (`state` repeatable)
     GET    /jobs/{job}                id or unique name -> JobView
     GET    /jobs/{job}/why            -> WhyView
     GET    /jobs/{job}/logs           ?attempt=&member=&offset=&limit=&wait_s= -> LogChunk
@@ -33,6 +33,8 @@ class _Body(BaseModel):
 
 
 class Range(_Body):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     min: Count
     max: Count
 
@@ -54,8 +56,8 @@ class JobRequest(_Body):
     gpus_per_worker: Annotated[float, Field(ge=0, le=1024, allow_inf_nan=False)] = 1
     cpus_per_worker: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
     memory_mib_per_worker: Count = 0
-    gpu_types: list[str] = []
-    env: dict[str, str] = {}
+    gpu_types: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
     workdir: str | None = None
     """Default: where `submit` was called."""
     server_command: list[str] | None = None
@@ -64,7 +66,7 @@ class JobRequest(_Body):
     batch_size: Annotated[int, Field(ge=1)] | None = None
     steps: Positive | None = None
     epochs: Positive | None = None
-    steps_per_s: dict[str, Positive] = {}
+    steps_per_s: dict[str, Positive] = Field(default_factory=dict)
     """Declared speed by accelerator type, at `workers.max` workers."""
     deadline_s: Positive | None = None
     """After submission."""
@@ -76,7 +78,7 @@ class JobRequest(_Body):
     budget: Positive | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = 3
     preemptible: bool = True
-    after: list[str] = []
+    after: list[str] = Field(default_factory=list)
     """Ids or names of jobs that must finish first."""
     array: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """So many copies; each has TRAINMASTER_ARRAY_INDEX."""

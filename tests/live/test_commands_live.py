@@ -1,0 +1,202 @@
+"""Every live command against a real service with real processes, as a user types them from an empty folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINMASTER = [sys.executable, "-m", "trainmaster"]
+pytestmark = pytest.mark.slow
+
+
+class Machine:
+    """A home, an empty folder to type in, and the service."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("TRAINMASTER_")},
+            "TRAINMASTER_HOME": str(self.home),
+            "PYTHONPATH": str(ROOT / "src"),
+        }
+        self.service: subprocess.Popen[bytes] | None = None
+
+    def up(self) -> None:
+        arguments = ["up", "--nodes", "v100=2x2,k80=2x2", "--port", "0", "--quiet"]
+        (self.home / "address").unlink(missing_ok=True)
+        self.service = subprocess.Popen(
+            [*TRAINMASTER, *arguments], cwd=self.work, env=self.environment, start_new_session=True
+        )
+        until(lambda: (self.home / "address").exists(), "the service to come up", 120)
+
+    def down(self, how: int = signal.SIGTERM) -> None:
+        if self.service is not None:
+            self.service.send_signal(how)
+            self.service.wait(60)
+
+    def start(self, *arguments: object) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [*TRAINMASTER, *map(str, arguments)], cwd=self.work, env=self.environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def type(self, *arguments: object, code: int = 0) -> str:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == code, f"{arguments}: {process.returncode}\n{out}{err}"
+        assert "Traceback" not in err
+        return out if code == 0 else out + err
+
+    def json(self, *arguments: object) -> Any:
+        return json.loads(self.type(*arguments, "-o", "json"))
+
+    def until_state(self, job: str, *states: str) -> dict[str, Any]:
+        view: dict[str, Any] = {}
+
+        def there() -> bool:
+            nonlocal view
+            view = self.json("job", job)
+            return view["state"] in states
+
+        until(there, f"{job} to be {states}", 90)
+        return view
+
+
+def until(true: Callable[[], bool], what: str, limit_s: float) -> None:
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    here = Machine(tmp_path_factory.mktemp("live"))
+    here.up()
+    yield here
+    for job in here.json("queue")["jobs"]:
+        here.start("cancel", job["id"]).wait(60)
+    until(lambda: here.json("queue")["total"] == 0, "all jobs to end", 60)
+    here.down()
+
+
+def test_a_new_users_first_minutes(machine: Machine) -> None:
+    assert {node["accelerator"] for node in machine.json("nodes")} == {"v100", "k80"}
+    assert "no jobs" in machine.type("queue")
+    (machine.work / "train.py").write_text("import os, sys\nprint('rank', os.environ['RANK'], *sys.argv[1:])\n")
+    evil = "$(touch owned); `touch owned` | & ; > owned \x1b[31m"
+    job = machine.type("submit", "--name", "first", "--", sys.executable, "train.py", evil).splitlines()[-1]
+    view = machine.until_state(job, "finished", "failed")
+    assert (view["state"], view["exit"], view["attempts"]) == ("finished", "exit 0", 1)
+    log = machine.type("logs", "first")
+    assert log.startswith("rank 0 $(touch owned)")
+    assert "\x1b" not in log and "\x1b" not in machine.type("job", "first")
+    assert evil in machine.type("logs", "first", "--raw")
+    assert not (machine.work / "owned").exists()
+    kinds = [event["kind"] for event in machine.json("events", "--job", "first")["events"]]
+    assert kinds[0] == "submitted" and kinds[-1] == "finished"
+    assert machine.json("queue", "--all")["total"] == 1
+    assert "0 errors" in machine.type("doctor")
+
+
+def test_run_ends_with_the_programs_code_and_log(machine: Machine) -> None:
+    process = machine.start("run", "--gpus", "2", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE; exit 7")
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 7
+    assert out in ("rank 0 of 2\n", "")  # the other rank may end the gang before this one has spoken
+    process = machine.start("run", "--", "sh", "-c", "echo done")
+    assert process.communicate(timeout=120)[0] == "done\n"
+    assert process.returncode == 0
+    assert "no-such-program" in machine.type("run", "--", "./no-such-program", code=1)
+
+
+def test_interrupting_run_ends_the_process_it_started(machine: Machine) -> None:
+    mark = machine.work / "pid"
+    process = machine.start("run", "--", "sh", "-c", f"echo $$ > {mark}; echo up; exec sleep 600")
+    until(lambda: mark.exists() and mark.read_text().strip() != "", "the job to start", 60)
+    pid = int(mark.read_text())
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert "was cancelled" in err
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_waiting_why_pause_resume_resize_cancel(machine: Machine) -> None:
+    big = [machine.type("submit", "--gpus", "2", "--name", f"big-{n}", "sleep", "600").strip() for n in range(2)]
+    for job in big:
+        machine.until_state(job, "running")
+    last = machine.type("submit", "--gpus", "2", "--name", "last", "--deadline", "2h", "sleep", "600").strip()
+    why = machine.json("why", "last")
+    assert why["why"] == "capacity" and why["missing_gpus"] == 2 and {job for job, _ in why["holders"]} == set(big)
+    assert "What would start it" in machine.type("why", last)
+    rows = machine.type("queue").splitlines()
+    assert rows[-1].split()[:4] == ["1", last, "last", "pending"]
+    assert machine.json("job", last)["slack_s"] > 7000
+    assert machine.type("pause", big[0]).startswith(f"{big[0]} (big-0): ")
+    machine.until_state(big[0], "paused")
+    machine.until_state(last, "running")
+    machine.type("cancel", big[1], last)
+    machine.until_state(last, "cancelled")
+    machine.type("resume", big[0])
+    machine.until_state(big[0], "running")
+    machine.type("resize", big[0], "1..2")
+    assert machine.json("job", big[0])["request"]["workers"] == {"min": 1, "max": 2}
+    assert "is over" in machine.type("resume", last, code=1)
+    machine.type("cancel", big[0])
+    machine.until_state(big[0], "cancelled")
+
+
+def test_arrays_dependencies_teams_and_files(machine: Machine) -> None:
+    (machine.work / "job.yaml").write_text(
+        "name: many\ncommand: [sh, -c, 'echo index $TRAINMASTER_ARRAY_INDEX in $TEAM']\n"
+        "array: 2\nentity: blue\nenv: {TEAM: blue}\n"
+    )
+    ids = machine.type("submit", "--file", "job.yaml").split()
+    assert len(ids) == 2
+    last = machine.type("submit", "--after", ids[0], "--after", ids[1], "true").strip()
+    machine.until_state(last, "finished")
+    logs = sorted(machine.type("logs", job) for job in ids)
+    assert logs == ["index 0 in blue\n", "index 1 in blue\n"]
+    team = machine.json("entities", "blue", "--weight", "2", "--quota", "1")
+    assert (team["weight"], team["quota_gpus"]) == (2, 1)
+    held = [machine.type("submit", "--entity", "blue", "--name", f"q{n}", "sleep", "600").strip() for n in range(2)]
+    machine.until_state(held[0], "running")
+    assert machine.json("why", held[1])["why"] == "quota"
+    machine.type("cancel", *held)
+    assert machine.json("entities", "blue", "--quota", "none")["quota_gpus"] is None
+
+
+def test_the_policy_changes_while_jobs_run(machine: Machine) -> None:
+    assert machine.json("policy")["policy"] == "fifo"
+    assert machine.json("policy", "srtf")["policy"] == "srtf"
+    assert "unknown policy" in machine.type("policy", "nonesuch", code=2)
+    machine.type("policy", "fifo")
+
+
+def test_followers_outlive_a_killed_service(machine: Machine) -> None:
+    """`logs -f` waits for the service to come back and goes on; the job does not notice."""
+    gate = machine.work / "gate"
+    script = f"echo before; until [ -e {gate} ]; do sleep 0.1; done; echo after"
+    job = machine.type("submit", "sh", "-c", script).strip()
+    machine.until_state(job, "running")
+    follower = machine.start("logs", "-f", job)
+    time.sleep(1.5)
+    machine.down(signal.SIGKILL)
+    assert "no service" in machine.type("queue", code=1)
+    gate.touch()
+    machine.up()
+    out, err = follower.communicate(timeout=90)
+    assert (follower.returncode, out) == (0, "before\nafter\n"), err
+    assert "waiting for it" in err
+    assert machine.until_state(job, "finished", "failed")["state"] == "finished"
