@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import selectors
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ POLL_S = 0.05
 """How often a waiting worker looks whether the agent has said something."""
 SILENCE_S = 120.0
 """A worker that gets no answer for so long gives up: servers that die are replaced within seconds."""
+LAST_PUSH_S = 3.0
 
 
 class ServersLost(RuntimeFault):
@@ -122,7 +124,7 @@ class Exchange:
         self._op = op
         self._todo = set(range(self._terms.layout.blocks))
         self._sent, self._moved_at = {}, {}
-        until_s = time.monotonic() + SILENCE_S
+        until_s, last_s = time.monotonic() + SILENCE_S, math.inf
         while True:
             self._send_what_can_be_sent()
             if not self._todo and not self._sent:
@@ -131,8 +133,11 @@ class Exchange:
             self._wait(POLL_S)
             if len(self._todo) + len(self._sent) != before:
                 until_s = time.monotonic() + SILENCE_S
-            if self._cancelled() and (op == Kind.PULL or self._stuck()):
-                raise Stopped
+            if self._cancelled():
+                # A gradient of which part is applied should be finished: whoever leaves has a little time.
+                last_s = min(last_s, time.monotonic() + LAST_PUSH_S)
+                if op == Kind.PULL or time.monotonic() > last_s:
+                    raise Stopped
             if time.monotonic() > until_s and self._stuck():  # else it waits for other workers
                 raise ServersLost(
                     f"{len(self._todo) + len(self._sent)} of {self._terms.layout.blocks} blocks have had no answer "
