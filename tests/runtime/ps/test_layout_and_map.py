@@ -30,7 +30,9 @@ def test_blocks_and_tensors_cover_the_flat_vector_once(shapes: list[tuple[int, i
 
 
 @given(SIZES, SERVERS, st.data())
-def test_no_home_is_more_than_one_block_above_the_mean(sizes: list[int], servers: list[str], data: st.DataObject) -> None:
+def test_no_home_is_more_than_one_block_above_the_mean(
+    sizes: list[int], servers: list[str], data: st.DataObject
+) -> None:
     holders = st.sampled_from([*servers, "gone", NOBODY])
     present = data.draw(st.lists(holders, min_size=len(sizes), max_size=len(sizes)))
     homes = assign_homes(sizes, servers, present)

