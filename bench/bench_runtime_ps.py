@@ -301,8 +301,9 @@ def bench_throughput(options: argparse.Namespace, folder: Path) -> dict[str, Any
         cpu = statistics.median(row["ps_worker_cpu_ms"] / row["raw_worker_cpu_ms"] for row in rows)
         found[str(count)] = {**figure, "ps_over_raw": ratio, "cpu_ratio": cpu}
         per_step = 2 * size / 1e9
+        raw_rate, ps_rate = figure["raw"] * per_step, figure["ps"] * per_step
         print(
-            f"  {count:7}   {figure['raw'] * per_step:8.2f}   {figure['ps'] * per_step:8.2f}   {ratio:6.2f}   {cpu:14.2f}"
+            f"  {count:7}   {raw_rate:8.2f}   {ps_rate:8.2f}   {ratio:6.2f}   {cpu:14.2f}"
             f"   {figure['ps_train']:10.1f}   {figure['ddp_train']:11.1f}",
             flush=True,
         )

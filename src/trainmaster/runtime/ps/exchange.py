@@ -87,6 +87,8 @@ class Exchange:
         """Block -> epoch of the map by which it was not found: to be sent again by a newer one only."""
         self._map_questions: dict[int, str] = {}
         """Question -> server. Each is answered as soon as that server knows a newer map."""
+        self._introductions: dict[int, str] = {}
+        """Question -> leader that has been told the terms: one that is new may be the only one left."""
         self._next_dial_s: dict[str, float] = {}
 
     # -- what a worker does -----------------------------------------------------------------------
@@ -169,6 +171,7 @@ class Exchange:
 
     def _ask_for_map(self) -> None:
         """Of everybody who can be reached: some may be about to leave."""
+        self._introduce()
         asked = set(self._map_questions.values())
         for name, address in sorted({**self.map.addresses, **self._servers()}.items()):
             wire = self._wire(name, address) if name not in asked else None
@@ -176,6 +179,15 @@ class Exchange:
                 number = next(self._numbers)
                 self._map_questions[number] = name
                 wire.send(text_frame(number, {"op": "map?", "epoch": self.map.epoch}))
+
+    def _introduce(self) -> None:
+        """When all servers have died, those that follow know nothing of the job but what workers tell them."""
+        name, address = next(iter(self._servers().items()), ("", ""))
+        wire = self._wire(name, address) if name and name not in self._introductions.values() else None
+        if wire is not None:
+            number = next(self._numbers)
+            self._introductions[number] = name
+            wire.send(text_frame(number, {"op": "terms", "terms": self._terms.to_json()}))
 
     # -- frames -----------------------------------------------------------------------------------
 
@@ -218,6 +230,10 @@ class Exchange:
             wire.send(Head(Kind.AWAIT, block, head.number, epoch=self.map.epoch, clock=values).pack())
 
     def _take_text(self, number: int, data: dict[str, Any]) -> None:
+        if number in self._introductions:
+            if "error" in data:
+                del self._introductions[number]  # it does not lead yet, or no more
+            return
         if self._map_questions.pop(number, None) is None:
             self._answers[number] = data
             return
@@ -254,6 +270,7 @@ class Exchange:
         wire = self._wires.pop(name)
         self._selector.unregister(wire.socket)
         wire.close()
+        self._introductions = {n: told for n, told in self._introductions.items() if told != name}
         self._map_questions = {n: asked for n, asked in self._map_questions.items() if asked != name}
         for block in [block for block, (server, _) in self._sent.items() if server == name]:
             del self._sent[block]
