@@ -221,6 +221,19 @@ def test_a_member_that_hangs_is_ended_when_others_keep_missing_it(jobs: LocalJob
     assert jobs.member_pid(spec, "worker-2") != stuck
 
 
+def test_a_newcomer_that_never_speaks_is_replaced(tmp_path: Path) -> None:
+    jobs = LocalJobs(tmp_path, options=Options(grace_s=1.0, hello_wait_s=5.0, join_patience_s=4.0))
+    command = member(IDLE)
+    command[2] = command[2].replace("link.open()", "if place.member == 'worker-1': time.sleep(600)\nlink.open()")
+    spec = jobs.run("mute", command, workers=(1, 2), size=1, max_attempts=9)
+    jobs.expect(ev.Started, spec)
+    seq = jobs.resize(spec, devices(2))
+    assert jobs.expect(ev.Resized, spec).seq == seq
+    assert jobs.member_pid(spec, "worker-2")
+    assert "SIGKILL" in (jobs.folder(spec) / "worker-1.exit").read_text()
+    jobs.close()
+
+
 def test_a_stop_saves_in_time_or_not_at_all(jobs: LocalJobs) -> None:
     """Notice first: a member that listens is not interrupted by a signal before its grace is nearly over."""
     body = IDLE.replace("link.close();", "time.sleep(0.4); print('saved', flush=True); link.close();")

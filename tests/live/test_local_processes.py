@@ -203,6 +203,20 @@ def test_a_long_log_is_bounded_and_its_end_is_kept(tmp_path: Path, monkeypatch: 
     assert logs.read_log(tmp_path / "none.log", 0, 10) == (b"", 0)
 
 
+def test_a_full_disk_is_the_machines_fault_and_passes(jobs: LocalJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr("trainmaster.backends.local.backend.replace_json", full)
+        spec = jobs.run("full", ["true"])
+        event = jobs.expect(ev.StartFailed, spec)
+        assert "No space left on device" in event.why
+        assert event.node == 0  # the engine tries again later, and does not blame the job
+    jobs.run("full", ["true"], generation=2)
+    jobs.until(lambda: isinstance(jobs.next_event(), ev.Exited), "it runs when there is room")
+
+
 def test_a_stop_in_the_middle_of_starting_leaves_nothing(jobs: LocalJobs) -> None:
     for number in range(5):
         spec = jobs.run(f"early-{number}", ["sleep", "100"], workers=2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import selectors
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ POLL_S = 0.05
 """How often a waiting worker looks whether the agent has said something."""
 SILENCE_S = 120.0
 """A worker that gets no answer for so long gives up: servers that die are replaced within seconds."""
+LAST_PUSH_S = 3.0
 
 
 class ServersLost(RuntimeFault):
@@ -85,6 +87,8 @@ class Exchange:
         """Block -> epoch of the map by which it was not found: to be sent again by a newer one only."""
         self._map_questions: dict[int, str] = {}
         """Question -> server. Each is answered as soon as that server knows a newer map."""
+        self._introductions: dict[int, str] = {}
+        """Question -> leader that has been told the terms: one that is new may be the only one left."""
         self._next_dial_s: dict[str, float] = {}
 
     # -- what a worker does -----------------------------------------------------------------------
@@ -122,7 +126,7 @@ class Exchange:
         self._op = op
         self._todo = set(range(self._terms.layout.blocks))
         self._sent, self._moved_at = {}, {}
-        until_s = time.monotonic() + SILENCE_S
+        until_s, last_s = time.monotonic() + SILENCE_S, math.inf
         while True:
             self._send_what_can_be_sent()
             if not self._todo and not self._sent:
@@ -131,8 +135,11 @@ class Exchange:
             self._wait(POLL_S)
             if len(self._todo) + len(self._sent) != before:
                 until_s = time.monotonic() + SILENCE_S
-            if self._cancelled() and (op == Kind.PULL or self._stuck()):
-                raise Stopped
+            if self._cancelled():
+                # A gradient of which part is applied should be finished: whoever leaves has a little time.
+                last_s = min(last_s, time.monotonic() + LAST_PUSH_S)
+                if op == Kind.PULL or time.monotonic() > last_s:
+                    raise Stopped
             if time.monotonic() > until_s and self._stuck():  # else it waits for other workers
                 raise ServersLost(
                     f"{len(self._todo) + len(self._sent)} of {self._terms.layout.blocks} blocks have had no answer "
@@ -164,6 +171,7 @@ class Exchange:
 
     def _ask_for_map(self) -> None:
         """Of everybody who can be reached: some may be about to leave."""
+        self._introduce()
         asked = set(self._map_questions.values())
         for name, address in sorted({**self.map.addresses, **self._servers()}.items()):
             wire = self._wire(name, address) if name not in asked else None
@@ -171,6 +179,15 @@ class Exchange:
                 number = next(self._numbers)
                 self._map_questions[number] = name
                 wire.send(text_frame(number, {"op": "map?", "epoch": self.map.epoch}))
+
+    def _introduce(self) -> None:
+        """When all servers have died, those that follow know nothing of the job but what workers tell them."""
+        name, address = next(iter(self._servers().items()), ("", ""))
+        wire = self._wire(name, address) if name and name not in self._introductions.values() else None
+        if wire is not None:
+            number = next(self._numbers)
+            self._introductions[number] = name
+            wire.send(text_frame(number, {"op": "terms", "terms": self._terms.to_json()}))
 
     # -- frames -----------------------------------------------------------------------------------
 
@@ -213,6 +230,10 @@ class Exchange:
             wire.send(Head(Kind.AWAIT, block, head.number, epoch=self.map.epoch, clock=values).pack())
 
     def _take_text(self, number: int, data: dict[str, Any]) -> None:
+        if number in self._introductions:
+            if "error" in data:
+                del self._introductions[number]  # it does not lead yet, or no more
+            return
         if self._map_questions.pop(number, None) is None:
             self._answers[number] = data
             return
@@ -249,6 +270,7 @@ class Exchange:
         wire = self._wires.pop(name)
         self._selector.unregister(wire.socket)
         wire.close()
+        self._introductions = {n: told for n, told in self._introductions.items() if told != name}
         self._map_questions = {n: asked for n, asked in self._map_questions.items() if asked != name}
         for block in [block for block, (server, _) in self._sent.items() if server == name]:
             del self._sent[block]

@@ -200,7 +200,8 @@ class ShardServer:
             raise ProtocolError(f"a {head.kind.name} frame of {head.size} bytes before the model is known")
         await connection.channel.read_bytes(head.size)
         if head.kind == Kind.AWAIT:
-            self.answer(self.shelf.await_block(connection.number, head.block, head.epoch, head.number, bool(head.clock)))
+            values = bool(head.clock)
+            self.answer(self.shelf.await_block(connection.number, head.block, head.epoch, head.number, values))
         else:
             self.answer(self.shelf.pull(connection.number, head.block, head.epoch, head.number))
 

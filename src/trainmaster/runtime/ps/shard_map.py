@@ -2,8 +2,8 @@
 
 The map is a pure function of who holds what now and of the servers that are to hold it. Every block has a
 home, which applies updates, and a backup on another server when there is one. No server gets more than the
-mean plus one block: those that stay are kept only up to the mean (rounded to the nearer block), the others
-go, largest first, to whoever has least, who is then not above the mean.
+mean plus one block: those that stay are kept only up to the mean, the others go, largest first, to whoever
+has least, who is then not above the mean; among equals, to whoever has the block already.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _balance(
     chosen = [NOBODY] * len(sizes)
     for block, size in enumerate(sizes):
         server = present[block]
-        if server in load and server != forbidden[block] and load[server] + size / 2 <= mean:
+        if server in load and server != forbidden[block] and load[server] + size <= mean:
             chosen[block] = server
             load[server] += size
     homeless = sorted((block for block, name in enumerate(chosen) if not name), key=lambda b: (-sizes[b], b))
