@@ -28,7 +28,6 @@ from trainmaster.runtime.checkpoint import Location
 from trainmaster.runtime.errors import IncompatibleState, MisuseError
 from trainmaster.runtime.group import Group, GroupFault, Preparation
 from trainmaster.runtime.replica import Replica, Stateful, hand_over, survey
-from trainmaster.runtime.sampler import Indices
 from trainmaster.runtime.training_session import Session
 from trainmaster.wire.agent import EXIT_STOPPED
 
@@ -37,7 +36,8 @@ from trainmaster.wire.agent import EXIT_STOPPED
 class Batch:
     """This worker's samples of (a part of) step `step`."""
 
-    indices: Indices
+    indices: torch.Tensor
+    """On the host; of type int64."""
     step: int
     epoch: int
     weight: float
@@ -83,7 +83,7 @@ class ElasticTraining:
         scheduler: Any = None,
         scheduler_every: str = "step",
         extra: Stateful | None = None,
-        before_update: Callable[[], None] | None = None,
+        before_update: Callable[[], object] | None = None,
         reseed: bool = True,
         save_every_steps: int | None = None,
         save_every_s: float | None = 60.0,
@@ -220,7 +220,9 @@ class ElasticTraining:
             self._complete()
         for number, part in enumerate(parts):
             self._last_part = number == len(parts) - 1
-            batch = Batch(part, replica.step, replica.position.epoch, len(part) / self._step_size)
+            batch = Batch(
+                torch.from_numpy(part.copy()), replica.step, replica.position.epoch, len(part) / self._step_size
+            )
             self._due = batch
             yield batch
             if self._due is not None:

@@ -76,7 +76,7 @@ def main() -> None:
         print(json.dumps({"joined": time.monotonic(), "step": training.step_count}), flush=True)
         for batch in training:
             if options.kind == "count":
-                loss = model(torch.from_numpy(batch.indices.copy()))
+                loss = model(batch.indices)
             else:
                 indices = batch.indices
                 loss = ((model(x[indices]) - y[indices]) ** 2).mean()
