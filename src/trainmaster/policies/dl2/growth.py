@@ -18,6 +18,7 @@ from trainmaster.policies.dl2.features import (
     slot_features,
     step_time,
 )
+from trainmaster.policies.dl2.incremental import changed, empty_terms, pack, score
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 from trainmaster.policies.pools import Demands, Pools, fits, take
 
@@ -65,19 +66,20 @@ def grow(
     allowed = np.zeros((n, 3), np.bool_)
     stride = max(1, int(pools.milli.sum() / 1000.0 / grants_max))
     inferences = 0
+    scorer = _Stepwise(network, features)
     while _legal(
         allowed, jobs.row, jobs.kind, jobs.workers_max, jobs.servers_max, pools, need, workers, servers
     ):
         free_gpu, free_cpu = float(pools.milli.sum() / total[0]), float(pools.anywhere[0] / total[1])
         global_features(globals_[0], free_gpu, free_cpu, n, mean, spread, least_share)
-        scores, void = network.scores(features, ONE, globals_)
+        scores, void = scorer.scores(features, globals_)
         inferences += 1
-        if not np.isfinite(void[0]) or not np.isfinite(scores).all():
+        if not np.isfinite(void) or not np.isfinite(scores).all():
             raise AbsurdScores("scores that are not finite")
         scores = np.where(allowed, scores, -np.inf)
         best = int(np.argmax(scores))
         i, action = divmod(best, 3)
-        if scores[i, action] <= void[0]:
+        if scores[i, action] <= void:
             if inferences == 1 and free_gpu > 0.5 and (features[allowed.any(axis=1), 6:9].max(initial=0.0) > 0.1):
                 raise AbsurdScores("a stop at once, with half of the cluster free and jobs that would gain")
             break
@@ -91,7 +93,35 @@ def grow(
             ):
                 break
         _sized(features[i], jobs, i, int(workers[row]), int(servers[row]))
+        scorer.changed(i, features[i])
     return inferences
+
+
+class _Stepwise:
+    """Scores of one decision after another; the shared network computes only what a grant has changed."""
+
+    def __init__(self, network: ScoringNetwork | WindowNetwork, features: npt.NDArray[np.float32]) -> None:
+        self.window = network if isinstance(network, WindowNetwork) else None
+        if isinstance(network, ScoringNetwork):
+            n = len(features)
+            self.packed = pack(network)
+            self.terms = empty_terms(n, self.packed)
+            self.jobs, self.out = np.arange(n), np.zeros((n, 3), np.float32)
+            for i in range(n):
+                changed(i, features[i], self.packed, self.terms, True)
+
+    def changed(self, i: int, features: npt.NDArray[np.float32]) -> None:
+        if self.window is None:
+            changed(i, features, self.packed, self.terms, False)
+
+    def scores(
+        self, features: npt.NDArray[np.float32], globals_: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.float32], float]:
+        if self.window is not None:
+            scores, void = self.window.scores(features, ONE, globals_)
+            return scores, float(void[0])
+        void = score(len(features), globals_[0], self.packed, self.terms, self.jobs, self.out)
+        return self.out, float(void)
 
 
 def _begin(features: npt.NDArray[np.float32], jobs: Candidates, workers: Ints, servers: Ints) -> tuple[float, float]:
