@@ -95,19 +95,23 @@ def _episode(b, s, q, t, floor, greedy, kept, exploration, rng):
         while kernels.any_legal(b, s, floor):
             kernels.write_globals(b, s, globals_)
             void = score(n, globals_, q, t, s.rows[b], scores)
-            top, row, action = void, -1, -1
+            best, row, action = np.float32(-np.inf), -1, -1
             for i in range(n):
                 for a in range(3):
                     if kernels.legal(b, s.rows[b, i], a, s, floor):
-                        if scores[i, a] > top:
-                            top, row, action = scores[i, a], i, a
+                        if scores[i, a] > best:
+                            best, row, action = scores[i, a], i, a
                     else:
                         scores[i, a] = -np.inf
-            if not greedy:
-                total = np.exp(np.float64(void - top))
-                for i in range(n):
-                    for a in range(3):
-                        total += np.exp(np.float64(scores[i, a] - top))
+            top = max(best, void)
+            total = np.exp(np.float64(void - top))
+            for i in range(n):
+                for a in range(3):
+                    total += np.exp(np.float64(scores[i, a] - top))
+            if greedy:
+                if np.exp(np.float64(void - top)) > 0.5 * total:
+                    row, action = -1, -1
+            else:
                 target = rng.random() * total
                 seen = np.exp(np.float64(void - top))
                 row, action = -1, -1
