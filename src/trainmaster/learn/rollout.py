@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -228,4 +228,28 @@ def advantages(reward, value, last, discount, decay):
     return advantage, advantage + value
 
 
-Play = Callable[[Sequence[SizingTrace], Scorer], Floats]
+Played = tuple[Samples, Slots, Floats]
+
+
+def joined(parts: Sequence[Played]) -> Played:
+    """Several collections as one, in this order."""
+    rows = np.cumsum([0, *[len(samples.rows) for samples, _, _ in parts]])
+    slot_rows = np.cumsum([0, *[len(slots.rows) for _, slots, _ in parts]])
+    n_slots = np.cumsum([0, *[len(slots) for _, slots, _ in parts]])
+    n_episodes = np.cumsum([0, *[len(mean_s) for _, _, mean_s in parts]])
+
+    def cat(name: str, kind: int, shift: Ints | None = None) -> npt.NDArray[np.generic]:
+        values = [getattr(part[kind], name) for part in parts]
+        if shift is not None:
+            values = [value + by for value, by in zip(values, shift.tolist(), strict=False)]
+        return np.concatenate(values)
+
+    samples = Samples(
+        cat("rows", 0), cat("allowed", 0), cat("starts", 0, rows), cat("globals_", 0), cat("chosen_row", 0),
+        cat("action", 0), cat("log_p", 0), cat("slot", 0, n_slots), cat("own_progress", 0),
+    )  # type: ignore[arg-type]  # fmt: skip
+    slots = Slots(
+        cat("rows", 1), cat("starts", 1, slot_rows), cat("globals_", 1), cat("present", 1), cat("progress", 1),
+        cat("episode", 1, n_episodes), cat("last", 1),
+    )  # type: ignore[arg-type]  # fmt: skip
+    return samples, slots, np.concatenate([mean_s for _, _, mean_s in parts])

@@ -191,25 +191,28 @@ def gather(episodes, s, floor, rows, allowed, starts, globals_, job):
 
 @njit(cache=True)
 def choose(scores, void, starts, n_rows, allowed, uniform, greedy, row_out, action_out, log_p):
-    """Sample from the masked softmax of each decision by inversion, or take its mode (`greedy`).
-
-    Stopping is always allowed. `row_out` is -1 for it."""
+    """Sample from the masked softmax of each decision by inversion; or (`greedy`) stop if that is likelier than all
+    actions together, else take the likeliest of them. Stopping is always allowed. `row_out` is -1 for it."""
     for k in range(starts.size):
         first = starts[k]
         last = starts[k + 1] if k + 1 < starts.size else n_rows
-        top = void[k]
+        best = -np.inf
         best_row, best_action = -1, VOID
         for i in range(first, last):
             for action in range(3):
-                if allowed[i, action] and scores[i, action] > top:
-                    top = scores[i, action]
+                if allowed[i, action] and scores[i, action] > best:
+                    best = scores[i, action]
                     best_row, best_action = i, action
+        top = max(best, void[k])
         total = np.exp(void[k] - top)
         for i in range(first, last):
             for action in range(3):
                 if allowed[i, action]:
                     total += np.exp(scores[i, action] - top)
-        if not greedy:
+        if greedy:
+            if np.exp(void[k] - top) > 0.5 * total:
+                best_row, best_action = -1, VOID
+        else:
             target = uniform[k] * total
             seen = np.exp(void[k] - top)
             best_row, best_action = -1, VOID

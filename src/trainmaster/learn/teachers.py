@@ -164,15 +164,17 @@ def _teach(
 ) -> None:  # fmt: skip
     batch = SlotBatch([trace])
     s = batch.state
+    targets: Mapping[str, tuple[int, int]] = {}
     while len(batch.alive):
         decisions = batch.decisions()
-        targets = sizes.get(int(s.slot[0]), {})
+        # The engine asks a policy only when something has changed: until then the last sizes hold.
+        targets = sizes.get(int(s.slot[0]), targets)
         if teacher == RULE:
             wanted, lacking = _by_rule(decisions)
         else:
             wanted, lacking = _wanted(trace, decisions, s.workers[0], s.servers[0], targets)
         void = 0.0 if lacking else 1.0
-        if rng.random() < kept or (void and rng.random() < 0.5):
+        if rng.random() < kept:
             out.append((decisions, wanted, void))
         row, action = -1, -1
         if lacking:

@@ -21,8 +21,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainmaster.learn.compiled_rollout import collect_compiled, play_compiled
 from trainmaster.learn.options import TrainOptions
-from trainmaster.learn.rollout import Samples, Scorer, Slots, advantages, collect, play
+from trainmaster.learn.rollout import Samples, Scorer, Slots, advantages, collect, joined, play
+from trainmaster.learn.seeds import LESSON_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS
 from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_traces
 from trainmaster.learn.teachers import Lessons, lessons, record
 from trainmaster.learn.torch_networks import Critic, SharedActor, WindowActor, log_softmax, owners
@@ -31,8 +33,8 @@ from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 Floats = npt.NDArray[np.float64]
 Row = dict[str, float]
 
-TRAIN_SEEDS, VALIDATION_SEEDS, LESSON_SEEDS, TEST_SEEDS = 1_000_000, 2_000_000, 3_000_000, 9_000_000
-"""Where each use of traces begins to count its seeds, so that none meets the others' traces."""
+PART = 4
+"""Episodes that one process plays before it reports."""
 VALUE_SCALE = 20.0
 """Returns are divided by this, so that the critic's outputs are of the order of one."""
 
@@ -87,7 +89,7 @@ class Trainer:
         if not self._validation:
             seeds = range(VALIDATION_SEEDS, VALIDATION_SEEDS + self.options.validation_traces)
             self._validation = draw_traces(self.clusters[0], seeds)
-        mean_s = float(play(self._validation, self.scorer(), self.options.floor).mean())
+        mean_s = float(play_best(self._validation, self.scorer(), self.options.floor).mean())
         if mean_s < self.best_s:
             self.best_s, self.best = mean_s, self.actor.export()
         return mean_s
@@ -138,8 +140,8 @@ class Trainer:
         self.iteration += 1
         traces = []
         for k in range(o.episodes):
-            seed = TRAIN_SEEDS + self.iteration * o.episodes + k
-            traces += draw_traces(self.clusters[k % len(self.clusters)], [seed + 1_000 * o.seed * o.iterations])
+            drawn = (self.iteration * o.episodes + k) % 100_000 + 100_000 * (o.seed % 1000)
+            traces += draw_traces(self.clusters[k % len(self.clusters)], [TRAIN_SEEDS + drawn])
         collector = self.collector or collect_here
         samples, slots, mean_s = collector(traces, self.scorer(), [o.seed, 2, self.iteration], o)
         value = self._values(slots) if o.critic else np.zeros(len(slots))
@@ -254,12 +256,35 @@ class Trainer:
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
 
 
+def collect_part(
+    traces: Sequence[SizingTrace], scorer: Scorer, seed: Sequence[int], options: TrainOptions
+) -> tuple[Samples, Slots, Floats]:
+    """Episodes on a few traces, from a seed of their own."""
+    rng = np.random.Generator(np.random.PCG64(list(seed)))
+    if isinstance(scorer, ScoringNetwork):
+        return collect_compiled(traces, scorer, rng, options.kept, options.exploration, options.floor)
+    return collect(traces, scorer, rng, options.kept, options.exploration, options.floor)
+
+
+def parts(
+    traces: Sequence[SizingTrace], seed: Sequence[int]
+) -> list[tuple[Sequence[SizingTrace], list[int]]]:
+    """Traces in parts of a fixed size, each with its seed, so that the number of processes changes nothing."""
+    return [(traces[k : k + PART], [*seed, k]) for k in range(0, len(traces), PART)]
+
+
 def collect_here(
     traces: Sequence[SizingTrace], scorer: Scorer, seed: Sequence[int], options: TrainOptions
 ) -> tuple[Samples, Slots, Floats]:
     """Episodes in this process."""
-    rng = np.random.Generator(np.random.PCG64(list(seed)))
-    return collect(traces, scorer, rng, options.kept, options.exploration, options.floor)
+    return joined([collect_part(few, scorer, own_seed, options) for few, own_seed in parts(traces, seed)])
+
+
+def play_best(traces: Sequence[SizingTrace], scorer: Scorer, floor: bool = True) -> Floats:
+    """Mean completion time on each trace when the best action is always taken, by the fastest way."""
+    if isinstance(scorer, ScoringNetwork):
+        return play_compiled(traces, scorer, floor)
+    return play(traces, scorer, floor)
 
 
 def scorer_of(options: TrainOptions, weights: dict[str, npt.NDArray[np.float32]]) -> Scorer:

@@ -3,7 +3,7 @@ scores highest, until it says stop or nothing more fits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,21 @@ from trainmaster.policies.dl2.features import (
     slot_features,
     step_time,
 )
+from trainmaster.policies.dl2.incremental import changed, empty_terms, pack, score
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 from trainmaster.policies.pools import Demands, Pools, fits, take
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-ONE = np.zeros(1, np.int64)
+
+USED_UP, STOPPED, NOT_FINITE, STOPPED_AT_ONCE = 0, 1, 2, 3
+_ABSURD = {
+    NOT_FINITE: "scores that are not finite",
+    STOPPED_AT_ONCE: "a stop at once, with half of the cluster free and jobs that would gain a tenth",
+}
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """Jobs that may grow, in order of arrival. `row` is that of the snapshot; all else is per candidate.
 
     `coefficients` and `work_slots` are such that the slots left with w workers and p servers are
@@ -59,46 +64,65 @@ def grow(
 
     On clusters with more free GPUs than `grants_max` several are granted at a time."""
     n = len(jobs.row)
-    features, globals_ = np.zeros((n, N_JOB), np.float32), np.zeros((1, N_GLOBAL), np.float32)
+    features = np.zeros((n, N_JOB), np.float32)
     mean, spread = _begin(features, jobs, workers, servers)
-    least_share = float(np.maximum(workers[jobs.row] * jobs.worker_cost, servers[jobs.row] * jobs.server_cost).sum())
-    allowed = np.zeros((n, 3), np.bool_)
+    share = np.maximum(workers[jobs.row] * jobs.worker_cost, servers[jobs.row] * jobs.server_cost)
     stride = max(1, int(pools.milli.sum() / 1000.0 / grants_max))
+    state = (features, jobs, pools, need, total, workers, servers, stride, mean, spread, float(share.sum()))
+    if isinstance(network, ScoringNetwork):
+        packed = pack(network)
+        inferences, outcome = _grow_shared(packed, empty_terms(n, packed), *state)
+    else:
+        inferences, outcome = _grow_window(network, *state)
+    if outcome in _ABSURD:
+        raise AbsurdScores(_ABSURD[outcome])
+    return int(inferences)
+
+
+@njit(cache=True)
+def _grow_shared(q, t, features, jobs, pools, need, total, workers, servers, stride, mean, spread, least_share):
+    n = jobs.row.size
+    order = np.arange(n)
+    scores, globals_ = np.zeros((n, 3), np.float32), np.zeros(N_GLOBAL, np.float32)
+    allowed = np.zeros((n, 3), np.bool_)
+    for i in range(n):
+        changed(i, features[i], q, t, True)
     inferences = 0
-    while _legal(
-        allowed, jobs.row, jobs.kind, jobs.workers_max, jobs.servers_max, pools, need, workers, servers
-    ):
-        free_gpu, free_cpu = float(pools.milli.sum() / total[0]), float(pools.anywhere[0] / total[1])
-        global_features(globals_[0], free_gpu, free_cpu, n, mean, spread, least_share)
-        scores, void = network.scores(features, ONE, globals_)
+    while _legal(allowed, jobs, pools, need, workers, servers):
+        _globals(globals_, pools, total, n, mean, spread, least_share)
+        void = score(n, globals_, q, t, order, scores)
         inferences += 1
-        if not np.isfinite(void[0]) or not np.isfinite(scores).all():
-            raise AbsurdScores("scores that are not finite")
-        scores = np.where(allowed, scores, -np.inf)
-        best = int(np.argmax(scores))
-        i, action = divmod(best, 3)
-        if scores[i, action] <= void[0]:
-            if inferences == 1 and free_gpu > 0.5 and (features[allowed.any(axis=1), 6:9].max(initial=0.0) > 0.1):
-                raise AbsurdScores("a stop at once, with half of the cluster free and jobs that would gain")
-            break
-        row = int(jobs.row[i])
-        for _ in range(stride):
-            take(pools, need, row, jobs.kind[i], int(action != 1), int(action != 0))
-            workers[row] += int(action != 1)
-            servers[row] += int(action != 0)
-            if stride == 1 or not _may(
-                row, jobs.kind[i], jobs.workers_max[i], jobs.servers_max[i], action, pools, need, workers, servers
-            ):
-                break
-        _sized(features[i], jobs, i, int(workers[row]), int(servers[row]))
-    return inferences
+        i, action, outcome = _best(scores, void, allowed, features, inferences, globals_[0])
+        if outcome != USED_UP:
+            return inferences, outcome
+        _grant(i, action, stride, features, jobs, pools, need, workers, servers)
+        changed(i, features[i], q, t, False)
+    return inferences, USED_UP
 
 
-def _begin(features: npt.NDArray[np.float32], jobs: Candidates, workers: Ints, servers: Ints) -> tuple[float, float]:
-    n = len(jobs.row)
+def _grow_window(
+    network: WindowNetwork, features: npt.NDArray[np.float32], jobs: Candidates, pools: Pools, need: Demands,
+    total: Floats, workers: Ints, servers: Ints, stride: int, mean: float, spread: float, least_share: float,
+) -> tuple[int, int]:  # fmt: skip
+    n, inferences, start = len(jobs.row), 0, np.zeros(1, np.int64)
+    globals_, allowed = np.zeros((1, N_GLOBAL), np.float32), np.zeros((n, 3), np.bool_)
+    while _legal(allowed, jobs, pools, need, workers, servers):
+        _globals(globals_[0], pools, total, n, mean, spread, least_share)
+        scores, void = network.scores(features, start, globals_)
+        inferences += 1
+        i, action, outcome = _best(scores, void[0], allowed, features, inferences, globals_[0, 0])
+        if outcome != USED_UP:
+            return inferences, outcome
+        _grant(i, action, stride, features, jobs, pools, need, workers, servers)
+    return inferences, USED_UP
+
+
+@njit(cache=True)
+def _begin(features, jobs, workers, servers):
+    n = jobs.row.size
     log_time = np.empty(n)
     for i in range(n):
-        step = step_time(jobs.coefficients[i], max(int(jobs.workers_least[i]), 1), int(jobs.servers_least[i]))
+        step = step_time(jobs.coefficients[i], max(jobs.workers_least[i], 1), jobs.servers_least[i])
         log_time[i] = np.log(max(jobs.work_slots[i] * step, 1e-6))
     mean, spread, shorter = log_time_statistics(log_time, n)
     for i in range(n):
@@ -106,32 +130,81 @@ def _begin(features: npt.NDArray[np.float32], jobs: Candidates, workers: Ints, s
             features[i], log_time[i], jobs.age_slots[i], jobs.done[i], jobs.worker_cost[i], jobs.server_cost[i], mean,
             shorter[i],
         )  # fmt: skip
-        _sized(features[i], jobs, i, int(workers[jobs.row[i]]), int(servers[jobs.row[i]]))
+        _sized(features[i], jobs, i, workers, servers)
     return mean, spread
 
 
-def _sized(out: npt.NDArray[np.float32], jobs: Candidates, i: int, workers: int, servers: int) -> None:
+@njit(cache=True)
+def _sized(out, jobs, i, workers, servers):
+    row = jobs.row[i]
     size_features(
-        out, jobs.coefficients[i], jobs.work_slots[i], workers, servers, int(jobs.workers_max[i]),
-        int(jobs.servers_max[i]), jobs.worker_cost[i], jobs.server_cost[i],
+        out, jobs.coefficients[i], jobs.work_slots[i], workers[row], servers[row], jobs.workers_max[i],
+        jobs.servers_max[i], jobs.worker_cost[i], jobs.server_cost[i],
     )  # fmt: skip
 
 
 @njit(cache=True)
-def _may(row, kind, workers_max, servers_max, action, pools, need, workers, servers):
-    more_w, more_p = 0 if action == 1 else 1, 0 if action == 0 else 1
-    if workers[row] + more_w > workers_max or servers[row] + more_p > servers_max:
-        return False
-    return fits(pools, need, row, kind, more_w, more_p)
+def _globals(out, pools, total, n, mean, spread, least_share):
+    global_features(out, pools.milli.sum() / total[0], pools.anywhere[0] / total[1], n, mean, spread, least_share)
 
 
 @njit(cache=True)
-def _legal(allowed, rows, kind, workers_max, servers_max, pools, need, workers, servers):
+def _best(scores, void, allowed, features, inferences, free_gpu):
+    """The possible action with the highest score (the earlier job in a tie), or why there is none to take: stopping
+    is likelier than all of them together."""
+    if not np.isfinite(void):
+        return -1, -1, NOT_FINITE
+    best_i, best_action, best = -1, -1, -np.inf
+    gain = 0.0
+    for i in range(scores.shape[0]):
+        for action in range(3):
+            if not np.isfinite(scores[i, action]):
+                return -1, -1, NOT_FINITE
+            if allowed[i, action]:
+                gain = max(gain, features[i, 6 + action])
+                if scores[i, action] > best:
+                    best_i, best_action, best = i, action, scores[i, action]
+    top = max(best, void)
+    others = 0.0
+    for i in range(scores.shape[0]):
+        for action in range(3):
+            if allowed[i, action]:
+                others += np.exp(scores[i, action] - top)
+    if np.exp(void - top) <= others:
+        return best_i, best_action, USED_UP
+    absurd = inferences == 1 and free_gpu > 0.5 and gain > 0.1
+    return -1, -1, STOPPED_AT_ONCE if absurd else STOPPED
+
+
+@njit(cache=True)
+def _grant(i, action, stride, features, jobs, pools, need, workers, servers):
+    row, kind = jobs.row[i], jobs.kind[i]
+    more_w, more_p = 0 if action == 1 else 1, 0 if action == 0 else 1
+    for _ in range(stride):
+        take(pools, need, row, kind, more_w, more_p)
+        workers[row] += more_w
+        servers[row] += more_p
+        if not _may(i, action, jobs, pools, need, workers, servers):
+            break
+    _sized(features[i], jobs, i, workers, servers)
+
+
+@njit(cache=True)
+def _may(i, action, jobs, pools, need, workers, servers):
+    row = jobs.row[i]
+    more_w, more_p = 0 if action == 1 else 1, 0 if action == 0 else 1
+    if workers[row] + more_w > jobs.workers_max[i] or servers[row] + more_p > jobs.servers_max[i]:
+        return False
+    return fits(pools, need, row, jobs.kind[i], more_w, more_p)
+
+
+@njit(cache=True)
+def _legal(allowed, jobs, pools, need, workers, servers):
     """Mark what is possible for every candidate; whether anything is."""
     some = False
-    for i in range(rows.size):
+    for i in range(jobs.row.size):
         for action in range(3):
-            possible = _may(rows[i], kind[i], workers_max[i], servers_max[i], action, pools, need, workers, servers)
+            possible = _may(i, action, jobs, pools, need, workers, servers)
             allowed[i, action] = possible
             some = some or possible
     return some

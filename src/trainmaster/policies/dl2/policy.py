@@ -42,7 +42,9 @@ class Dl2:
     error: float = field(default=0.0, metadata={"help": "relative error of the estimates, or of a profiled point"})
     fitted: bool = field(default=False, metadata={"help": "fit speed curves instead of believing the job"})
     profile_points: int = field(default=8, metadata={"help": "sizes at which a new job is profiled (fitted)"})
-    own_rounds = False
+    between_slots: bool = field(
+        default=False, metadata={"help": "also decide when jobs come and go within a round, not only at its start"}
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.error < 1:
@@ -52,6 +54,10 @@ class Dl2:
         if self.teacher.partition(":")[0] == "dl2":
             raise InputError("option 'teacher' of policy 'dl2' is 'dl2'", "another policy, such as drf")
         load_once(self.weights)
+
+    @property
+    def own_rounds(self) -> bool:
+        return self.between_slots
 
     def decide(self, view: Snapshot) -> Plan:
         return decide_by_arrival(view, self._decide)

@@ -1,0 +1,209 @@
+"""`trainmaster learn`: train DL2, and compare what was learned with the baselines."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
+from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
+from trainmaster.learn.options import TrainOptions, paper
+from trainmaster.learn.sizing_trace import SizingSpec
+from trainmaster.learn.teachers import check_teacher
+from trainmaster.model.errors import InputError
+from trainmaster.report.statistics import mean_interval, paired_ratio
+from trainmaster.traces import load
+
+learn_app = typer.Typer(help="Train policies that learn, and compare them with the baselines.", no_args_is_help=True)
+
+_FIELDS = {"servers": "servers", "jobs": "jobs", "arrivals": "arrivals_per_slot_max", "noise": "profile_noise",
+           "variation": "speed_variation", "load": "arrival_scale"}  # fmt: skip
+
+
+@learn_app.command()
+@one_message
+def dl2(
+    out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint and metrics.")],
+    teacher: Annotated[str, typer.Option(help="Policy to learn from first, or 'rule'.")] = "drf",
+    iterations: Annotated[int, typer.Option(min=0, help="Of reinforcement; 0: only learn from the teacher.")] = 100,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(help="servers=48,jobs=60,arrivals=3,noise=0.1; repeat it and all feed one learner."),
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="ours, or paper: the published recipe.")] = "ours",
+    option: Annotated[
+        list[str] | None, typer.Option("--set", help="Any training option, such as critic=false; repeatable.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="That play episodes; the result is the same.")] = 1,
+    resume: Annotated[bool, typer.Option(help="Continue the run in this folder.")] = False,
+    seed: Annotated[int, typer.Option(help="Same seed, same weights.")] = 0,
+) -> None:
+    """Train DL2: imitate a teacher, then improve by reinforcement. Writes weights.npz for `dl2:weights=FILE`."""
+    _need_torch()
+    import torch
+
+    from trainmaster.learn import checkpoints
+    from trainmaster.learn.metrics import MetricsWriter
+    from trainmaster.learn.parallel import collectors
+    from trainmaster.learn.trainer import Row, Trainer
+
+    if recipe not in ("ours", "paper"):
+        raise InputError(f"recipe '{recipe}'", "ours or paper", column="--recipe")
+    base = TrainOptions() if recipe == "ours" else paper()
+    chosen = {**_options(option or []), "teacher": teacher, "iterations": iterations, "seed": seed}
+    options = replace(base, **chosen)
+    clusters = [_cluster(text) for text in cluster or [""]]
+    from trainmaster.learn.sizing_trace import draw_trace
+
+    check_teacher(teacher, draw_trace(clusters[0], 0).job_specs())
+    if not out.parent.is_dir():
+        raise InputError(f"folder '{out.parent}' does not exist", "an existing folder", "Create it first.", file=out)
+    torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
+    with collectors(processes) as collector:
+        trainer = Trainer(options, clusters, collector)
+        if resume:
+            checkpoints.resume(trainer, out)
+        out.mkdir(exist_ok=True)
+        metrics = MetricsWriter(out, resume)
+        command = shlex.join(["trainmaster", *_documented(sys.argv[1:])])
+        with progress_bar("training", max(iterations, 1)) as advance:
+
+            def report(row: Row) -> None:
+                metrics.write(row)
+                note = f"validation {row['validation_s']:,.0f} s" if "validation_s" in row else None
+                advance(int(row["iteration"]), text=note)
+
+            trainer.run(report, lambda: checkpoints.save(trainer, out, command))
+        metrics.close()
+    typer.echo(f"{out / checkpoints.WEIGHTS}: validation {trainer.best_s:,.0f} s mean completion time")
+
+
+@learn_app.command("evaluate")
+@one_message
+def evaluate_command(
+    policies: Annotated[str, typer.Option(help="Joined by ';'; the first is what the others are compared with.")] = "",
+    weights: Annotated[Path | None, typer.Option(help="Weights for dl2; default: those that are shipped.")] = None,
+    scenario_name: Annotated[str, typer.Option("--scenario", help="small, large, unseen-kinds...")] = "small",
+    trace: Annotated[Path | None, typer.Option(help="Sample lengths and gaps of a real trace instead.")] = None,
+    traces: Annotated[int, typer.Option(min=1, help="Test traces; none was used to train or to choose.")] = 50,
+    output: Output = "table",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Every figure, by trace.")] = None,
+) -> None:
+    """Mean completion times on unseen traces, in the engine, with 95 % intervals paired by trace."""
+    check_output(output)
+    check_writable(json_file)
+    learned = LEARNED if weights is None else f"{LEARNED},weights={weights}"
+    names = [name.strip() for name in policies.split(";") if name.strip()] or ["drf", learned, *BASELINES[1:]]
+    spec, label = scenario(scenario_name), scenario_name
+    if trace is not None:
+        spec, label = sampled_from(load(trace), spec), f"{trace.name} on {scenario_name}"
+    with progress_bar("evaluating", traces) as advance:
+        scores = evaluate(label, spec, names, traces, advance)
+    summary = summarise(scores)
+    if json_file is not None:
+        by_trace = {name: list(values) for name, values in scores.completion_s.items()}
+        write_text(json_file, to_json({**summary, "by_trace_s": by_trace}))
+    if output == "json":
+        typer.echo(to_json(summary), nl=False)
+    else:
+        _print(summary)
+
+
+def summarise(scores: Scores) -> dict[str, Any]:
+    """Means with intervals, and how far each policy is below the first, on the same traces."""
+    names = list(scores.completion_s)
+    base = scores.completion_s[names[0]]
+    rows = []
+    for name in names:
+        values = scores.completion_s[name]
+        mean = mean_interval(values)
+        # Of the means over all traces, as the paper counts; the interval is that of the paired ratios.
+        ratio = paired_ratio(values, base)
+        assert ratio is not None
+        rows.append(
+            {
+                "policy": name, "mean_s": mean.mean, "low_s": mean.low, "high_s": mean.high,
+                "below": 1.0 - sum(values) / sum(base), "below_paired": 1.0 - ratio.mean,
+                "below_low": None if ratio.high is None else 1.0 - ratio.high,
+                "below_high": None if ratio.low is None else 1.0 - ratio.low,
+            }
+        )  # fmt: skip
+    return {"scenario": scores.scenario, "traces": len(base), "baseline": names[0], "policies": rows}
+
+
+def _print(summary: dict[str, Any]) -> None:
+    table = Table(title=f"{summary['scenario']}: {summary['traces']} traces", title_justify="left")
+    table.add_column("policy")
+    for header in ("mean completion, s", "95 %", f"under {summary['baseline']}", "paired, 95 %"):
+        table.add_column(header, justify="right")
+    for row in summary["policies"]:
+        ends = "" if row["low_s"] is None else f"{row['low_s']:,.0f} .. {row['high_s']:,.0f}"
+        paired = "" if row["below_low"] is None else f"{row['below_low']:.1%} .. {row['below_high']:.1%}"
+        table.add_row(row["policy"], f"{row['mean_s']:,.0f}", ends, f"{row['below']:.1%}", paired)
+    Console().print(table)
+
+
+def _need_torch() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise InputError("training needs PyTorch", "the extra 'learn'", "pip install 'trainmaster[learn]'")
+
+
+def _documented(arguments: list[str]) -> list[str]:
+    """The command as recorded in the weights, without the folder, which differs from machine to machine."""
+    out, skip = [], False
+    for argument in arguments:
+        if skip or argument.startswith("--out="):
+            skip = False
+            continue
+        if argument in ("--out", "--processes"):
+            skip = True
+            continue
+        out.append(argument)
+    return out
+
+
+def _options(pairs: list[str]) -> dict[str, Any]:
+    known = TrainOptions().to_json()
+    chosen: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or name not in known:
+            raise InputError(f"no training option '{pair}'", ", ".join(sorted(known)), column="--set")
+        if isinstance(known[name], str):
+            chosen[name] = value
+            continue
+        try:
+            parsed = json.loads(value)
+        except json.JSONDecodeError:
+            parsed = None
+        if isinstance(known[name], float) and isinstance(parsed, int) and not isinstance(parsed, bool):
+            parsed = float(parsed)
+        if type(parsed) is not type(known[name]):
+            raise InputError(f"'{name}' is '{value}'", f"something like {json.dumps(known[name])}", column="--set")
+        chosen[name] = parsed
+    return chosen
+
+
+def _cluster(text: str) -> SizingSpec:
+    changes: dict[str, Any] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = pair.partition("=")
+        if not equals or name not in _FIELDS:
+            raise InputError(f"'{pair}' describes no cluster", ", ".join(f"{key}=..." for key in _FIELDS),
+                             column="--cluster")  # fmt: skip
+        try:
+            whole = name in ("servers", "jobs", "arrivals")
+            changes[_FIELDS[name]] = int(value) if whole else float(value)
+        except ValueError:
+            raise InputError(f"'{name}' is '{value}'", "a number", column="--cluster") from None
+    return SizingSpec(**changes)

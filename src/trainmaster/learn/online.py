@@ -1,0 +1,226 @@
+"""Learning on from what really happened: train in the background, promote only what wins in a shadow of recent
+history against both the present weights and the teacher, roll back when the live figures say otherwise.
+
+Nothing here reads a clock or talks to the service: the caller brings the jobs that have ended and asks now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from trainmaster.engine.core import Ended, Settings
+from trainmaster.learn.job_kinds import JobKind
+from trainmaster.learn.options import TrainOptions
+from trainmaster.learn.sizing_trace import REFERENCE_SIZE, SizingSpec
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobSpec, Phase
+from trainmaster.model.scaling import Scaling
+from trainmaster.model.units import MS_PER_S
+from trainmaster.policies import registry
+from trainmaster.policies.dl2.weights import load, to_bytes
+from trainmaster.sim.run import simulate
+
+FEWEST_JOBS = 20
+"""With fewer finished jobs there is nothing to learn from, nor to judge by."""
+
+
+@dataclass(frozen=True)
+class MeasuredKind(JobKind):
+    """A kind known by the curve that its jobs declared or were measured at."""
+
+    curve: Scaling = Scaling()
+
+    def scaling(self) -> Scaling:
+        return self.curve
+
+
+def finished_specs(ended: Sequence[Ended]) -> list[JobSpec]:
+    """Finished jobs as they would be submitted again, from time 0, in order of submission."""
+    over = sorted((end for end in ended if end.phase == Phase.FINISHED), key=lambda e: (e.spec.submit_ms, e.spec.id))
+    if len(over) < FEWEST_JOBS:
+        raise InputError(f"{len(over)} jobs have finished", f"{FEWEST_JOBS} or more to learn from")
+    first_ms = over[0].spec.submit_ms
+    return [replace(e.spec, submit_ms=e.spec.submit_ms - first_ms, work_total=max(e.work_done, 1e-9)) for e in over]
+
+
+def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> SizingSpec:
+    """Traces like the recent past: its kinds, lengths, gaps and cluster. Learns from elastic jobs alone."""
+    elastic = [spec for spec in specs if spec.elastic and spec.work_total]
+    if len(elastic) < FEWEST_JOBS:
+        raise InputError(
+            f"{len(elastic)} of the finished jobs are elastic", f"{FEWEST_JOBS} or more",
+            "DL2 learns sizes; let jobs be submitted with a range (--elastic A..B).",
+        )  # fmt: skip
+    kinds: dict[str, MeasuredKind] = {}
+    lengths: list[float] = []
+    for spec in elastic:
+        speed = max(spec.steps_per_s.values(), default=1.0)
+        reference = float(spec.scaling.speed(spec.workers_ref, spec.servers_ref))
+        ratio = float(spec.scaling.speed(REFERENCE_SIZE, REFERENCE_SIZE)) / reference
+        name = spec.model or repr(spec.scaling)
+        kinds.setdefault(name, MeasuredKind(name, 0.0, 0.0, 1.0, _in_seconds(spec.scaling, speed / reference)))
+        lengths.append(float(spec.work_total or 0.0) / (speed * ratio))
+    arrivals_s = np.array([spec.submit_ms for spec in elastic]) / MS_PER_S
+    gaps = np.diff(arrivals_s)
+    cpus = [node.cpu_milli for node in cluster.nodes]
+    server_cpus = max(1, max(spec.server.cpu_milli for spec in elastic) // 1000)
+    per_node = min(min(cpus) // 1000, 64)
+    return SizingSpec(
+        servers=len(cluster.nodes), gpus_per_server=max(1, int(np.median(cluster.gpus))),
+        cpus_per_server=max(per_node, server_cpus), server_cpus=server_cpus, jobs=min(len(elastic), 100),
+        slot_s=slot_s, kinds=tuple(kinds[name] for name in sorted(kinds)),
+        workers_max=max(spec.workers_max for spec in elastic),
+        servers_max=max(1, max(spec.servers_max for spec in elastic)),
+        lengths_s=tuple(lengths), gaps_s=tuple(np.maximum(gaps, 1e-3).tolist()) or (slot_s,),
+        length_min_s=min(lengths), length_max_s=max(lengths),
+    )  # fmt: skip
+
+
+def _in_seconds(curve: Scaling, per_unit: float) -> Scaling:
+    """The curve scaled such that its speed is in steps per second."""
+    terms = {name: getattr(curve, name) / per_unit for name in ("a", "b", "c", "d", "e", "f", "g")}
+    return Scaling(**terms)
+
+
+def train_candidate(
+    ended: Sequence[Ended], cluster: Cluster, slot_s: float, current: Path, out: Path, options: TrainOptions
+) -> Path:
+    """Go on from the current weights on traces like the recent past; writes the best to `out`."""
+    import torch
+
+    from trainmaster.learn.trainer import Trainer
+    from trainmaster.policies.dl2.network import ScoringNetwork
+
+    weights = load(current)
+    if not isinstance(weights.network, ScoringNetwork):
+        raise InputError("weights of the window network", "those of the shared network", file=current)
+    arrays = weights.network.weights
+    options = replace(
+        options, network="shared", warm_up=False, hidden=arrays["u"].shape[0], context=arrays["v"].shape[0]
+    )
+    trainer = Trainer(options, [history_spec(finished_specs(ended), cluster, slot_s)])
+    with torch.no_grad():
+        for name, value in trainer.actor.named_parameters():
+            value.copy_(torch.from_numpy(np.array(arrays[name])))
+    trainer.run()
+    made_by = {"from": "history", "jobs": len(ended), "options": options.to_json()}
+    out.write_bytes(to_bytes(trainer.best, "shared", 0, made_by))
+    return out
+
+
+def shadow_s(specs: Sequence[JobSpec], cluster: Cluster, policy: str, round_ms: int | None, seed: int = 0) -> float:
+    """Mean completion time of these jobs under a policy, in the engine with the simulator."""
+    result = simulate(specs, cluster, registry.create(policy), Settings(round_ms=round_ms, seed=seed))
+    times = [end.ended_ms - end.spec.submit_ms for end in result.ended if end.phase == Phase.FINISHED]
+    return float(np.mean(times)) / MS_PER_S if times else float("inf")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a candidate takes over, and the figures behind it."""
+
+    promoted: bool
+    candidate_s: float
+    current_s: float
+    teacher_s: float
+    why: str
+
+
+def judge(
+    specs: Sequence[JobSpec], cluster: Cluster, candidate: Path, current: Path | None, teacher: str,
+    round_ms: int | None, margin: float = 0.01,
+) -> Verdict:  # fmt: skip
+    """Promote only what beats the present weights and the teacher, both by `margin`, on the same recent jobs."""
+    candidate_s = shadow_s(specs, cluster, f"dl2:weights={candidate}", round_ms)
+    current_s = shadow_s(specs, cluster, f"dl2:weights={current or ''}", round_ms)
+    teacher_s = shadow_s(specs, cluster, teacher, round_ms)
+    for rival, figure in (("the present weights", current_s), (teacher, teacher_s)):
+        if not candidate_s < figure * (1.0 - margin):
+            why = f"{candidate_s:,.0f} s is not {margin:.0%} below {figure:,.0f} s of {rival}"
+            return Verdict(False, candidate_s, current_s, teacher_s, why)
+    return Verdict(True, candidate_s, current_s, teacher_s, "it beats the present weights and the teacher")
+
+
+def slowdowns(ended: Sequence[Ended]) -> list[float]:
+    """Completion time over run time of each finished job: comparable between weeks with jobs of other lengths."""
+    over = [end for end in ended if end.phase == Phase.FINISHED]
+    return [(end.ended_ms - end.spec.submit_ms) / MS_PER_S / max(end.run_s, 1.0) for end in over]
+
+
+def should_roll_back(before: Sequence[Ended], after: Sequence[Ended], tolerance: float = 0.1) -> str:
+    """Why the promoted weights must go, or nothing. Judged on the median slowdown of jobs ended before and after."""
+    old, new = slowdowns(before), slowdowns(after)
+    if len(old) < FEWEST_JOBS or len(new) < FEWEST_JOBS:
+        return ""
+    was, now = float(np.median(old)), float(np.median(new))
+    if now > was * (1.0 + tolerance):
+        return f"the median slowdown rose from {was:.2f} to {now:.2f} since the promotion"
+    return ""
+
+
+Train = Callable[[Sequence[Ended], Path, Path], Path]
+"""(ended, current weights, output) -> candidate."""
+
+
+@dataclass
+class OnlineLearner:
+    """At most one training at a time. `offer` starts one, `poll` promotes or drops what came of it, `watch` rolls
+    back. `current` and `previous` are weights files; the caller gives `current` to the policy."""
+
+    cluster: Cluster
+    round_ms: int | None
+    folder: Path
+    current: Path
+    train: Train
+    executor: Executor
+    teacher: str = "drf"
+    previous: Path | None = None
+    rounds: int = 0
+    notes: tuple[str, ...] = ()
+    _running: Future[Path] | None = None
+    _jobs: tuple[Ended, ...] = ()
+    _before: tuple[Ended, ...] = ()
+
+    def offer(self, ended: Sequence[Ended]) -> bool:
+        """Start training on these jobs unless a training runs; False when there are too few."""
+        if self._running is not None or sum(end.phase == Phase.FINISHED for end in ended) < FEWEST_JOBS:
+            return False
+        self.rounds += 1
+        self._jobs = tuple(ended)
+        out = self.folder / f"candidate-{self.rounds:04d}.npz"
+        self._running = self.executor.submit(self.train, self._jobs, self.current, out)
+        return True
+
+    def poll(self) -> Verdict | None:
+        """The verdict on a training that has ended since the last call."""
+        if self._running is None or not self._running.done():
+            return None
+        running, self._running = self._running, None
+        error = running.exception()
+        if error is not None:
+            self.notes = (*self.notes, f"dl2: training failed: {error}")
+            return None
+        candidate = running.result()
+        specs = finished_specs(self._jobs)
+        verdict = judge(specs, self.cluster, candidate, self.current, self.teacher, self.round_ms)
+        if verdict.promoted:
+            self.previous, self.current, self._before = self.current, candidate, self._jobs
+        self.notes = (*self.notes, f"dl2: {'promoted' if verdict.promoted else 'kept'}: {verdict.why}")
+        return verdict
+
+    def watch(self, ended_since: Sequence[Ended]) -> bool:
+        """Roll back to the previous weights when the jobs ended since the promotion fare worse."""
+        if self.previous is None:
+            return False
+        why = should_roll_back(self._before, ended_since)
+        if not why:
+            return False
+        self.current, self.previous = self.previous, None
+        self.notes = (*self.notes, f"dl2: rolled back: {why}")
+        return True

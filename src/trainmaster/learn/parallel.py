@@ -1,0 +1,34 @@
+"""Episodes played by several processes; the result does not depend on how many."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.learn.options import TrainOptions
+from trainmaster.learn.rollout import Samples, Scorer, Slots, joined
+from trainmaster.learn.sizing_trace import SizingTrace
+from trainmaster.learn.trainer import Collector, collect_here, collect_part, parts
+
+Floats = npt.NDArray[np.float64]
+
+
+@contextmanager
+def collectors(processes: int) -> Iterator[Collector]:
+    """A collector over so many processes; they end with the block."""
+    if processes <= 1:
+        yield collect_here
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+
+        def collect(
+            traces: Sequence[SizingTrace], scorer: Scorer, seed: Sequence[int], options: TrainOptions
+        ) -> tuple[Samples, Slots, Floats]:
+            jobs = [(few, scorer, own_seed, options) for few, own_seed in parts(traces, seed)]
+            return joined(pool.starmap(collect_part, jobs))
+
+        yield collect

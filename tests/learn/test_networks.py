@@ -1,0 +1,140 @@
+"""One network, three computations: PyTorch, NumPy and the incremental kernels agree."""
+
+import numpy as np
+import pytest
+
+from trainmaster.learn.rollout import advantages, collect, override, play
+from trainmaster.learn.sizing_trace import SizingSpec, draw_traces
+from trainmaster.learn.slot_batch import SlotBatch, choose
+from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
+from trainmaster.policies.dl2.incremental import changed, empty_terms, pack, score
+from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
+
+torch = pytest.importorskip("torch")
+
+from trainmaster.learn.compiled_rollout import collect_compiled, play_compiled  # noqa: E402
+from trainmaster.learn.torch_networks import SharedActor, WindowActor, log_softmax, owners  # noqa: E402
+
+TINY = SizingSpec(servers=6, jobs=8, arrivals_per_slot_max=2)
+
+
+def drawn(seed: int, counts: tuple[int, ...] = (3, 1, 7)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    rows = rng.normal(size=(sum(counts), N_JOB)).astype(np.float32)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+    return rows, starts, rng.normal(size=(len(counts), N_GLOBAL)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["shared", "window"])
+def test_torch_and_numpy_agree(kind: str) -> None:
+    torch.manual_seed(1)
+    actor = SharedActor(16, 8) if kind == "shared" else WindowActor(32, 5)
+    network = ScoringNetwork(actor.export()) if kind == "shared" else WindowNetwork(actor.export(), 5)
+    rows, starts, globals_ = drawn(2)
+    owner, counts = owners(starts, len(rows))
+    with torch.no_grad():
+        scores, void = actor(torch.from_numpy(rows), owner, counts, torch.from_numpy(globals_))
+    here, here_void = network.scores(rows, starts, globals_)
+    np.testing.assert_allclose(here, scores.numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(here_void, void.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_incremental_scores_follow_changes() -> None:
+    torch.manual_seed(3)
+    network = ScoringNetwork(SharedActor(16, 8).export())
+    rows, _, globals_ = drawn(4, (6,))
+    packed = pack(network)
+    terms, out = empty_terms(6, packed), np.zeros((6, 3), np.float32)
+    for i in range(6):
+        changed(i, rows[i], packed, terms, True)
+    rng = np.random.Generator(np.random.PCG64(5))
+    for step in range(50):
+        i = step % 6
+        rows[i] = rng.normal(size=N_JOB)
+        changed(i, rows[i], packed, terms, False)
+        void = score(6, globals_[0], packed, terms, np.arange(6), out)
+        wanted, wanted_void = network.scores(rows, np.zeros(1, np.int64), globals_)
+        np.testing.assert_allclose(out, wanted, rtol=1e-3, atol=1e-3)
+        assert void == pytest.approx(float(wanted_void[0]), abs=1e-3)
+
+
+def test_the_shared_network_does_not_mind_the_order_of_jobs() -> None:
+    torch.manual_seed(6)
+    network = ScoringNetwork(SharedActor(16, 8).export())
+    rows, starts, globals_ = drawn(7, (9,))
+    order = np.random.Generator(np.random.PCG64(8)).permutation(9)
+    one, void = network.scores(rows, starts, globals_)
+    other, other_void = network.scores(rows[order], starts, globals_)
+    np.testing.assert_allclose(one[order], other, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(void, other_void, rtol=1e-4, atol=1e-5)
+
+
+def test_compiled_episodes_are_those_played_step_by_step() -> None:
+    torch.manual_seed(9)
+    network = ScoringNetwork(SharedActor(16, 8).export())
+    traces = draw_traces(TINY, range(3))
+    np.testing.assert_allclose(play_compiled(traces, network), play(traces, network), rtol=1e-3)
+
+
+@pytest.mark.parametrize("collector", [collect, collect_compiled])
+def test_recorded_chances_are_those_of_the_network(collector) -> None:
+    torch.manual_seed(10)
+    actor = SharedActor(16, 8)
+    rng = np.random.Generator(np.random.PCG64(1))
+    samples, slots, mean_s = collector(draw_traces(TINY, range(3)), ScoringNetwork(actor.export()), rng, 0.5)
+    owner, counts = owners(samples.starts, len(samples.rows))
+    with torch.no_grad():
+        scores, void = actor(torch.from_numpy(samples.rows), owner, counts, torch.from_numpy(samples.globals_))
+        log_all, log_void = log_softmax(scores, void, torch.from_numpy(samples.allowed), owner)
+    total = np.exp(log_void.numpy())
+    np.add.at(total, owner.numpy(), np.exp(log_all.numpy()).sum(axis=1))
+    np.testing.assert_allclose(total, 1.0, rtol=1e-4)
+    stopped = samples.chosen_row < 0
+    chosen = samples.starts + np.where(stopped, 0, samples.chosen_row)
+    action = np.where(stopped, 0, samples.action)
+    wanted = np.where(stopped, log_void.numpy(), log_all.numpy()[chosen, action])
+    np.testing.assert_allclose(samples.log_p, wanted, rtol=1e-3, atol=1e-3)
+    assert samples.allowed[chosen[~stopped], action[~stopped]].all()
+    assert slots.last.sum() == 3 and len(mean_s) == 3
+    assert samples.slot.max() < len(slots) and (slots.present > 0).all()
+    assert (samples.own_progress >= 0).all() and samples.own_progress.max() > 0
+
+
+def test_advantages_against_the_definition() -> None:
+    rng = np.random.Generator(np.random.PCG64(2))
+    reward, value = rng.normal(size=7), rng.normal(size=7)
+    last = np.array([False, False, True, False, False, False, True])
+    advantage, target = advantages(reward, value, last, 0.9, 0.8)
+    for t in range(7):
+        expected, weight, k = 0.0, 1.0, t
+        while True:
+            following = 0.0 if last[k] else value[k + 1]
+            expected += weight * (reward[k] + 0.9 * following - value[k])
+            if last[k]:
+                break
+            weight, k = weight * 0.9 * 0.8, k + 1
+        assert advantage[t] == pytest.approx(expected)
+    np.testing.assert_allclose(target, advantage + value)
+
+
+def test_stopping_needs_more_chance_than_all_actions_together() -> None:
+    batch = SlotBatch(draw_traces(TINY, [1]))
+    decisions = batch.decisions()
+    scores = np.zeros((len(decisions.rows), 3), np.float32)
+    options = int(decisions.allowed.sum())
+    row, _, _ = choose(decisions, scores, np.full(1, np.log(options) - 0.01, np.float32), np.zeros(1), True)
+    assert row[0] >= 0
+    row, _, _ = choose(decisions, scores, np.full(1, np.log(options) + 0.01, np.float32), np.zeros(1), True)
+    assert row[0] == -1
+
+
+def test_job_aware_exploration_gives_what_is_lacking() -> None:
+    batch = SlotBatch(draw_traces(TINY, [1]))
+    decisions = batch.decisions()
+    decisions.rows[0, 12], decisions.rows[0, 13] = np.log1p(12.0) / 3.0, np.log1p(1.0) / 3.0
+    row, action = np.array([-1]), np.array([-1])
+    override(decisions, np.array([True]), row, action)
+    assert (row[0], action[0]) == (0, 1)
+    row, action = np.array([-1]), np.array([-1])
+    override(decisions, np.array([False]), row, action)
+    assert row[0] == -1

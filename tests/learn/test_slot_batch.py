@@ -1,0 +1,165 @@
+"""The slot simulator is held to the real engine and simulator: the same sizes, the same completion times."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainmaster.engine.core import Settings
+from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, believed_curve, draw_trace
+from trainmaster.learn.slot_batch import SlotBatch, choose
+from trainmaster.learn.teachers import Recorder, Sizes, record
+from trainmaster.model.plan import Plan
+from trainmaster.model.snapshot import Snapshot
+from trainmaster.policies import registry
+from trainmaster.policies.optimus_estimates import believe
+from trainmaster.sim.run import simulate
+from trainmaster.sim.truth import TruthOptions
+
+TINY = SizingSpec(servers=8, jobs=8, arrivals_per_slot_max=2, profile_noise=-1.0)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Gives every job the size it has in a recording: takes all away by number first, then places anew."""
+
+    sizes: Sizes
+    round_ms: int
+    own_rounds = False
+
+    def decide(self, view: Snapshot) -> Plan:
+        draft = view.draft()
+        wanted = self.sizes.get(view.now_ms // self.round_ms, {})
+        for grow in (False, True):
+            for row in range(len(view.jobs)):
+                workers, servers = wanted.get(view.jobs.id(row), (0, 0))
+                held = draft.allocation(row)
+                if held is None and grow and workers:
+                    assert draft.place(row, workers=workers, servers=servers)
+                elif held is not None:
+                    if not grow:
+                        workers, servers = min(workers, held.workers), min(servers, held.servers)
+                    assert draft.resize(row, workers, servers)
+        return draft.plan(wake_at_ms=(view.now_ms // self.round_ms + 1) * self.round_ms)
+
+
+def play_at_random(trace: SizingTrace, seed: int) -> tuple[dict[int, dict[str, tuple[int, int]]], SlotBatch]:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    batch, sizes = SlotBatch([trace]), {}
+    state = batch.state
+    while len(batch.alive):
+        decisions = batch.decisions()
+        slot = int(state.slot[0])
+        scores = rng.normal(size=(len(decisions.rows), 3)).astype(np.float32)
+        row, action, _ = choose(decisions, scores, np.full(1, 1.0, np.float32), rng.random(1), False)
+        held = {trace.ids[j]: [int(state.workers[0, j]), int(state.servers[0, j])] for j in decisions.job.tolist()}
+        if row[0] >= 0:
+            chosen = held[trace.ids[int(decisions.job[row[0]])]]
+            chosen[0] += int(action[0] != 1)
+            chosen[1] += int(action[0] != 0)
+        sizes[slot] = {job: (w, p) for job, (w, p) in held.items()}
+        batch.apply(decisions, row, action)
+    return sizes, batch
+
+
+def finish_in_engine(trace: SizingTrace, sizes: Sizes) -> dict[str, int]:
+    round_ms = round(trace.spec.slot_s * 1000)
+    truth = TruthOptions(noise=trace.spec.speed_variation)
+    result = simulate(trace.job_specs(), trace.spec.cluster(), Replay(sizes, round_ms), Settings(round_ms=round_ms), truth)
+    assert result.plans_refused == 0
+    return {end.spec.id: end.ended_ms for end in result.ended}
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.2]))
+@settings(max_examples=6, deadline=None)
+def test_the_same_sizes_give_the_same_completion_times(seed: int, variation: float) -> None:
+    trace = draw_trace(replace(TINY, speed_variation=variation), seed)
+    sizes, batch = play_at_random(trace, seed)
+    finished = finish_in_engine(trace, sizes)
+    for k, job_id in enumerate(trace.ids):
+        assert abs(finished[job_id] - int(batch.state.finish_ms[0, k])) <= 2, job_id
+
+
+def test_drf_in_the_engine_is_drf_by_bundles_here() -> None:
+    trace = draw_trace(replace(TINY, jobs=12), 5)
+    _, engine_s = record(trace, "drf")
+    batch = SlotBatch([trace])
+    while len(batch.alive):
+        decisions = batch.decisions()
+        scores = np.full((len(decisions.rows), 3), -1e9, np.float32)
+        scores[:, 2] = -decisions.rows[:, 15]  # the smallest dominant share first, bundles only
+        batch.apply(decisions, *choose(decisions, scores, np.full(1, -1e8, np.float32), np.zeros(1), True)[:2])
+    assert batch.mean_completion_s()[0] == pytest.approx(engine_s, rel=1e-6)
+
+
+def test_jobs_in_the_system_add_up_to_completion_times() -> None:
+    """Sum of completion times = slots x jobs present + what each waited for the first boundary."""
+    trace = draw_trace(TINY, 3)
+    batch, present = SlotBatch([trace]), 0.0
+    rng = np.random.Generator(np.random.PCG64(1))
+    while len(batch.alive):
+        decisions = batch.decisions()
+        scores = rng.normal(size=(len(decisions.rows), 3)).astype(np.float32)
+        row, action, _ = choose(decisions, scores, np.zeros(1, np.float32), rng.random(1), False)
+        present += float(batch.apply(decisions, row, action).present[0])
+    slot_s = TINY.slot_s
+    submit_s = trace.submit_ms / 1000
+    waited = (np.ceil(submit_s / slot_s) * slot_s - submit_s).sum()
+    assert present * slot_s + waited == pytest.approx(batch.completion_s()[0].sum(), rel=1e-6)
+
+
+def test_beliefs_are_those_of_fitted_optimus() -> None:
+    spec = replace(TINY, profile_noise=0.1)
+    trace = draw_trace(spec, 9)
+
+    @dataclass
+    class Looks:
+        seen: dict[str, np.ndarray]
+        own_rounds = False
+
+        def decide(self, view: Snapshot) -> Plan:
+            rows = np.arange(len(view.jobs))
+            beliefs = believe(view, rows, 0.1, True, 8, 0.01)
+            for row in rows.tolist():
+                self.seen[view.jobs.id(row)] = beliefs.memo.columns["fitted_curve"][row]
+            return registry.create("fifo").decide(view)
+
+    looks = Looks({})
+    simulate(trace.job_specs(), spec.cluster(), looks, Settings(round_ms=1_200_000))
+    for k, job_id in enumerate(trace.ids):
+        np.testing.assert_allclose(trace.believed[k], looks.seen[job_id], rtol=1e-7)
+
+
+def test_traces_depend_on_the_seed_alone() -> None:
+    one, other = draw_trace(TINY, 4), draw_trace(TINY, 4)
+    assert one.submit_ms.tobytes() == other.submit_ms.tobytes() and one.work.tobytes() == other.work.tobytes()
+    assert draw_trace(TINY, 5).work.tobytes() != one.work.tobytes()
+    assert (np.diff(one.submit_ms) >= 0).all()
+    scaling = TINY.kinds[0].scaling()
+    exact = believed_curve(replace(TINY, profile_noise=0.0), "a", scaling, 0)
+    for w, p in ((1, 1), (4, 8), (32, 16)):
+        t = exact[0] / w + exact[1] + exact[2] * w / p + exact[3] * w + exact[4] * p + exact[5] / p + exact[6] * p / w
+        assert 1 / t == pytest.approx(float(scaling.speed(w, p)), rel=1e-3)
+
+
+def test_lengths_are_as_the_paper_says() -> None:
+    from trainmaster.learn.sizing_trace import REFERENCE_SIZE
+
+    spec = SizingSpec(jobs=4000, profile_noise=-1.0)
+    trace = draw_trace(spec, 1)
+    speeds = np.array([float(kind.scaling().speed(REFERENCE_SIZE, REFERENCE_SIZE)) for kind in spec.kinds])
+    minutes = trace.work / speeds[trace.kind] / 60
+    assert 120 < minutes.mean() < 170
+    assert (minutes > 60).mean() > 0.5
+    per_slot = np.bincount(trace.submit_ms // 1_200_000)
+    assert per_slot.max() <= 2 * spec.arrivals_per_slot_max
+
+
+def test_the_recorder_sees_what_runs() -> None:
+    trace = draw_trace(TINY, 2)
+    recorder = Recorder(registry.create("drf"), 1_200_000)
+    simulate(trace.job_specs(), TINY.cluster(), recorder, Settings(round_ms=1_200_000))
+    assert all(sum(w for w, _ in held.values()) <= TINY.gpus for held in recorder.sizes.values())
+    assert any(w > 1 for held in recorder.sizes.values() for w, _ in held.values())
