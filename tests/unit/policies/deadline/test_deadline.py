@@ -43,10 +43,9 @@ class World:
 
     def step(self, now_s: float, *events: Any) -> World:
         now = round(now_s * 1000)
-        pending: list[Any] = list(events)
-        while pending:
-            commands = self.engine.step(now, *pending)
-            pending = [_answer(command, self.engine, now) for command in commands]
+        commands = self.engine.step(now, *events)
+        while commands:
+            commands = self.engine.step(now, *[_answer(command, self.engine, now) for command in commands])
         for ended in self.engine.drain_ended():
             if ended.rejection is not None:
                 assert ended.rejection.why == Why.DEADLINE
