@@ -32,7 +32,7 @@ def least_area_gpu_s(spec: JobSpec, gpus: int) -> float:
         return np.inf
     base = max(spec.steps_per_s.values(), default=1.0) if spec.steps_per_s else 1.0
     speeds = base * np.asarray(spec.scaling.speed(sizes), float) / float(spec.scaling.speed(spec.workers_ref))
-    return window_s * _envelope(speeds, sizes * each, spec.work_total / window_s)
+    return window_s * _envelope(speeds, np.asarray(sizes * each, np.float64), spec.work_total / window_s)
 
 
 def _envelope(speeds: Floats, amounts: Floats, wanted: float) -> float:
