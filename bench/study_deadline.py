@@ -1,14 +1,16 @@
 """The deadline study: deadlines met on scarce and sufficient clusters, noise, and the gap to the optimum.
 
-    python bench/study_deadline.py --out DIR [--seeds 3] [--jobs 400] [--data ../shared] [--tiny 40]
+    python bench/study_deadline.py --out DIR [--seeds 10] [--jobs 200] [--data ../shared] [--tiny 40]
 
-Writes DIR/study.json and DIR/study.md. Same arguments, same figures. Real traces are left out when the data
-folder is not there.
+Writes DIR/study.json, DIR/study.md and DIR/study.png. Same arguments, same figures. Real traces are left out
+when the data folder is not there.
 
 Jobs of the traces are rigid. As in ElasticFlow's evaluation they are made elastic by seed: from half the
 GPUs asked for (at least one) to four times as many, with a serial part of 1, 2 or 5 % (Amdahl). The size in
-the trace is what the user asked for: `fifo:backfill=true` (a default Kubernetes scheduler) and `edf` run it.
-Completion rate = finished by the deadline / submitted with a deadline; refused jobs count as not finished.
+the trace is what the user asked for: `fifo:backfill=true` (a default Kubernetes scheduler), Gavel's SLO policy (rounds
+of 360 s; load 2 and fewer windows, for it is slow) and `edf` run it.
+Completion rate = finished by the deadline / submitted with a deadline; refused jobs count as not finished. `bound` is
+what no schedule can exceed (`testing/deadline_bound.py`).
 """
 
 from __future__ import annotations
@@ -16,29 +18,39 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
 import numpy as np
 
 from trainmaster.engine.core import Settings
 from trainmaster.model.cluster import parse_cluster
-from trainmaster.model.job import JobSpec
+from trainmaster.model.job import DeadlineKind, JobSpec, Phase
 from trainmaster.model.scaling import amdahl
 from trainmaster.policies.registry import create
-from trainmaster.sim.metrics import job_table
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
 from trainmaster.sim.workload import workload
 from trainmaster.testing.admitted_optimum import compare_with_optimum
+from trainmaster.testing.deadline_bound import most_in_time
+from trainmaster.testing.promises import Promises, UntilDue
 from trainmaster.traces import load
 from trainmaster.traces.assign import Assignment, assign
 from trainmaster.traces.generator import GeneratorSpec, generate
 
-POLICIES = ("fifo:backfill=true", "edf", "elasticflow", "deadline", "deadline:keep_trying=true")
-LOADS = {"scarce 2.0": 2.0, "scarce 1.2": 1.2}
+BASE = "fifo:backfill=true"
+GAVEL = "gavel-cost-slo"
+POLICIES = (BASE, GAVEL, "edf", "elasticflow", "deadline")
+LOADS = {"load 1.2": 1.2, "load 2": 2.0, "load 4": 4.0}
+BOUND_SEEDS, GAVEL_SEEDS, SUFFICIENT_SEEDS, TROUBLED_SEEDS = 5, 3, 3, 5
+TROUBLED = ("generated", "chronus-mix1")
+GAVEL_ROUND_MS = 360_000
 COSTS = TruthOptions(restart_cost_ms=30_000, resize_cost_ms=10_000)
 NOISE = replace(COSTS, noise=0.2, report_period_ms=300_000)
 FAILURES = replace(NOISE, node_mtbf_ms=5 * 86_400_000, checkpoint_period_ms=1_800_000)
@@ -103,85 +115,123 @@ def peak_gpus(specs: Sequence[JobSpec]) -> float:
 
 
 def run_one(specs: list[JobSpec], gpus: int, policy: str, truth: TruthOptions, seed: int) -> dict[str, float]:
-    result = simulate(specs, parse_cluster(f"gpu={gpus}"), create(policy), Settings(seed=seed), truth)
-    jobs = job_table(result)
-    with_deadline = jobs.filter(jobs["deadline_met"].is_not_null())
-    finished = with_deadline.filter(with_deadline["status"] == "finished")
-    done = jobs.filter(jobs["status"] == "finished")
-    held = float(jobs["service_gpu_s"].sum())
-    span = (float(done["finish_s"].max() or 0.0) - float(jobs["submit_s"].min() or 0.0)) if len(done) else 0.0  # type: ignore[arg-type]
+    """One run; counts by kind of deadline: submitted, in time, promised, and promised but not in time."""
+    settings = Settings(seed=seed)
+    inner = create(policy)
+    if policy == GAVEL:  # jobs without SLO may starve under it: once no deadline is left, the queue is drained
+        last_due_ms = max(spec.deadline_ms for spec in specs if spec.deadline_kind)
+        inner = UntilDue(inner, create(BASE), last_due_ms)
+        settings = replace(settings, round_ms=GAVEL_ROUND_MS)
+    watched = Promises(inner)
+    result = simulate(specs, parse_cluster(f"gpu={gpus}"), watched, settings, truth)
+    out: dict[str, float] = {}
+    for kind in (DeadlineKind.HARD, DeadlineKind.SOFT):
+        jobs = [end for end in result.ended if end.spec.deadline_kind == kind]
+        late = [end for end in jobs if end.phase != Phase.FINISHED or end.ended_ms > end.spec.deadline_ms]
+        name = kind.name.lower()
+        out[f"{name}"] = len(jobs)
+        out[f"{name}_met"] = len(jobs) - len(late)
+        out[f"{name}_promised"] = sum(end.spec.id in watched.admitted for end in jobs)
+        out[f"{name}_broken"] = sum(end.spec.id in watched.admitted for end in late)
+    held = sum(end.service_gpu_s for end in result.ended)
     return {
-        "met": float(with_deadline["deadline_met"].sum()) / max(len(with_deadline), 1),
-        "late": float((~finished["deadline_met"]).sum()),
-        "accepted": float(len(finished)),
-        "preemptions": float(jobs["preemptions"].sum()),
+        **out,
+        "met": (out["hard_met"] + out["soft_met"]) / max(out["hard"] + out["soft"], 1),
+        "preemptions": float(sum(end.preemptions for end in result.ended)),
         # Of what is allocated: all of it, less what starting and resizing cost.
         "use_of_allocated": 1.0 - result.lost_gpu_s / held if held else 1.0,
-        "utilization": held / (gpus * span) if span > 0 else 0.0,
-        "best_effort_jct_s": float(
-            done.filter(done["deadline_met"].is_null())["jct_s"].mean() or 0.0  # type: ignore[arg-type]
-        ),
     }
 
 
-def interval(values: Sequence[float]) -> str:
-    """Mean and 95 % interval."""
+def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half of the 95 % interval (Student's t)."""
     array = np.asarray(values, float)
-    if len(array) < 2:
-        return f"{array.mean():.3f}"
-    factor = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 8: 2.36, 10: 2.26}.get(len(array), 2.1)
-    return f"{array.mean():.3f} ± {factor * array.std(ddof=1) / math.sqrt(len(array)):.3f}"
+    if len(array) < 2 or array.std() == 0.0:
+        return float(array.mean()), 0.0
+    return float(array.mean()), float(student_t(len(array) - 1) * array.std(ddof=1) / math.sqrt(len(array)))
 
 
-def sweep(traces: dict[str, list[JobSpec]], count: int, seeds: int) -> dict[str, Any]:
+def student_t(freedom: int) -> float:
+    """The 97.5 % quantile; Cornish-Fisher expansion, within 1 % from 3 degrees of freedom on."""
+    z = 1.959964
+    exact = {1: 12.706, 2: 4.303}
+    rest = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return exact.get(freedom, rest)
+
+
+def shown(values: Sequence[float]) -> str:
+    mean, half = mean_and_interval(values)
+    return f"{mean:.3f} ± {half:.3f}" if half else f"{mean:.3f}"
+
+
+def sweep(specs: list[JobSpec], count: int, seeds: int) -> dict[str, Any]:
+    """Every policy on the same windows and clusters."""
     rows: dict[str, Any] = {}
-    for name, specs in traces.items():
-        for seed in range(seeds):
-            jobs = window(specs, count, seed)
-            largest = int(max(spec.gpus for spec in jobs))
-            sizes = {label: max(largest, round(offered_gpus(jobs) / factor)) for label, factor in LOADS.items()}
+    for seed in range(seeds):
+        jobs = window(specs, count, seed)
+        timed = sum(1 for spec in jobs if spec.deadline_kind)
+        largest = int(max(spec.gpus for spec in jobs))
+        sizes = {label: max(largest, round(offered_gpus(jobs) / factor)) for label, factor in LOADS.items()}
+        if seed < SUFFICIENT_SEEDS:
             sizes["sufficient"] = max(largest, math.ceil(peak_gpus(jobs)))
-            for label, gpus in sizes.items():
-                for policy in POLICIES:
-                    cell = rows.setdefault(name, {}).setdefault(label, {}).setdefault(policy, [])
-                    cell.append({"gpus": gpus, **run_one(jobs, gpus, policy, COSTS, seed)})
+        for label, gpus in sizes.items():
+            cells = rows.setdefault(label, {})
+            for policy in POLICIES:
+                if policy != GAVEL or (seed < GAVEL_SEEDS and label == "load 2"):
+                    figures = {"gpus": gpus, "seed": seed, **run_one(jobs, gpus, policy, COSTS, seed)}
+                    cells.setdefault(policy, []).append(figures)
+            if seed < BOUND_SEEDS:
+                bound = 1.0 if label == "sufficient" else most_in_time(jobs, gpus) / timed
+                cells.setdefault("bound", []).append({"gpus": gpus, "seed": seed, "met": bound})
     return rows
 
 
-def troubled(traces: dict[str, list[JobSpec]], count: int, seeds: int) -> dict[str, Any]:
-    """Promises missed under noise, and under noise and failures."""
+def troubled(specs: list[JobSpec], count: int, seeds: int) -> dict[str, Any]:
+    """Deadlines and promises under noise, and under noise and failures, at load 2."""
     rows: dict[str, Any] = {}
-    for name, specs in traces.items():
-        for label, truth in (("exact", COSTS), ("noise 0.2", NOISE), ("noise and failures", FAILURES)):
-            for seed in range(seeds):
-                jobs = window(specs, count, seed)
-                gpus = max(int(max(spec.gpus for spec in jobs)), round(offered_gpus(jobs) / 1.2))
-                for policy in ("deadline", "deadline:confidence=0.99", "elasticflow", "edf"):
-                    cell = rows.setdefault(name, {}).setdefault(label, {}).setdefault(policy, [])
-                    cell.append(run_one(jobs, gpus, policy, truth, seed))
+    for label, truth in (("exact", COSTS), ("noise 0.2", NOISE), ("noise and failures", FAILURES)):
+        for seed in range(min(seeds, TROUBLED_SEEDS)):
+            jobs = window(specs, count, seed)
+            gpus = max(int(max(spec.gpus for spec in jobs)), round(offered_gpus(jobs) / 2.0))
+            for policy in ("deadline", "deadline:confidence=0.99", "elasticflow", "edf"):
+                rows.setdefault(label, {}).setdefault(policy, []).append(run_one(jobs, gpus, policy, truth, seed))
     return rows
 
 
 def tables(study: dict[str, Any]) -> str:
-    lines = ["## Completion rate", ""]
-    header = "| trace | cluster | " + " | ".join(POLICIES) + " | over fifo | use of allocated |"
-    lines += [header, "|---" * (len(POLICIES) + 4) + "|"]
+    columns = (*POLICIES, "bound")
+    lines = ["### Completion rate", "", "| trace | cluster | " + " | ".join(columns) + " | over fifo | most possible |"]
+    lines += ["|---" * (len(columns) + 4) + "|"]
     for name, clusters in study["sweep"].items():
         for label, cells in clusters.items():
-            means = {policy: float(np.mean([c["met"] for c in cells[policy]])) for policy in POLICIES}
-            gain = means["deadline"] / means[POLICIES[0]] - 1.0 if means[POLICIES[0]] > 0 else math.inf
-            shown = " | ".join(interval([c["met"] for c in cells[policy]]) for policy in POLICIES)
+            met = {policy: [c["met"] for c in cells.get(policy, [])] for policy in columns}
+            base = float(np.mean(met[BASE]))
+            gains = [float(np.mean(met[p])) / base - 1.0 if base > 0 else math.inf for p in ("deadline", "bound")]
+            text = " | ".join(shown(met[policy]) if met[policy] else "" for policy in columns)
+            lines.append(f"| {name} | {label} | {text} | {gains[0]:+.0%} | {gains[1]:+.0%} |")
+    lines += ["", "### `deadline` less the others, window by window", ""]
+    lines += ["| trace | cluster | less edf | less elasticflow | use of allocated |", "|---|---|---|---|---|"]
+    for name, clusters in study["sweep"].items():
+        for label, cells in clusters.items():
+            ours = np.array([c["met"] for c in cells["deadline"]])
+            less = [shown((ours - np.array([c["met"] for c in cells[p]])).tolist()) for p in ("edf", "elasticflow")]
             use = np.mean([c["use_of_allocated"] for c in cells["deadline"]])
-            lines.append(f"| {name} | {label} | {shown} | {gain:+.0%} | {use:.3f} |")
-    lines += ["", "## Promises missed (of jobs accepted and finished), load 1.2", ""]
-    lines += ["| trace | world | policy | completion rate | missed of accepted |", "|---|---|---|---|---|"]
+            lines.append(f"| {name} | {label} | {less[0]} | {less[1]} | {use:.4f} |")
+    lines += ["", "### With noise and failures, load 2", ""]
+    lines += ["| trace | world | policy | hard missed | soft missed | promises broken |", "|---|---|---|---|---|---|"]
     for name, worlds in study["troubled"].items():
         for label, cells in worlds.items():
             for policy, runs in cells.items():
-                missed = sum(r["late"] for r in runs) / max(sum(r["accepted"] for r in runs), 1.0)
-                lines.append(f"| {name} | {label} | {policy} | {interval([r['met'] for r in runs])} | {missed:.3f} |")
+                total = {key: sum(run[key] for run in runs) for key in runs[0]}
+                hard, soft = total["hard"] - total["hard_met"], total["soft"] - total["soft_met"]
+                broken = total["hard_broken"] + total["soft_broken"]
+                promised = total["hard_promised"] + total["soft_promised"]
+                lines.append(
+                    f"| {name} | {label} | {policy} | {_part(hard, total['hard'])} | {_part(soft, total['soft'])} |"
+                    f" {_part(broken, promised)} |"
+                )
     gap = study["gap"]
-    lines += ["", "## Admitted against the exact optimum", ""]
+    lines += ["", "### Admitted against the exact optimum", ""]
     lines.append(
         f"{gap['instances']} random instances, all jobs known at once: admitted {gap['admitted']} of"
         f" {gap['optimum']} in the optimum (gap {gap['gap']:.1%}); equal in {gap['equal']} instances."
@@ -189,23 +239,58 @@ def tables(study: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _part(some: float, of: float) -> str:
+    return f"{some:.0f} of {of:.0f} ({some / of:.1%})" if of else "none"
+
+
+def figure(study: dict[str, Any], path: Path) -> None:
+    """Completion rate over load, a panel for each trace, with 95 % intervals."""
+    names = list(study["sweep"])
+    drawing, axes = plt.subplots(1, len(names), figsize=(3.2 * len(names), 3.2), sharey=True, squeeze=False)
+    for axis, name in zip(axes[0], names, strict=True):
+        for policy in (*POLICIES, "bound"):
+            points = [
+                (factor, *mean_and_interval([c["met"] for c in study["sweep"][name][label][policy]]))
+                for label, factor in LOADS.items()
+                if policy in study["sweep"][name].get(label, {})
+            ]
+            if points:
+                x, y, half = zip(*points, strict=True)
+                dashed = {"linestyle": "--", "color": "0.6"} if policy == "bound" else {"marker": "o", "markersize": 3}
+                axis.errorbar(x, y, half, label=policy.partition(":")[0], capsize=2, linewidth=1.3, **dashed)
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("load")
+        axis.set_ylim(0, 1.05)
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("deadlines met")
+    axes[0][0].legend(fontsize=7, loc="lower left")
+    drawing.tight_layout()
+    drawing.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(drawing)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=400)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--tiny", type=int, default=40)
+    parser.add_argument("--traces", default=",".join(("generated", *FILES)), help="some of them only")
     parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    loaded = {name: all_jobs(name, arguments.data) for name in ("generated", *FILES)}
+    loaded = {name: all_jobs(name, arguments.data) for name in arguments.traces.split(",")}
     traces = {name: specs for name, specs in loaded.items() if specs is not None}
     study: dict[str, Any] = {"gap": compare_with_optimum(arguments.tiny), "sweep": {}, "troubled": {}}
-    for part, run in (("sweep", sweep), ("troubled", troubled)):
+    parts: tuple[tuple[str, Callable[..., dict[str, Any]]], ...] = (("sweep", sweep), ("troubled", troubled))
+    for part, run in parts:
         for name, specs in traces.items():
-            study[part].update(run({name: specs}, arguments.jobs, arguments.seeds))
+            if part == "troubled" and name not in TROUBLED:
+                continue
+            study[part][name] = run(specs, arguments.jobs, arguments.seeds)
             (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True, indent=1) + "\n")
             (arguments.out / "study.md").write_text(tables(study))
+            figure(study, arguments.out / "study.png")
             print(f"{part} {name}: done", flush=True)
     print(tables(study))
 

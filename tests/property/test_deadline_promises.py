@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from trainmaster.engine.core import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec, Phase
+from trainmaster.model.placement import parse_strategy
 from trainmaster.model.scaling import amdahl
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
+from trainmaster.testing.promises import Promises
 
 CLUSTERS = ("gpu=4", "gpu=8x4", "k80=4,v100=4", "gpu=6x2")
 
@@ -54,23 +56,30 @@ def world(seed: int, jobs: int) -> tuple[str, list[JobSpec], TruthOptions]:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-@given(seed=st.integers(0, 10**9), jobs=st.integers(1, 25), placement=st.sampled_from(["pack", "count"]))
-def test_no_promise_is_broken(seed: int, jobs: int, placement: str) -> None:
-    from trainmaster.model.placement import parse_strategy
-
+@given(
+    seed=st.integers(0, 10**9),
+    jobs=st.integers(1, 25),
+    placement=st.sampled_from(["pack", "count"]),
+    keep_trying=st.booleans(),
+)
+def test_no_promise_is_broken(seed: int, jobs: int, placement: str, keep_trying: bool) -> None:
     cluster, specs, costs = world(seed, jobs)
+    watched = Promises(create(f"deadline:keep_trying={str(keep_trying).lower()}"))
     result = simulate(
         specs,
         parse_cluster(cluster),
-        create("deadline"),
+        watched,
         Settings(placement=parse_strategy(placement)),
         costs,
     )
     assert result.plans_refused == 0, result.notes
     for ended in result.ended:
         if ended.spec.deadline_kind == DeadlineKind.HARD:
-            if ended.phase == Phase.FINISHED:
+            if ended.spec.id in watched.admitted:
+                assert ended.phase == Phase.FINISHED, ended
                 assert ended.ended_ms <= ended.spec.deadline_ms, ended
+            elif ended.phase == Phase.FINISHED:
+                assert keep_trying, "it ran without a promise"
             else:
                 assert ended.phase == Phase.REJECTED
                 assert ended.rejection is not None

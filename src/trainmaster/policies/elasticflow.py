@@ -50,7 +50,7 @@ class ElasticFlow:
         usable = arrays.held_kind >= 0
         held = np.bincount(
             arrays.held_kind[usable],
-            weights=(arrays.held * arrays.each)[usable],
+            weights=(arrays.held * jobs.worker_gpu_milli)[usable],
             minlength=len(view.cluster.types),
         )
         capacity = np.round(view.free_gpus_by_type * GPU_MILLI + held).astype(np.int64)

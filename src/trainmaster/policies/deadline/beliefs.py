@@ -11,6 +11,7 @@ from trainmaster.estimate.completion import RatioPool, quantile_z
 from trainmaster.model.job import P
 from trainmaster.model.placement import Strategy
 from trainmaster.model.snapshot import Snapshot
+from trainmaster.policies.deadline.footprint import blocked_milli
 from trainmaster.policies.deadline.reservations import JobArrays
 from trainmaster.policies.deadline.sizes import MAX_LEVELS
 
@@ -66,7 +67,7 @@ def believe(view: Snapshot, tables: Floats, confidence: float, overrun: npt.NDAr
         sizes=np.ascontiguousarray(sizes),
         speeds=np.ascontiguousarray(speeds),
         levels=tables[:, 0].astype(np.int64),
-        each=t.worker_gpu_milli,
+        each=blocked_milli(view),
         held=np.where(holding, t.workers, 0),
         held_kind=np.where(holding, t.held_type, -1),
         ran=generation > 0,

@@ -83,9 +83,11 @@ class Book:
         """Milli-GPUs of each type that can be planned with: all that is up, less what may not be taken."""
         t, view = self.view.jobs, self.view
         n_types = len(view.cluster.types)
-        held = self.jobs.held * self.jobs.each
+        held = self.jobs.held * t.worker_gpu_milli
         fixed = (t.preemptible == 0) & (self.certs[:, rs.CLASS] == rs.NONE) & (self.jobs.held > 0)
-        usable = (self.jobs.held_kind >= 0) & ~fixed
+        # What stays as it is also blocks the GPUs for which it leaves no CPU or memory.
+        held = np.where(fixed, held - self.jobs.held * self.jobs.each, held)
+        usable = self.jobs.held_kind >= 0
         mine = np.bincount(self.jobs.held_kind[usable], weights=held[usable], minlength=n_types)
         return np.round(view.free_gpus_by_type * GPU_MILLI + mine).astype(np.int64)
 
@@ -249,7 +251,15 @@ class Book:
         trial[moved, rs.COUNT] = 0
         p = self.build(rs.SOFT, trial)
         if not arranging.rearrange(
-            p.times, p.free, p.n, self.jobs, order, self._dues(self.certs), self.capacity, trial, min(tries, _tries(order))
+            p.times,
+            p.free,
+            p.n,
+            self.jobs,
+            order,
+            self._dues(self.certs),
+            self.capacity,
+            trial,
+            min(tries, _tries(order)),
         ):
             return False
         trial[moved, rs.CLASS] = self.certs[moved, rs.CLASS]
@@ -278,7 +288,17 @@ class Book:
         dropped = np.zeros(len(trial), np.bool_)
         order = self._by_step(np.append(booked, row))
         if not arranging.keep_most(
-            p.times, p.free, p.n, self.jobs, order, dues, self.capacity, trial, worth, dropped, 1 + RESERVES // order.size
+            p.times,
+            p.free,
+            p.n,
+            self.jobs,
+            order,
+            dues,
+            self.capacity,
+            trial,
+            worth,
+            dropped,
+            1 + RESERVES // order.size,
         ):
             return False
         if cls == rs.SOFT and (dropped[row] or weight[in_time & dropped].sum() > weight[row]):

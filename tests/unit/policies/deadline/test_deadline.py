@@ -9,9 +9,9 @@ import pytest
 from trainmaster.engine.core import Engine, Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
-from trainmaster.model.cluster import parse_cluster
+from trainmaster.model.cluster import Node, cluster_of, parse_cluster
 from trainmaster.model.errors import InputError
-from trainmaster.model.job import DeadlineKind, JobId, JobSpec
+from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.reasons import Why
 from trainmaster.model.scaling import LINEAR
 from trainmaster.model.units import NEVER_MS
@@ -39,11 +39,13 @@ class World:
         self.refusals: dict[str, Any] = {}
 
     def submit(self, now_s: float, *specs: JobSpec) -> World:
+        return self.step(now_s, *[ev.JobSubmitted(spec) for spec in specs])
+
+    def step(self, now_s: float, *events: Any) -> World:
         now = round(now_s * 1000)
-        pending: list[Any] = [ev.JobSubmitted(spec) for spec in specs]
-        while pending:
-            commands = self.engine.step(now, *pending)
-            pending = [_answer(command, self.engine, now) for command in commands]
+        commands = self.engine.step(now, *events)
+        while commands:
+            commands = self.engine.step(now, *[_answer(command, self.engine, now) for command in commands])
         for ended in self.engine.drain_ended():
             if ended.rejection is not None:
                 assert ended.rejection.why == Why.DEADLINE
@@ -91,7 +93,7 @@ def test_unknown_work() -> None:
 
 def test_refused_with_the_earliest_deadline_which_can_then_be_promised() -> None:
     busy = [job(f"b{i}", 100, 110) for i in range(2)]
-    world = World("gpu=2").submit(0, *busy, job("late", 50, 90))
+    world = World("gpu=2", "deadline:keep_trying=false").submit(0, *busy, job("late", 50, 90))
     details = world.refusals["late"]
     assert details["fault"] == "no room beside what is promised"
     assert details["more_gpus"] == 1
@@ -102,9 +104,31 @@ def test_refused_with_the_earliest_deadline_which_can_then_be_promised() -> None
     assert "again" not in world.submit(0, again).refusals
 
 
+def test_what_cannot_be_promised_waits_with_the_same_answer_and_runs_when_there_is_room() -> None:
+    busy = [job(f"b{i}", 100, 110) for i in range(2)]
+    world = World("gpu=2").submit(0, *busy, job("late", 50, 140))
+    slot = world.engine.columns.slot_of[JobId("late")]
+    assert world.engine.columns.ints["admitted"][slot] == 0
+    assert world.engine.columns.ints["reason"][slot] == Why.DEADLINE
+    assert world.engine.details[slot]["fault"] == "no room beside what is promised"
+    # One of the promised jobs is withdrawn: now there is room, and it becomes a promise.
+    world.step(10, ev.JobCancelled(JobId("b0")))
+    assert world.workers("late") == 1
+    assert world.engine.columns.ints["admitted"][slot] == 1
+
+
+def test_what_was_not_promised_ends_when_it_is_hopeless() -> None:
+    busy = [job(f"b{i}", 100, 110) for i in range(2)]
+    world = World("gpu=2").submit(0, *busy, job("late", 50, 90))
+    assert not world.refusals
+    world.engine.changed = True
+    world.step(45)
+    assert world.refusals["late"]["fault"] == "deadline before the fastest possible finish"
+
+
 def test_the_further_gpus_it_names_are_enough() -> None:
     busy = [job(f"b{i}", 100, 110) for i in range(2)]
-    assert not World("gpu=3").submit(0, *busy, job("late", 50, 90)).refusals
+    assert not World("gpu=3", "deadline:keep_trying=false").submit(0, *busy, job("late", 50, 90)).refusals
 
 
 def test_smallest_sufficient_size_when_others_wait() -> None:
@@ -187,6 +211,35 @@ def test_a_second_look_changes_nothing() -> None:
         engine.changed = True
         assert engine.step(0) == []
     assert [engine.columns.allocations[slot] for slot in engine.columns.rows] == before
+
+
+def test_a_hard_newcomer_costs_no_more_soft_deadlines_than_it_must() -> None:
+    """Two GPUs, two softs: the newcomer fits if the small one moves behind the large one; none is lost."""
+    world = World("gpu=2")
+    world.submit(0, *[job(f"s{i}", 50, 200, kind=DeadlineKind.SOFT) for i in range(4)])
+    world.submit(0, job("hard", 90, 95))
+    certs = world.engine.columns.memo["plan"]
+    slots = [world.engine.columns.slot_of[JobId(f"s{i}")] for i in range(4)]
+    assert all(certs[slot, 0] == 1 and certs[slot, 4] <= 200_000 for slot in slots)
+
+
+def test_of_the_soft_deadlines_the_largest_gives_way() -> None:
+    world = World("gpu=1")
+    small = [job(f"s{i}", 20, 100, kind=DeadlineKind.SOFT) for i in range(3)]
+    world.submit(0, job("large", 40, 100, kind=DeadlineKind.SOFT), *small)
+    world.submit(0, job("hard", 35, 100))
+    certs = world.engine.columns.memo["plan"]
+    kept = {name: certs[world.engine.columns.slot_of[JobId(name)], 0] for name in ("large", "s0", "s1", "s2", "hard")}
+    assert kept == {"large": 0, "s0": 1, "s1": 1, "s2": 1, "hard": 2}
+
+
+def test_reservations_count_cpu_and_memory() -> None:
+    """4 GPUs with 8 CPUs: a worker that wants 4 CPUs blocks two GPUs, so only two of three can be promised."""
+    node = Node("n0", "gpu", 4, cpu_milli=8000, mem_mib=1 << 20)
+    engine = Engine(cluster_of([node]), create("deadline"), DeclaredSpeeds(), Settings())
+    greedy = Demand(gpu_milli=1000, cpu_milli=4000, mem_mib=1024)
+    engine.step(0, *[ev.JobSubmitted(job(f"j{i}", 100, 110, worker=greedy)) for i in range(3)])
+    assert int(engine.columns.ints["admitted"][engine.columns.rows].sum()) == 2
 
 
 @pytest.mark.parametrize("seed", range(12))
