@@ -263,8 +263,9 @@ def figure(study: dict[str, Any], path: Path) -> None:
         axis.set_ylim(0, 1.05)
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("deadlines met")
-    axes[0][0].legend(fontsize=7, loc="lower left")
-    drawing.tight_layout()
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    drawing.legend(handles, labels, fontsize=8, ncol=len(labels), loc="lower center", frameon=False)
+    drawing.tight_layout(rect=(0.0, 0.07, 1.0, 1.0))
     drawing.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(drawing)
 
