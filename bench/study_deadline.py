@@ -48,7 +48,7 @@ BASE = "fifo:backfill=true"
 GAVEL = "gavel-cost-slo"
 POLICIES = (BASE, GAVEL, "edf", "elasticflow", "deadline")
 LOADS = {"load 1.2": 1.2, "load 2": 2.0, "load 4": 4.0}
-BOUND_SEEDS, GAVEL_SEEDS, SUFFICIENT_SEEDS, TROUBLED_SEEDS = 5, 3, 3, 5
+BOUND_SEEDS, GAVEL_SEEDS, SUFFICIENT_SEEDS, TROUBLED_SEEDS = 10, 3, 3, 5
 TROUBLED = ("generated", "chronus-mix1")
 GAVEL_ROUND_MS = 360_000
 COSTS = TruthOptions(restart_cost_ms=30_000, resize_cost_ms=10_000)
