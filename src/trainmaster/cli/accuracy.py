@@ -11,7 +11,7 @@ from trainmaster.cli.output import Output, check_output, one_message, to_json
 
 @one_message
 def accuracy(home: HomeOption = None, output: Output = "table") -> None:
-    """Compare predicted with actual finish times, by how much of a job's life had passed."""
+    """Say how good the predicted finish times were."""
     check_output(output)
     with Client.find(home) as client:
         rows = client.get("/accuracy")
@@ -21,14 +21,12 @@ def accuracy(home: HomeOption = None, output: Output = "table") -> None:
     if not rows:
         typer.echo("no prediction has been put to the test yet: a job must finish first")
         return
-    from trainmaster.cli.screen import columns, show
+    from trainmaster.cli.screen import cell, show_table
 
-    heads = ("life passed", "jobs", "median error", "of what was left", "within 90 % band", "by p90")
-    table = columns(*heads, right=heads)
-    for row in rows:
-        table.add_row(
-            f"{row['at_fraction_of_life']:.0%}", str(row["jobs"]), f"{row['median_error']:.1%}",
-            f"{row['median_error_of_remaining']:.1%}", f"{row['inside_90_fraction']:.0%}",
-            f"{row['below_p90_fraction']:.0%}",
-        )  # fmt: skip
-    show(table)
+    heads = ("LIFE PASSED", "JOBS", "MEDIAN ERROR", "OF WHAT WAS LEFT", "WITHIN 90 % BAND", "BY P90")
+    names = ("median_error", "median_error_of_remaining", "inside_90_fraction", "below_p90_fraction")
+    shown = [
+        [cell(f"{row['at_fraction_of_life']:.0%}"), cell(row["jobs"]), *(cell(f"{row[name]:.1%}") for name in names)]
+        for row in rows
+    ]
+    show_table(heads, shown, right=heads)

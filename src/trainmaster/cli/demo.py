@@ -69,7 +69,7 @@ def demo(
     summary: Annotated[Path | None, typer.Option(help="Write what happened to this file, as JSON.")] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep the home of the service here.")] = None,
 ) -> None:
-    """Watch eight small PyTorch jobs scheduled, resized and finished on emulated accelerators, with their ETA."""
+    """Watch small PyTorch jobs scheduled, resized and finished, with their ETA."""
     if simulated:
         from trainmaster.cli.demo_simulated import simulated_demo
 
@@ -131,7 +131,7 @@ def _service(home: Path) -> Iterator[Client]:
     command += ["--policy", POLICY, "--round", str(ROUND_S), "--stop-jobs", "--quiet"]
     process = subprocess.Popen(command)
     try:
-        until_s = time.monotonic() + 60.0
+        until_s = time.monotonic() + 180.0  # the first start ever compiles kernels
         while not (home / "address").exists():
             if process.poll() is not None or time.monotonic() > until_s:
                 raise TrainmasterError("the service did not start; `trainmaster doctor` says what may be wrong")
@@ -183,30 +183,28 @@ class _Story:
 
 
 def _watch(client: Client, story: _Story, begun_s: float) -> None:
-    """On a terminal a screen that changes in place; else the event log, line by line."""
-    from trainmaster.cli.screen import screen
-
-    console = screen()
-    if not console.is_terminal:
-        while not story.over and time.monotonic() - begun_s < LIMIT_S:
-            for line in story.look(client):
-                typer.echo(line)
-            time.sleep(0.5)
-        return
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
-
+    """On a terminal a picture that changes in place; else the event log, line by line."""
     from trainmaster.cli.queue import in_order
-    from trainmaster.cli.queue_table import queue_table
+    from trainmaster.cli.queue_table import queue_lines
+    from trainmaster.cli.screen import coloured, cut, paint, screen_width
 
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        while not story.over and time.monotonic() - begun_s < LIMIT_S:
-            story.look(client)
-            table = queue_table(in_order(list(story.jobs.values())), console.width)
-            recent = Text("\n".join(story.lines[-_EVENTS_SHOWN:]), style="dim", no_wrap=True, overflow="ellipsis")
-            live.update(Group(table, Text(), recent), refresh=True)
-            time.sleep(0.5)
+    drawn = 0
+    while time.monotonic() - begun_s < LIMIT_S:
+        new = story.look(client)
+        if not sys.stdout.isatty():
+            for line in new:
+                typer.echo(line)
+        else:
+            width, colours = screen_width(), coloured()
+            lines = queue_lines(in_order(list(story.jobs.values())), width, colours)
+            lines += ["", *(paint(cut(line, width), "dim", colours) for line in story.lines[-_EVENTS_SHOWN:])]
+            back = f"\x1b[{drawn}A" if drawn else ""
+            sys.stdout.write(back + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
+            sys.stdout.flush()
+            drawn = len(lines)
+        if story.over:
+            return
+        time.sleep(0.5)
 
 
 def _row(job: dict[str, Any], story: _Story) -> dict[str, Any]:
@@ -233,18 +231,20 @@ def _row(job: dict[str, Any], story: _Story) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]], accuracy: list[dict[str, Any]], seconds: float) -> None:
-    from trainmaster.cli.screen import cell, columns, show, state_cell
+    from trainmaster.cli.screen import cell, show_line, show_table, state_cell
 
-    heads = ("job", "state", "waited", "took", "ETA at half-life", "off by", "attempts", "stops", "deadline")
-    table = columns(*heads, right=heads[2:8])
+    heads = ("JOB", "STATE", "WAITED", "TOOK", "ETA AT HALF-LIFE", "OFF BY", "ATTEMPTS", "STOPS", "DEADLINE")
+    shown = []
     for row in rows:
         met = row["deadline_met"]
-        table.add_row(
-            cell(row["name"]), state_cell(row["state"]), short(row["waited_s"]), short(row["took_s"]),
-            short(row["said_s"]), "-" if row["error"] is None else f"{row['error']:+.0%}", str(row["attempts"]),
-            str(row["preemptions"]), "" if met is None else "met" if met else "missed",
-        )  # fmt: skip
+        off = "-" if row["error"] is None else f"{row['error']:+.0%}"
+        texts = (short(row["waited_s"]), short(row["took_s"]), short(row["said_s"]), off, row["attempts"])
+        judged = "" if met is None else "met" if met else "missed"
+        shown.append([cell(row["name"]), state_cell(row["state"]), *map(cell, (*texts, row["preemptions"], judged))])
+    show_line("")
+    show_table(heads, shown, right=heads[2:8])
     half = next((row for row in accuracy if row["at_fraction_of_life"] == 0.5), None)
     told = "" if half is None else f" Predicted finish at half-life: median error {half['median_error']:.0%}."
-    show("", table, "", f"{len(rows)} jobs in {short(seconds)}.{told} Nothing is left behind.")
-    show("Next: `trainmaster up` in one terminal, `trainmaster submit -- python train.py` in another.")
+    show_line("")
+    show_line(f"{len(rows)} jobs in {short(seconds)}.{told} Nothing is left behind.")
+    show_line("Next: `trainmaster up` in one terminal, `trainmaster submit -- python train.py` in another.")

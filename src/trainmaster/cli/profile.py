@@ -31,7 +31,10 @@ def profile(
     out: Annotated[Path, typer.Option(help="Catalogue (CSV) to write, or to add to.")] = Path("throughputs.csv"),
     output: Output = "table",
 ) -> None:
-    """Measure a program's speed at several sizes on this machine, for `simulate --throughputs` and for estimates."""
+    """Measure a program's speed at several sizes on this machine.
+
+    The entry that it writes serves `simulate --throughputs` and estimates.
+    """
     check_output(output)
     accelerator, devices = devices_here()
     wanted = _parse_sizes(sizes) if sizes is not None else _fitting(devices)

@@ -44,7 +44,10 @@ def whatif(
     home: HomeOption = None,
     output: Output = "table",
 ) -> None:
-    """Show what a change would do to every job and in total. Nothing is changed."""
+    """Say what another policy, other nodes or jobs would do to the queue.
+
+    Every job and the totals, now and then; nothing is changed.
+    """
     check_output(output)
     check_writable(save)
     situation = _situation(file, home)
@@ -161,13 +164,10 @@ def _as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _print(situation: Situation, change: Change, comparison: Comparison) -> None:
-    from trainmaster.cli.screen import cell, columns, show
+    from trainmaster.cli.screen import Cell, cell, show_line, show_table
 
-    gains = comparison.gains_s()
-    better = sum(gain > _EVEN_S for _, gain in gains)
-    worse = sum(gain < -_EVEN_S for _, gain in gains)
     before, after = comparison.total_before, comparison.total_after
-    table = columns("", "now", "then", "change", right=("now", "then", "change"))
+    totals: list[list[Cell]] = []
     for name, old, new, how in (
         ("mean completion time", before.mean_jct_s, after.mean_jct_s, "time"),
         ("mean time to finish, from now", before.mean_finish_s, after.mean_finish_s, "time"),
@@ -178,31 +178,35 @@ def _print(situation: Situation, change: Change, comparison: Comparison) -> None
         ("worst fairness (finish-time)", before.unfairness, after.unfairness, "number"),
         ("preemptions", before.preemptions, after.preemptions, "count"),
     ):
-        if name == "deadlines met" and not (before.deadlines or after.deadlines):
-            continue
-        if old is None and new is None:
-            continue
-        table.add_row(name, _shown(old, how), _shown(new, how), _difference(old, new, how))
-    lines: list[Any] = [table, ""]
-    same = len(gains) - better - worse
-    lines.append(f"{better} jobs finish sooner, {worse} later, {same} as before.")
-    largest = sorted(gains, key=lambda item: (-abs(item[1]), item[0]))[:SHOWN]
-    newcomers = [spec.id for spec in change.add_jobs]
-    shown = [job_id for job_id, gain in largest if abs(gain) > _EVEN_S]
-    if shown or newcomers:
-        jobs = columns("job", "starts now", "then", "finishes now", "then ", "gain",
-                       right=("starts now", "then", "finishes now", "then ", "gain"))  # fmt: skip
-        for job_id in (*newcomers, *shown):
-            old, new = comparison.before.get(job_id), comparison.after.get(job_id)
-            gain = dict(gains).get(job_id)
-            style = "" if gain is None else "green" if gain > 0 else "red"
-            jobs.add_row(
-                cell(_name(situation, job_id)), short(old.start_s if old else None),
-                short(new.start_s if new else None), short(old.finish_s if old else None),
-                short(new.finish_s if new else None), cell("new" if gain is None else _signed(gain), style),
-            )  # fmt: skip
-        lines += ["", jobs]
-    show(*lines)
+        absent = name == "deadlines met" and not (before.deadlines or after.deadlines)
+        if not absent and (old is not None or new is not None):
+            totals.append([cell(name), *map(cell, (_shown(old, how), _shown(new, how), _difference(old, new, how)))])
+    show_table(("", "NOW", "THEN", "CHANGE"), totals, right=("NOW", "THEN", "CHANGE"))
+    gains = comparison.gains_s()
+    better, worse = sum(gain > _EVEN_S for _, gain in gains), sum(gain < -_EVEN_S for _, gain in gains)
+    show_line("")
+    show_line(f"{better} jobs finish sooner, {worse} later, {len(gains) - better - worse} as before.")
+    _print_jobs(situation, change, comparison)
+
+
+def _print_jobs(situation: Situation, change: Change, comparison: Comparison) -> None:
+    """Newcomers, then those that gain or lose most."""
+    from trainmaster.cli.screen import cell, show_line, show_table
+
+    gain_of = dict(comparison.gains_s())
+    largest = sorted(gain_of, key=lambda job_id: (-abs(gain_of[job_id]), job_id))[:SHOWN]
+    shown = [*(spec.id for spec in change.add_jobs), *(key for key in largest if abs(gain_of[key]) > _EVEN_S)]
+    rows = []
+    for job_id in shown:
+        old, new, gain = comparison.before.get(job_id), comparison.after.get(job_id), gain_of.get(job_id)
+        times = (old and old.start_s, new and new.start_s, old and old.finish_s, new and new.finish_s)
+        style = "" if gain is None else "green" if gain > 0 else "red"
+        last = cell("new" if gain is None else _signed(gain), style)
+        rows.append([cell(_name(situation, job_id)), *(cell(short(at_s)) for at_s in times), last])
+    if rows:
+        show_line("")
+        heads = ("JOB", "STARTS NOW", "THEN", "ENDS NOW", "THEN ", "GAIN")
+        show_table(heads, rows, right=heads[1:])
 
 
 def _name(situation: Situation, job_id: str) -> str:

@@ -98,7 +98,7 @@ class SqliteStore:
         return self._one(_FIND_REQUEST, request_id)
 
     def document(self, name: str) -> JsonObject | None:
-        return self._one(sa.select(t.meta.c.value).where(t.meta.c.key == _DOCUMENT + name))
+        return self._one(_FIND_META, _DOCUMENT + name)
 
     def find_ended(self, job_id: str) -> JsonObject | None:
         return self._one(_FIND_ENDED, job_id)
@@ -211,6 +211,7 @@ _DELETE_JOB = _compiled(sa.delete(t.job).where(t.job.c.id == sa.bindparam("id"))
 _UPSERT_JOB, _UPSERT_ENDED, _UPSERT_REQUEST = _upsert(t.job), _upsert(t.ended), _upsert(t.request)
 _FIND_REQUEST = _compiled(sa.select(t.request.c.answer).where(t.request.c.id == sa.bindparam("id")))
 _FIND_ENDED = _compiled(sa.select(t.ended.c.record).where(t.ended.c.id == sa.bindparam("id")))
+_FIND_META = _compiled(sa.select(t.meta.c.value).where(t.meta.c.key == sa.bindparam("id")))
 _UPSERT_META = _upsert(t.meta, "key")
 _INSERT_LOG = _compiled(sa.insert(t.log).values({c.name: sa.bindparam(c.name) for c in t.log.c if c.name != "number"}))
 
