@@ -58,7 +58,13 @@ _ALL = (
     ),
     Entry("policies", "policies:policies", _STUDY, "List the policies, or describe one with its options."),
     Entry("traces", "traces:app", _STUDY, "Describe, convert, generate, fit and slice job traces."),
-    Entry("profile", "profile:profile", _LEARN, "Measure a program's speed at several sizes on this machine.", takes_command=True),
+    Entry(
+        "profile",
+        "profile:profile",
+        _LEARN,
+        "Measure a program's speed at several sizes on this machine.",
+        takes_command=True,
+    ),
     Entry("learn", "learn:learn_app", _LEARN, "Train policies that learn, and compare them with the baselines."),
 )
 ENTRIES = tuple(entry for entry in _ALL if find_spec(entry.module))
