@@ -57,7 +57,9 @@ class SqliteStore:
 
     def commit(self, commit: Commit) -> None:
         gone = [{"id": job_id} for job_id, record in commit.jobs.items() if record is None]
-        jobs = [{"id": job_id, "record": _encode(record)} for job_id, record in commit.jobs.items() if record]
+        jobs = [
+            {"id": job_id, "record": _encode(record)} for job_id, record in commit.jobs.items() if record is not None
+        ]
         ended = [_ended_row(job_id, record) for job_id, record in commit.ended.items()]
         meta = [{"key": _ENGINE_KEY, "value": _encode(commit.meta)}]
         meta += [{"key": _DOCUMENT + name, "value": _encode(body)} for name, body in commit.documents.items()]
