@@ -63,6 +63,8 @@ def test_exit_codes_and_signals_are_told_as_they_were(jobs: LocalJobs) -> None:
     spec = jobs.run("code", ["sh", "-c", "exit 42"])
     event = jobs.expect(ev.Exited, spec)
     assert (event.code, event.why) == (42, "worker-0 ended with exit code 42")
+    spec = jobs.run("temporary", ["sh", "-c", "exit 75"])  # what it means to members that speak, it does not mean here
+    assert jobs.expect(ev.Exited, spec).code == 75
     spec = jobs.run("abort", python("import os; os.abort()"))
     event = jobs.expect(ev.Exited, spec)
     assert (event.code, event.why) == (-signal.SIGABRT, "worker-0 was killed by SIGABRT")
