@@ -153,6 +153,9 @@ class ControlPlane:
         self.exits: dict[str, str] = dict(facts.get("exits", {}))
         self.engine = self._engine(image)
         self.recorder = Recorder(self.engine) if image.meta is not None else Recorder.of_new(self.engine)
+        if image.meta is None:
+            # A new store begins with when it began: engine time is counted from there by every later process.
+            self.store.commit(self._commit(Journal(self.engine, self.now_ms), []))
         self.fault = None
         self._retry_ms = NEVER_MS
         self.log_number = self.store.last_log_number()

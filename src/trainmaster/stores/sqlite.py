@@ -54,7 +54,9 @@ class SqliteStore:
 
     def commit(self, commit: Commit) -> None:
         gone = [{"id": job_id} for job_id, record in commit.jobs.items() if record is None]
-        jobs = [{"id": job_id, "record": _encode(record)} for job_id, record in commit.jobs.items() if record]
+        jobs = [
+            {"id": job_id, "record": _encode(record)} for job_id, record in commit.jobs.items() if record is not None
+        ]
         ended = [_ended_row(job_id, record) for job_id, record in commit.ended.items()]
         meta = {"key": _ENGINE_KEY, "value": _encode(commit.meta)}
         now_ms = int(commit.meta.get("now_ms", 0))

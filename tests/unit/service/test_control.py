@@ -1,0 +1,348 @@
+"""The control plane through its routes: what is accepted is kept, what fails changes nothing, requests act once."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_bench import ANN_TOKEN, BOB_TOKEN, Bench
+
+from trainmaster.engine.ports import Commit, StoreError
+from trainmaster.model.command import Launch, Stop
+from trainmaster.model.errors import InputError
+from trainmaster.model.plan import Plan
+from trainmaster.model.snapshot import Snapshot
+from trainmaster.policies.registry import create
+from trainmaster.service.inline_asgi import Call
+from trainmaster.stores.memory import MemoryStore
+from trainmaster.stores.sqlite import SqliteStore
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, SqliteStore(tmp_path / "store.db", durable=False))
+
+
+def test_a_job_from_submission_to_its_end(bench: Bench) -> None:
+    job = bench.submit(name="first", workers={"min": 2, "max": 2}, steps=10, steps_per_s={"v100": 2})
+    bench.pass_s(1)
+    view = bench.get(f"/jobs/{job}")
+    assert view["state"] == "running"
+    assert view["allocation"][0]["workers"] == 2
+    assert view["eta_s"] == pytest.approx(4.0)
+    assert view["eta"]["p10_s"] <= view["eta"]["p50_s"] <= view["eta"]["p90_s"]
+    assert view["progress"]["fraction"] == pytest.approx(0.2)
+    bench.pass_s(10)
+    view = bench.get("/jobs/first")
+    assert (view["state"], view["exit"], view["attempts"]) == ("finished", "exit 0", 1)
+    kinds = [event["kind"] for event in bench.get("/events", query=f"job={job}")["events"]]
+    assert kinds == ["submitted", "launch", "started", "exited", "finished"]
+
+
+def test_a_request_that_is_repeated_acts_once(bench: Bench) -> None:
+    body = {"command": ["train"], "request_id": "once", "array": 3}
+    first = bench.call("POST", "/jobs", body).json()
+    assert first["ids"] == ["job-1", "job-2", "job-3"]
+    assert bench.call("POST", "/jobs", body).json() == first
+    bench.start()
+    assert bench.call("POST", "/jobs", body).json() == first, "over a restart too"
+    twice = bench.calls([Call("POST", "/api/v1/jobs", {**body, "request_id": "two"}) for _ in range(2)])
+    assert twice[0].json() == twice[1].json()
+    assert bench.get("/jobs")["total"] == 6
+    other = bench.call("POST", "/jobs", body, token=ANN_TOKEN).json()
+    assert other["ids"] == ["job-7", "job-8", "job-9"], "ids of requests are each client's own"
+
+
+def test_many_requests_share_one_commit(bench: Bench) -> None:
+    before = bench.plane.tally.batches
+    replies = bench.calls([Call("POST", "/api/v1/jobs", {"command": ["train"]}) for _ in range(20)])
+    assert [reply.status for reply in replies] == [201] * 20
+    assert len({reply.json()["id"] for reply in replies}) == 20
+    assert bench.plane.tally.batches == before + 1
+
+
+def test_one_bad_request_does_not_spoil_the_batch(bench: Bench) -> None:
+    good = Call("POST", "/api/v1/jobs", {"command": ["train"]})
+    bad = Call("POST", "/api/v1/jobs", {"command": ["train"], "workers": {"min": 9, "max": 9}})
+    statuses = [reply.status for reply in bench.calls([good, bad, good])]
+    assert statuses == [201, 422, 201]
+    assert bench.get("/jobs")["total"] == 2
+
+
+class Faulty(MemoryStore):
+    """Fails when told: before it wrote, or after."""
+
+    fault: str | None = None
+    reads_fail = False
+
+    def commit(self, commit: Commit) -> None:
+        fault, self.fault = self.fault, None
+        if fault == "before":
+            raise StoreError("database or disk is full")
+        super().commit(commit)
+        if fault == "after":
+            raise StoreError("disk I/O error")
+
+    def load_active(self) -> Any:
+        if self.reads_fail:
+            raise StoreError("unable to open database file")
+        return super().load_active()
+
+
+def test_a_full_store_refuses_and_keeps_what_was_accepted(tmp_path: Path) -> None:
+    store = Faulty()
+    bench = Bench(tmp_path, store)
+    kept = bench.submit(name="kept")
+    store.fault = "before"
+    reply = bench.call("POST", "/jobs", {"command": ["train"], "name": "refused"})
+    assert reply.status == 503
+    assert "full" in reply.json()["what"]
+    assert "nothing accepted before is lost" in reply.json()["remedy"]
+    assert [job["id"] for job in bench.get("/jobs")["jobs"]] == [kept]
+    again = bench.submit(name="refused")
+    assert again == "job-2", "the refused one has used up no id"
+
+
+def test_a_commit_of_which_nobody_knows_is_not_made_twice(tmp_path: Path) -> None:
+    store = Faulty()
+    bench = Bench(tmp_path, store)
+    store.fault = "after"
+    body = {"command": ["train"], "request_id": "r"}
+    assert bench.call("POST", "/jobs", body).status == 503
+    assert bench.call("POST", "/jobs", body).json()["ids"] == ["job-1"]
+    assert bench.get("/jobs")["total"] == 1
+
+
+def test_reports_lost_with_a_failed_commit_are_made_good(tmp_path: Path) -> None:
+    store = Faulty()
+    bench = Bench(tmp_path, store)
+    job = bench.submit(steps=10)
+    bench.pass_s(5)
+    store.fault = "before"
+    bench.pass_s(30)
+    assert bench.state(job) == "finished"
+    assert bench.plane.tally.store_faults == 1
+
+
+def test_a_store_that_stays_away(tmp_path: Path) -> None:
+    store = Faulty()
+    bench = Bench(tmp_path, store)
+    job = bench.submit(steps=10)
+    store.fault, store.reads_fail = "before", True
+    assert bench.call("POST", f"/jobs/{job}/pause").status == 503
+    assert bench.call("GET", f"/jobs/{job}").status == 503
+    health = bench.calls([Call("GET", "/healthz")])[0]
+    assert (health.status, health.json()["status"]) == (503, "store unavailable")
+    metrics = bench.calls([Call("GET", "/metrics")])[0]
+    assert b"trainmaster_store_available 0.0" in metrics.body
+    store.reads_fail = False
+    bench.pass_s(40)
+    assert bench.state(job) == "finished"
+    assert bench.calls([Call("GET", "/healthz")])[0].status == 200
+
+
+def test_a_restart_goes_on_with_everything(bench: Bench) -> None:
+    running = bench.submit(steps=100, workers={"min": 3, "max": 3})
+    waiting = bench.submit(steps=10, workers={"min": 2, "max": 2})
+    dependent = bench.submit(steps=10, after=[waiting])
+    bench.call("PUT", "/entities/red", {"weight": 2, "quota_gpus": 1})
+    bench.call("PUT", "/policy", {"policy": "fifo:backfill=true"})
+    bench.pass_s(10)
+    bench.performed.clear()
+    bench.start()
+    assert bench.plane.policy_name == "fifo:backfill=true"
+    assert not bench.performed, "nothing was pending"
+    states = {job["id"]: (job["state"], job["why"]) for job in bench.get("/jobs")["jobs"]}
+    assert states == {
+        running: ("running", ""),
+        waiting: ("pending", "capacity"),
+        dependent: ("pending", "dependency"),
+    }
+    assert bench.get("/entities") == [{"name": "red", "weight": 2.0, "quota_gpus": 1.0, "used_gpus": 0.0, "jobs": 0}]
+    bench.pass_s(300)
+    assert [bench.state(job) for job in (running, waiting, dependent)] == ["finished"] * 3
+
+
+def test_pending_commands_are_sent_first(bench: Bench) -> None:
+    bench.world.perform = lambda command: None  # type: ignore[method-assign] # lost on the way
+    bench.submit()
+    launch = bench.performed[-1]
+    assert isinstance(launch, Launch)
+    bench.performed.clear()
+    bench.start()
+    assert bench.performed == [launch]
+
+
+def test_the_policy_changes_while_jobs_run(bench: Bench) -> None:
+    jobs = [bench.submit(steps=50, workers={"min": 2, "max": 2}) for _ in range(4)]
+    bench.pass_s(5)
+    running = [job for job in jobs if bench.state(job) == "running"]
+    for policy in ("gavel-max-min", "oasis", "deadline", "srtf", "fifo"):
+        assert bench.call("PUT", "/policy", {"policy": policy}).json()["policy"] == policy
+    assert [job for job in jobs if bench.state(job) == "running"] == running
+    bench.pass_s(2000)
+    assert [bench.state(job) for job in jobs] == ["finished"] * 4
+    assert bench.plane.tally.policy_faults == 0
+    assert bench.call("PUT", "/policy", {"policy": "fifoo"}).status == 422
+    assert bench.call("PUT", "/policy", {"policy": "fifo"}, token=ANN_TOKEN).status == 403
+
+
+def test_another_policy_at_the_start_is_a_change_of_policy(bench: Bench) -> None:
+    bench.submit()
+    bench.start(force_policy="srtf")
+    bench.pass_s(1)
+    assert bench.get("/service")["policy"] == "srtf"
+    assert [e["text"] for e in bench.get("/events")["events"] if e["kind"] == "policy"] == [
+        "policy is now srtf (was fifo)"
+    ]
+    bench.start()
+    assert bench.plane.policy_name == "srtf"
+
+
+class Broken:
+    own_rounds = False
+
+    def decide(self, view: Snapshot) -> Plan:
+        raise ZeroDivisionError("of no use")
+
+
+def test_a_policy_that_fails_does_not_stop_the_service(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.start(policies=lambda name: Broken() if name == "broken" else create(name))
+    bench.call("PUT", "/policy", {"policy": "broken"})
+    job = bench.submit(steps=5)
+    bench.pass_s(20)
+    assert bench.state(job) == "finished"
+    assert bench.plane.tally.policy_faults > 0
+    assert any("of no use" in e["text"] for e in bench.get("/events")["events"] if e["kind"] == "note")
+
+
+def test_users_steer_their_own_jobs_only(bench: Bench) -> None:
+    job = bench.submit(ANN_TOKEN)
+    for action in ("cancel", "pause", "resume"):
+        assert bench.call("POST", f"/jobs/{job}/{action}", token=BOB_TOKEN).status == 403
+    assert bench.call("POST", f"/jobs/{job}/resize", {"workers": {"min": 1, "max": 1}}, token=BOB_TOKEN).status == 403
+    assert bench.call("POST", f"/jobs/{job}/pause", token=ANN_TOKEN).status == 200
+    assert bench.call("POST", f"/jobs/{job}/cancel").status == 200, "an operator may"
+    bench.pass_s(1)
+    assert bench.call("POST", f"/jobs/{job}/cancel", token=BOB_TOKEN).status == 403
+    assert bench.call("PUT", "/entities/red", {"weight": 2}, token=ANN_TOKEN).status == 403
+
+
+def test_pause_resume_resize_cancel(bench: Bench) -> None:
+    job = bench.submit(steps=1000, workers={"min": 1, "max": 2})
+    bench.pass_s(10)
+    assert bench.call("POST", f"/jobs/{job}/pause").json()["phase"] in ("stopping", "paused")
+    bench.pass_s(2)
+    assert bench.get(f"/jobs/{job}")["state"] == "paused"
+    bench.call("POST", f"/jobs/{job}/resume")
+    bench.pass_s(2)
+    assert bench.get(f"/jobs/{job}")["state"] == "running"
+    view = bench.call("POST", f"/jobs/{job}/resize", {"workers": {"min": 3, "max": 4}}).json()
+    bench.pass_s(2)
+    assert bench.get(f"/jobs/{job}")["allocation"][0]["workers"] >= 3, view
+    assert bench.call("POST", f"/jobs/{job}/resize", {"workers": {"min": 5, "max": 6}}).status == 422
+    bench.call("POST", f"/jobs/{job}/cancel")
+    bench.pass_s(2)
+    assert bench.state(job) == "cancelled"
+    assert bench.call("POST", f"/jobs/{job}/cancel").status == 200, "it is so already"
+    assert bench.call("POST", f"/jobs/{job}/resume").status == 409
+    assert isinstance(bench.performed[-1], Stop)
+
+
+def test_why_names_what_is_short_who_holds_it_and_what_would_help(bench: Bench) -> None:
+    holder = bench.submit(steps=1000, workers={"min": 3, "max": 3})
+    waits = bench.submit(workers={"min": 3, "max": 3})
+    behind = bench.submit()
+    bench.pass_s(1)
+    why = bench.get(f"/jobs/{waits}/why")
+    assert (why["why"], why["needs_gpus"], why["missing_gpus"], why["missing_type"]) == ("capacity", 3.0, 2.0, "v100")
+    assert why["holders"] == [[holder, 3.0]]
+    assert why["advice"][0] == "free 2 more of v100"
+    assert holder in why["advice"][1]
+    assert bench.get(f"/jobs/{behind}/why")["behind"] == waits
+    assert bench.get(f"/jobs/{behind}")["position"] == 2
+    assert "does not wait" in bench.get(f"/jobs/{holder}/why")["text"]
+
+
+def test_reasons_of_a_page_are_those_of_the_engine(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, nodes="v100=4x4,k80=2x2")
+    for k in range(12):
+        types = [["v100"], ["k80"], []][k % 3]
+        bench.submit(workers={"min": 1 + k % 2, "max": 1 + k % 2}, gpu_types=types, steps=1e6)
+    bench.pass_s(1)
+    from trainmaster.service.explain import Explainer, text_of
+
+    engine = bench.plane.live
+    explainer = Explainer(engine)
+    for job_id, slot in engine.columns.slot_of.items():
+        ours, theirs = explainer.reason(slot), engine.reason(job_id)
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            assert text_of(ours) == text_of(theirs)
+            assert ours.holders == theirs.holders
+
+
+def test_pages_and_filters(bench: Bench) -> None:
+    for k in range(7):
+        bench.submit(name=f"n{k}", steps=5 if k < 3 else 1e6, entity="red" if k % 2 else None)
+    bench.pass_s(20)
+    listed: list[str] = []
+    cursor = None
+    for _ in itertools.count():
+        page = bench.get("/jobs", query="limit=2" + (f"&cursor={cursor}" if cursor else ""))
+        assert page["total"] == 7
+        listed += [job["id"] for job in page["jobs"]]
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+    assert listed == [f"job-{k}" for k in range(1, 8)]
+
+    def ids(query: str) -> list[str]:
+        return [job["id"] for job in bench.get("/jobs", query=query)["jobs"]]
+
+    assert ids("state=finished") == ["job-1", "job-2", "job-3"]
+    assert ids("state=active") == ["job-4", "job-5", "job-6", "job-7"]
+    assert ids("state=finished&state=running&entity=red") == ["job-2", "job-4", "job-6"]
+    assert ids("name=n2") == ["job-3"]
+    assert bench.call("GET", "/jobs", query="state=odd").status == 422
+    assert bench.call("GET", "/jobs", query="cursor=x").status == 422
+
+
+def test_names(bench: Bench) -> None:
+    first, second = bench.submit(name="same"), bench.submit(name="same")
+    reply = bench.call("GET", "/jobs/same")
+    assert reply.status == 409
+    assert first in reply.json()["remedy"]
+    assert bench.get(f"/jobs/{second}")["name"] == "same"
+    assert bench.call("GET", "/jobs/nobody").status == 404
+    assert bench.call("POST", "/jobs", {"command": ["x"], "name": "job-7"}).status == 422
+    assert bench.call("POST", "/jobs", {"command": ["x"], "after": ["nobody"]}).status == 404
+
+
+def test_history_is_pruned(tmp_path: Path) -> None:
+    from trainmaster.service.control import Retention
+
+    bench = Bench(tmp_path)
+    bench.start(retention=Retention(days=1, ended_jobs=100, log_lines=1000))
+    old = bench.submit(steps=5)
+    bench.pass_s(10)
+    assert bench.state(old) == "finished"
+    bench.pass_s(2 * 86_400)
+    assert bench.call("GET", f"/jobs/{old}").status == 404
+
+
+def test_other_nodes_are_refused_or_taken(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", durable=False)
+    bench = Bench(tmp_path, store, nodes="v100=4x4")
+    running = bench.submit(steps=100)
+    waiting = bench.submit(steps=10, workers={"min": 4, "max": 4})
+    bench.pass_s(10)
+    with pytest.raises(InputError, match="--reset-nodes"):
+        Bench(tmp_path, store, nodes="v100=4x2")
+    other = Bench(tmp_path, store, nodes="k80=4x2", clock=bench.clock, reset=True)
+    other.pass_s(400)
+    assert [other.state(job) for job in (running, waiting)] == ["finished", "finished"]
+    assert other.get(f"/jobs/{running}")["attempts"] == 2
