@@ -107,6 +107,13 @@ def test_an_elastic_job_whose_last_worker_dies_has_ended(jobs: LocalJobs) -> Non
     assert jobs.expect(ev.Exited, spec).code == -signal.SIGKILL
 
 
+def test_a_worker_that_was_told_to_end_by_somebody_else_is_no_failure(jobs: LocalJobs) -> None:
+    spec = jobs.emulate("term", 1_000_000, workers=(1, 2), size=1)
+    jobs.expect(ev.Progressed, spec)
+    os.kill(jobs.member_pid(spec, "worker-0"), signal.SIGTERM)
+    assert jobs.expect(ev.Stopped, spec).work_saved > 0
+
+
 def test_a_plain_job_is_resized_by_a_restart_inside_its_incarnation(tmp_path: Path) -> None:
     jobs = LocalJobs(tmp_path, options=Options(grace_s=1.0, hello_wait_s=0.5))
     spec = jobs.run("plain", ["sh", "-c", "echo $RANK of $WORLD_SIZE; exec sleep 100"], workers=(1, 3), size=1)

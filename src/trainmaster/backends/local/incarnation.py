@@ -51,6 +51,7 @@ SUSPICIONS = 3
 """Suspected under so many memberships in a row, a member that lives is taken for stuck."""
 DONE = "the job is done"
 NOT_ITS_FAULT = (EXIT_STOPPED, EXIT_LEASE_OVER)
+"""Of a member that speaks; what a plain command means by these codes is its own affair."""
 
 
 class Incarnation:
@@ -391,7 +392,7 @@ class Incarnation:
         current = self.roster.current
         survivors = [m for m in self.alive if m.is_worker and current is not None and current.find(m.name) is not None]
         if not self.elastic or not survivors:
-            kind = STOPPED if code in NOT_ITS_FAULT else EXITED
+            kind = STOPPED if code in NOT_ITS_FAULT and member.elastic is not None else EXITED
             self._end(Outcome(kind, code, why), why)
             return
         self.roster.dismiss([member.name], why)

@@ -70,6 +70,9 @@ class Keeper:
 
     def farewell(self, outcome: Outcome) -> None:
         self._control.farewell(outcome_to_json(outcome))
+        self._endpoint.close()
+        for path in (self._folder.agent_socket, self._folder.control_socket):
+            path.unlink(missing_ok=True)
 
     def _turn(self) -> None:
         """Everything that can be done now: exits before orders, so that a job that is done is not stopped."""
