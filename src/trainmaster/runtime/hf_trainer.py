@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the signatures are the framework's)
 """A callback for the Hugging Face `Trainer`: progress, loss and stops go through a session.
 
     callback = TrainmasterCallback()
