@@ -248,7 +248,9 @@ def measure_scaling(options: argparse.Namespace, folder: Path) -> dict[str, Any]
             "ddp_samples_per_s": statistics.median(line["ddp"] for line in lines),
             "ours_samples_per_s": statistics.median(line["ours"] for line in lines),
             "ours_over_ddp": {"median": statistics.median(ratios), "all": ratios},
-            "cpu_s_per_step": {kind: statistics.median(line["cpu_s"][kind] for line in lines) for kind in ("ddp", "ours")},
+            "cpu_s_per_step": {
+                kind: statistics.median(line["cpu_s"][kind] for line in lines) for kind in ("ddp", "ours")
+            },
         }
         print(f"{workers} workers: {result[str(workers)]}", file=sys.stderr)
     return result
