@@ -87,10 +87,10 @@ def member_scaling(options: argparse.Namespace) -> None:
         batches = iter(training)
         batch = next(batches)
         for number in range(options.rounds + 1):
-            took = {}
+            took, spent = {}, {}
             for kind in ("ddp", "ours") if number % 2 else ("ours", "ddp"):
                 dist.barrier()
-                began_s = time.perf_counter()
+                began_s, began_cpu_s = time.perf_counter(), time.process_time()
                 for _ in range(options.block):
                     if kind == "ours":
                         training.step(entropy(ours(x[batch.indices]), y[batch.indices]))
@@ -100,10 +100,12 @@ def member_scaling(options: argparse.Namespace) -> None:
                         adam.zero_grad()
                         entropy(ddp(x[indices]), y[indices]).backward()
                         adam.step()
+                spent[kind] = (time.process_time() - began_cpu_s) / options.block
                 dist.barrier()
                 took[kind] = time.perf_counter() - began_s
             if rank == 0 and number:  # the first round warms up
-                print(json.dumps({kind: options.block * local * world / s for kind, s in took.items()}), flush=True)
+                rates = {kind: options.block * local * world / s for kind, s in took.items()}
+                print(json.dumps({**rates, "cpu_s": spent}), flush=True)
         os._exit(0)  # every member is past the last barrier
 
 
@@ -246,6 +248,9 @@ def measure_scaling(options: argparse.Namespace, folder: Path) -> dict[str, Any]
             "ddp_samples_per_s": statistics.median(line["ddp"] for line in lines),
             "ours_samples_per_s": statistics.median(line["ours"] for line in lines),
             "ours_over_ddp": {"median": statistics.median(ratios), "all": ratios},
+            "cpu_s_per_step": {
+                kind: statistics.median(line["cpu_s"][kind] for line in lines) for kind in ("ddp", "ours")
+            },
         }
         print(f"{workers} workers: {result[str(workers)]}", file=sys.stderr)
     return result

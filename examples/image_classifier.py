@@ -32,7 +32,7 @@ def pictures(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     down, across = torch.meshgrid(torch.arange(SIDE), torch.arange(SIDE), indexing="ij")
     along = torch.cos(angle)[:, None, None] * across + torch.sin(angle)[:, None, None] * down
     clean = torch.sin(frequency[:, None, None] * along + phase[:, None, None])
-    return (clean + 0.8 * torch.randn(clean.shape, generator=chance))[:, None], labels
+    return (clean + 1.6 * torch.randn(clean.shape, generator=chance))[:, None], labels
 
 
 def network() -> nn.Module:
@@ -51,7 +51,7 @@ def network() -> nn.Module:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--samples", type=int, default=8192)
     parser.add_argument("--batch", type=int, default=64, help="of all workers together")
     options = parser.parse_args()

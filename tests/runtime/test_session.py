@@ -46,6 +46,8 @@ def test_by_hand_it_saves_on_sigterm_and_goes_on_where_it_was(tmp_path: Path) ->
 
 
 def test_under_an_agent_it_reports_and_stops(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / ".partial-1-step").write_bytes(b"left by a dead writer")
     with Gang(["python", PROGRAM, "1000", "0.01"], tmp_path) as gang:
         gang.grow(1)
         gang.run_until(lambda: gang.work_done >= 10, 30)
@@ -56,6 +58,7 @@ def test_under_an_agent_it_reports_and_stops(tmp_path: Path) -> None:
         assert gang.codes == {"worker-0": wire.EXIT_STOPPED}
         assert progress is not None and progress.saved == progress.work_done
         assert progress.loss == pytest.approx(1.0 / progress.work_done)
+        assert not list((tmp_path / "checkpoints").glob(".partial*"))
         assert progress.rate is not None and 10 < progress.rate < 110
 
 

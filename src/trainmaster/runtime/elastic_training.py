@@ -270,8 +270,10 @@ class ElasticTraining:
         self.session.report(loss=self._sums[0])
         self.session.end_step(self._replica.work)
         sums = self._sums[1:]
+        if self._finished():
+            return  # the last step: saved and ended in good order, even if a stop was asked for
         stopping = self._assembly.stop_agreed(sums)
-        if self.is_senior and (stopping or self._save_due()) and not self._finished():
+        if self.is_senior and (stopping or self._save_due()):
             self._save()
         if stopping:
             self._leave(EXIT_STOPPED)

@@ -1,8 +1,10 @@
+# ruff: noqa: ARG002 (the signatures are the framework's)
 """A callback for the Hugging Face `Trainer`: progress, loss and stops go through a session.
 
     callback = TrainmasterCallback()
     args = TrainingArguments(output_dir=callback.folder, save_steps=200, ...)
-    Trainer(model, args, train_dataset=data, callbacks=[callback]).train(resume_from_checkpoint=callback.last_checkpoint())
+    trainer = Trainer(model, args, train_dataset=data, callbacks=[callback])
+    trainer.train(resume_from_checkpoint=callback.last_checkpoint())
 
 The `Trainer` keeps its own checkpoints; the callback puts them in the job's folder, finds the newest that is
 complete, and on a stop has it save before the script ends with the agreed code. The workers are not elastic:

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the signatures are the framework's)
 """A callback for the Lightning `Trainer`: progress, loss, checkpoints and stops go through a session.
 
     callback = TrainmasterCallback(save_every=200)

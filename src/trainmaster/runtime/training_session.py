@@ -186,6 +186,9 @@ class Session:
 
     def restore(self, default: Any = None) -> Any:
         """The state of the newest whole checkpoint, from which `steps` goes on; `default` when there is none."""
+        location = self.checkpoints.location
+        if self.place.managed and isinstance(location, Folder) and (self._elastic or self.place.rank == 0):
+            location.sweep()  # a job has one writer at a time: what is half-written was left by a dead one
         loaded = self.checkpoints.load()
         if loaded is None:
             return default

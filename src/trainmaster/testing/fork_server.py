@@ -52,7 +52,8 @@ class ForkServer:
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, *preload], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
         )
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._to, self._from = self._process.stdin, self._process.stdout
         self._codes: dict[int, int] = {}
         self._rest = b""
