@@ -208,7 +208,7 @@ def hot_pauses(folder: Path, options: argparse.Namespace, forks: ForkServer) -> 
         gang.run_until(lambda: gang.roster.settled, 120)
         for _ in range(options.rounds):
             for kind in found:
-                run_for(gang, 1.0)
+                run_steps(gang, 8)
                 role = kind[1:]
                 version = current(gang).version
                 if kind[0] == "+":
@@ -219,8 +219,8 @@ def hot_pauses(folder: Path, options: argparse.Namespace, forks: ForkServer) -> 
                 told_s = time.monotonic()
                 gang.run_until(lambda: gang.roster.settled, 120)
                 settled_s = time.monotonic()
-                run_for(gang, 1.0)
-                found[kind].append(longest_gap_s(gang, told_s, settled_s + 0.2))
+                run_steps(gang, 4)
+                found[kind].append(longest_gap_s(gang, told_s, settled_s))
         gang.stop()
         gang.run_to_end(60)
     return found
@@ -241,7 +241,7 @@ def restart_pauses(folder: Path, options: argparse.Namespace) -> list[float]:
             gang.run_until(lambda: gang.work_done > 0 and all(step_ends(gang, w) for w in workers(gang)), 240)
             if last_s:
                 found.append(max(step_ends(gang, name)[0] for name in workers(gang)) - last_s)
-            run_for(gang, 1.0)
+            run_steps(gang, 5)
             gang.stop()
             gang.run_to_end(120)
             last_s = max(step_ends(gang, name)[-1] for name in gang.members if name.startswith(WORKER))
@@ -260,6 +260,12 @@ def current(gang: Gang) -> Membership:
 def run_for(gang: Gang, time_s: float) -> None:
     until_s = time.monotonic() + time_s
     gang.run_until(lambda: time.monotonic() >= until_s, time_s + 60)
+
+
+def run_steps(gang: Gang, count: int) -> None:
+    """Until every worker that belongs has made so many more steps."""
+    before = {name: len(step_ends(gang, name)) for name in workers(gang) if name in gang.roster.members}
+    gang.run_until(lambda: all(len(step_ends(gang, name)) >= n + count for name, n in before.items()), 240)
 
 
 def bench_pause(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
