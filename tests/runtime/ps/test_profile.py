@@ -42,7 +42,7 @@ def test_a_program_that_reports_nothing_is_named(tmp_path: Path) -> None:
 def test_a_program_that_fails_shows_its_last_words(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
     script.write_text("raise RuntimeError('no such data set')\n")
-    with pytest.raises(NothingMeasured, match="(?s)worker-0 ended with code 1.*no such data set"):
+    with pytest.raises(NothingMeasured, match=r"(?s)worker-0 ended with code 1.*no such data set"):
         measure(["python", str(script)], 1, seconds=1.0)
 
 
