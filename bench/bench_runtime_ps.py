@@ -52,13 +52,14 @@ def member_pause(options: argparse.Namespace) -> None:
         print(time.monotonic(), job.work, flush=True)
 
 
-def raw_server(address_file: Path, size: int) -> None:
+def raw_server(address_file: Path) -> None:
     """Receives and sends as many bytes as the parameter server would, and does nothing else."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     address_file.write_text(str(listener.getsockname()[1]))
 
     def serve(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        size = int.from_bytes(connection.recv(8), "little")
         piece, answer = memoryview(bytearray(1 << 20)), memoryview(bytearray(size))
         while True:
             for start in range(0, size, 1 << 20):
@@ -83,6 +84,7 @@ class RawExchange:
         self._selector = selectors.DefaultSelector()
         self._sockets = [socket.create_connection(("127.0.0.1", port)) for port in ports]
         for number, connection in enumerate(self._sockets):
+            connection.sendall(size.to_bytes(8, "little"))
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._selector.register(connection, selectors.EVENT_READ, number)
@@ -106,9 +108,16 @@ class RawExchange:
                     pass
 
 
+def cpu_s(pids: list[int]) -> float:
+    """CPU time of other processes so far."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+
 def member_throughput(options: argparse.Namespace) -> None:
     from trainmaster.runtime import ps
 
+    (Path(options.folder) / f"pid-{os.environ['TRAINMASTER_MEMBER']}").write_text(str(os.getpid()))
     ps.serve_if_server()
     import torch
     import torch.distributed as dist
@@ -142,17 +151,17 @@ def member_throughput(options: argparse.Namespace) -> None:
         job.push_pull()
 
     kinds = {"raw": raw.step, "ps": job.push_pull, "ps_train": train_ps, "ddp_train": train_ddp}
+    everybody = [int(path.read_text()) for path in Path(options.folder).glob("pid-*")]
     for number in range(options.rounds + 1):
         figures: dict[str, float] = {}
         for kind, step in kinds.items():
             dist.barrier()
-            began_s, began_cpu_s = time.perf_counter(), time.process_time()
+            began_s, began_cpu_s = time.perf_counter(), cpu_s(everybody)
             for _ in range(options.steps):
                 step()
-            cpu_s = time.process_time() - began_cpu_s
             dist.barrier()
             figures[kind] = options.steps * job.workers / (time.perf_counter() - began_s)
-            figures[f"{kind}_worker_cpu_ms"] = 1000 * cpu_s / options.steps
+            figures[f"{kind}_cpu_ms"] = 1000 * (cpu_s(everybody) - began_cpu_s) / options.steps / job.workers
         if job.rank == 0 and number:  # the first round warms up
             print(json.dumps(figures), flush=True)
     dist.barrier()
@@ -199,7 +208,7 @@ def hot_pauses(folder: Path, options: argparse.Namespace, forks: ForkServer) -> 
         gang.run_until(lambda: gang.roster.settled, 120)
         for _ in range(options.rounds):
             for kind in found:
-                run_for(gang, 1.0)
+                run_steps(gang, 8)
                 role = kind[1:]
                 version = current(gang).version
                 if kind[0] == "+":
@@ -210,8 +219,8 @@ def hot_pauses(folder: Path, options: argparse.Namespace, forks: ForkServer) -> 
                 told_s = time.monotonic()
                 gang.run_until(lambda: gang.roster.settled, 120)
                 settled_s = time.monotonic()
-                run_for(gang, 1.0)
-                found[kind].append(longest_gap_s(gang, told_s, settled_s + 0.2))
+                run_steps(gang, 4)
+                found[kind].append(longest_gap_s(gang, told_s, settled_s))
         gang.stop()
         gang.run_to_end(60)
     return found
@@ -232,7 +241,7 @@ def restart_pauses(folder: Path, options: argparse.Namespace) -> list[float]:
             gang.run_until(lambda: gang.work_done > 0 and all(step_ends(gang, w) for w in workers(gang)), 240)
             if last_s:
                 found.append(max(step_ends(gang, name)[0] for name in workers(gang)) - last_s)
-            run_for(gang, 1.0)
+            run_steps(gang, 5)
             gang.stop()
             gang.run_to_end(120)
             last_s = max(step_ends(gang, name)[-1] for name in gang.members if name.startswith(WORKER))
@@ -251,6 +260,12 @@ def current(gang: Gang) -> Membership:
 def run_for(gang: Gang, time_s: float) -> None:
     until_s = time.monotonic() + time_s
     gang.run_until(lambda: time.monotonic() >= until_s, time_s + 60)
+
+
+def run_steps(gang: Gang, count: int) -> None:
+    """Until every worker that belongs has made so many more steps."""
+    before = {name: len(step_ends(gang, name)) for name in workers(gang) if name in gang.roster.members}
+    gang.run_until(lambda: all(len(step_ends(gang, name)) >= n + count for name, n in before.items()), 240)
 
 
 def bench_pause(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -275,7 +290,7 @@ def bench_throughput(options: argparse.Namespace, folder: Path) -> dict[str, Any
     size = int(options.megabytes * 1_000_000)
     found: dict[str, Any] = {}
     print(f"\nthroughput, {options.megabytes:g} MB of parameters, {options.servers} servers, lag {options.lag}:")
-    print("  workers   raw GB/s    PS GB/s   PS/raw   PS cpu/raw cpu   PS train/s   DDP train/s")
+    print("  workers   raw GB/s    PS GB/s   PS/raw   raw/PS CPU   PS train/s   DDP train/s")
     for count in options.workers:
         place = folder / f"t{count}"
         place.mkdir(parents=True)
@@ -283,7 +298,8 @@ def bench_throughput(options: argparse.Namespace, folder: Path) -> dict[str, Any
         for number in range(options.servers):
             pid = os.fork()
             if pid == 0:
-                raw_server(place / f"raw-{number}", size // options.servers)
+                (place / f"pid-raw-{number}").write_text(str(os.getpid()))
+                raw_server(place / f"raw-{number}")
             raws.append(pid)
         program = command("throughput", place, options)
         try:
@@ -298,12 +314,13 @@ def bench_throughput(options: argparse.Namespace, folder: Path) -> dict[str, Any
                 os.waitpid(pid, 0)
         figure = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
         ratio = statistics.median(row["ps"] / row["raw"] for row in rows)
-        cpu = statistics.median(row["ps_worker_cpu_ms"] / row["raw_worker_cpu_ms"] for row in rows)
+        # CPU time of all processes for the same bytes: the limit on a busy machine, whatever else runs there.
+        cpu = statistics.median(row["raw_cpu_ms"] / max(1e-3, row["ps_cpu_ms"]) for row in rows)
         found[str(count)] = {**figure, "ps_over_raw": ratio, "cpu_ratio": cpu}
         per_step = 2 * size / 1e9
         raw_rate, ps_rate = figure["raw"] * per_step, figure["ps"] * per_step
         print(
-            f"  {count:7}   {raw_rate:8.2f}   {ps_rate:8.2f}   {ratio:6.2f}   {cpu:14.2f}"
+            f"  {count:7}   {raw_rate:8.2f}   {ps_rate:8.2f}   {ratio:6.2f}   {cpu:10.2f}"
             f"   {figure['ps_train']:10.1f}   {figure['ddp_train']:11.1f}",
             flush=True,
         )

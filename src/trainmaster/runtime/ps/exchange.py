@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from trainmaster.model.errors import InputError
-from trainmaster.runtime.errors import RuntimeFault
+from trainmaster.runtime.errors import CheckpointError, RuntimeFault
 from trainmaster.runtime.ps.frames import TEXT_BYTES_MAX, Head, Kind, ProtocolError, parse_text, text_frame
 from trainmaster.runtime.ps.optimizer import Floats
 from trainmaster.runtime.ps.shard_map import ShardMap
@@ -320,7 +320,7 @@ class Exchange:
             if "error" not in answer:
                 return answer
             if answer.get("final"):
-                raise InputError(answer["error"])
+                raise CheckpointError(answer["error"]) if answer.get("checkpoint") else InputError(answer["error"])
             with contextlib.suppress(OSError):
                 self._wait(POLL_S / 5)
             time.sleep(0.01)

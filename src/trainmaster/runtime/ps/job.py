@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.model.errors import InputError
+from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import Place, read_place
 from trainmaster.runtime.ps.exchange import Exchange, Stopped
@@ -118,6 +118,9 @@ class PsJob:
             self._exchange.join()
         except Stopped:
             self._end()
+        except TrainmasterError:
+            self.close()
+            raise
         self._join_membership()
         self._step_began_s = self._reported_s = time.perf_counter()
         self._rate_from: tuple[float, int] = (self._reported_s, self.work)

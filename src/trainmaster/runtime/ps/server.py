@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.model.errors import InputError
+from trainmaster.model.errors import TrainmasterError
+from trainmaster.runtime.errors import CheckpointError
 from trainmaster.runtime.ps.block import BadBlock, unpack
 from trainmaster.runtime.ps.frames import Channel, Head, Kind, ProtocolError
 from trainmaster.runtime.ps.optimizer import warm_up
@@ -252,8 +253,10 @@ class ShardServer:
     async def _reply(self, connection: _Connection, number: int, question: dict[str, Any]) -> None:
         try:
             answer = await self._work_on(question, connection)
-        except (InputError, ConnectionError) as error:
-            answer = {"error": str(error), "final": isinstance(error, InputError)}
+        except ConnectionError as error:
+            answer = {"error": str(error), "final": False}
+        except TrainmasterError as error:
+            answer = {"error": str(error), "final": True, "checkpoint": isinstance(error, CheckpointError)}
         connection.channel.post_text(number, answer)
 
     async def _work_on(self, question: dict[str, Any], connection: _Connection) -> dict[str, Any]:

@@ -22,6 +22,9 @@ from trainmaster.runtime.ps.optimizer import Floats, accumulate
 from trainmaster.runtime.ps.shard_map import NOBODY, ShardMap
 from trainmaster.runtime.ps.terms import Terms
 
+SEEN_WORKERS_MAX = 256
+"""Beyond that many, a block forgets the counts of workers that have left."""
+
 
 class Status(IntEnum):
     OK = 0
@@ -285,8 +288,9 @@ class Shelf:
             if self.server not in (self.map.home[block], self.map.backup[block]):
                 del self._held[block]
                 self._waited_on.discard(block)
-        if self._listed is not None:
-            for held in self._held.values():
+        for held in self._held.values():
+            # Not at once: a worker that leaves may still send its last gradient again.
+            if self._listed is not None and len(held.state.seen) > SEEN_WORKERS_MAX:
                 for worker in [name for name in held.state.seen if member_of(name) not in self._listed]:
                     del held.state.seen[worker]
 
