@@ -8,7 +8,7 @@ from typing import Any
 from trainmaster.model.errors import InputError
 
 REWARDS = ("completion", "progress", "per-job")
-UPDATES = ("clipped", "replay")
+UPDATES = ("clipped", "replay", "evolution")
 NETWORKS = ("shared", "window")
 
 
@@ -30,7 +30,11 @@ class TrainOptions:
     """`completion`: minus the jobs in the system, so that the return is minus the sum of completion times;
     `progress`: the paper's sum of epochs trained over epochs in all; `per-job`: each action has its own job's."""
     update: str = "clipped"
-    """`clipped`: PPO with bootstrapped advantages; `replay`: the paper's actor-critic on samples of a replay."""
+    """`clipped`: PPO with bootstrapped advantages; `replay`: the paper's actor-critic on samples of a replay;
+    `evolution`: compare perturbed policies on the same traces (shared network only)."""
+    pairs: int = 12
+    width: float = 0.5
+    """Of `update=evolution`: mirrored pairs per iteration, and how far they are perturbed."""
     critic: bool = True
     exploration: float = 0.0
     """Chance of overriding the network where a job's workers and servers are badly matched (paper: 0.4)."""
@@ -61,6 +65,8 @@ class TrainOptions:
         for name in ("hidden", "context", "window", "batch", "episodes", "validate_every", "validation_traces"):
             if getattr(self, name) < 1:
                 raise InputError(f"'{name}' is {getattr(self, name)}", "1 or more")
+        if self.update == "evolution" and self.network != "shared":
+            raise InputError("update 'evolution' with network 'window'", "network 'shared'")
         for name in ("exploration", "discount", "trace_decay", "kept"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"'{name}' is {getattr(self, name)}", "0 to 1")

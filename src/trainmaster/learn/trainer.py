@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from trainmaster.learn.compiled_rollout import collect_compiled, play_compiled
+from trainmaster.learn.evolution import Ascent, evolve
 from trainmaster.learn.options import TrainOptions
 from trainmaster.learn.rollout import Samples, Scorer, Slots, advantages, collect, joined, play
 from trainmaster.learn.seeds import LESSON_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS
@@ -61,6 +62,7 @@ class Trainer:
         self.actor_optimiser = torch.optim.Adam(self.actor.parameters(), lr=o.rate)
         self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), lr=1e-3)
         self.memory: list[tuple[Samples, Floats]] = []
+        self.ascent = Ascent()
         self._validation: list[SizingTrace] = []
 
     # -- the run -----------------------------------------------------------------------------------------
@@ -142,6 +144,8 @@ class Trainer:
         for k in range(o.episodes):
             drawn = (self.iteration * o.episodes + k) % 100_000 + 100_000 * (o.seed % 1000)
             traces += draw_traces(self.clusters[k % len(self.clusters)], [TRAIN_SEEDS + drawn])
+        if o.update == "evolution":
+            return self._evolved(traces)
         collector = self.collector or collect_here
         samples, slots, mean_s = collector(traces, self.scorer(), [o.seed, 2, self.iteration], o)
         value = self._values(slots) if o.critic else np.zeros(len(slots))
@@ -196,6 +200,18 @@ class Trainer:
             entropies.append(float(entropy.mean().detach()))
         return float(np.mean(entropies))
 
+    def _evolved(self, traces: Sequence[SizingTrace]) -> Row:
+        """Perturb, play, follow the slope; see `evolution`."""
+        o = self.options
+        rng = np.random.Generator(np.random.PCG64([o.seed, 5, self.iteration]))
+        weights, mean_s = evolve(
+            self.actor.export(), traces, self.ascent, rng, pairs=o.pairs, width=o.width, rate=o.rate, floor=o.floor
+        )
+        with torch.no_grad():
+            for name, value in self.actor.named_parameters():
+                value.copy_(torch.from_numpy(weights[name]))
+        return {"iteration": float(self.iteration), "completion_s": mean_s}
+
     def _step(self, loss: Tensor) -> None:
         self.actor_optimiser.zero_grad()
         loss.backward()
@@ -244,7 +260,8 @@ class Trainer:
             "best": {name: torch.from_numpy(value) for name, value in self.best.items()}, "history": self.history,
             "actor": self.actor.state_dict(), "critic": self.critic.state_dict(),
             "actor_optimiser": self.actor_optimiser.state_dict(),
-            "critic_optimiser": self.critic_optimiser.state_dict(),
+            "critic_optimiser": self.critic_optimiser.state_dict(), "ascent_steps": self.ascent.steps,
+            "ascent": [torch.from_numpy(m) for m in (self.ascent.first, self.ascent.second) if m is not None],
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -254,6 +271,8 @@ class Trainer:
         self.critic.load_state_dict(state["critic"])
         self.actor_optimiser.load_state_dict(state["actor_optimiser"])
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
+        moments = [m.numpy() for m in state["ascent"]]
+        self.ascent = Ascent(*moments, steps=state["ascent_steps"]) if moments else Ascent()
 
 
 def collect_part(

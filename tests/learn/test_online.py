@@ -1,0 +1,143 @@
+"""Online learning: nothing is promoted that does not win, what disappoints is rolled back, faults change nothing."""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainmaster.engine.core import Ended, Settings
+from trainmaster.learn.online import (
+    OnlineLearner,
+    finished_specs,
+    history_spec,
+    judge,
+    should_roll_back,
+    train_candidate,
+)
+from trainmaster.learn.sizing_trace import REFERENCE_SIZE, SizingSpec, draw_trace
+from trainmaster.model.errors import InputError
+from trainmaster.policies import registry
+from trainmaster.policies.dl2.network import ScoringNetwork
+from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
+from trainmaster.sim.run import simulate
+
+SPEC = SizingSpec(servers=12, jobs=24, arrivals_per_slot_max=2, profile_noise=-1.0)
+ROUND_MS = 1_200_000
+
+
+@pytest.fixture(scope="module")
+def history() -> list[Ended]:
+    specs = draw_trace(SPEC, 3).job_specs()
+    return simulate(specs, SPEC.cluster(), registry.create("drf"), Settings(round_ms=ROUND_MS)).ended
+
+
+@pytest.fixture
+def poor(tmp_path: Path) -> Path:
+    """Weights that prefer long jobs: the shipped ones with the sign of every job's score turned round."""
+    network = load(SHIPPED).network
+    assert isinstance(network, ScoringNetwork)
+    turned = {name: -value if name in "AaS" else value for name, value in network.weights.items()}
+    turned["b"] = np.full(1, -1e4, np.float32)
+    path = tmp_path / "poor.npz"
+    path.write_bytes(to_bytes(turned, "shared", 0, {}))
+    return path
+
+
+class Inline(Executor):
+    """Runs at once, so that tests need not wait."""
+
+    def submit(self, fn, /, *args, **kwargs) -> Future:
+        future: Future = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def learner(tmp_path: Path, current: Path, candidate: Path) -> OnlineLearner:
+    def train(ended: Sequence[Ended], now: Path, out: Path) -> Path:
+        out.write_bytes(candidate.read_bytes())
+        return out
+
+    return OnlineLearner(SPEC.cluster(), ROUND_MS, tmp_path, current, train, Inline())
+
+
+def test_what_wins_is_promoted(tmp_path: Path, history: list[Ended], poor: Path) -> None:
+    online = learner(tmp_path, current=poor, candidate=SHIPPED)
+    assert online.offer(history)
+    verdict = online.poll()
+    assert verdict is not None and verdict.promoted
+    assert verdict.candidate_s < min(verdict.current_s, verdict.teacher_s)
+    assert online.current.name == "candidate-0001.npz" and online.previous == poor
+
+
+def test_what_loses_is_dropped(tmp_path: Path, history: list[Ended], poor: Path) -> None:
+    online = learner(tmp_path, current=SHIPPED, candidate=poor)
+    online.offer(history)
+    verdict = online.poll()
+    assert verdict is not None and not verdict.promoted and online.current == SHIPPED
+    assert "kept" in online.notes[-1]
+
+
+def test_the_same_weights_again_are_no_progress(history: list[Ended]) -> None:
+    verdict = judge(finished_specs(history), SPEC.cluster(), SHIPPED, SHIPPED, "drf", ROUND_MS)
+    assert not verdict.promoted and "present weights" in verdict.why
+
+
+def test_beating_the_present_weights_but_not_the_teacher_is_not_enough(history: list[Ended], poor: Path) -> None:
+    verdict = judge(finished_specs(history), SPEC.cluster(), SHIPPED, poor, "dl2", ROUND_MS)
+    assert not verdict.promoted and verdict.candidate_s < verdict.current_s
+
+
+def test_a_worse_live_figure_rolls_back(tmp_path: Path, history: list[Ended], poor: Path) -> None:
+    online = learner(tmp_path, current=poor, candidate=SHIPPED)
+    online.offer(history)
+    online.poll()
+    slower = [replace(end, ended_ms=end.spec.submit_ms + 3 * (end.ended_ms - end.spec.submit_ms)) for end in history]
+    assert not online.watch(history)
+    assert online.watch(slower) and online.current == poor
+    assert "rolled back" in online.notes[-1]
+    assert not online.watch(slower)
+
+
+def test_few_jobs_decide_nothing(tmp_path: Path, history: list[Ended]) -> None:
+    assert not learner(tmp_path, SHIPPED, SHIPPED).offer(history[:5])
+    assert should_roll_back(history, history[:5]) == ""
+    with pytest.raises(InputError, match="have finished"):
+        finished_specs(history[:5])
+
+
+def test_a_training_that_fails_changes_nothing(tmp_path: Path, history: list[Ended]) -> None:
+    def fails(ended: Sequence[Ended], now: Path, out: Path) -> Path:
+        raise MemoryError("no room")
+
+    online = OnlineLearner(SPEC.cluster(), ROUND_MS, tmp_path, SHIPPED, fails, Inline())
+    online.offer(history)
+    assert online.poll() is None and online.current == SHIPPED and "no room" in online.notes[-1]
+
+
+def test_history_becomes_traces_like_it(history: list[Ended]) -> None:
+    specs = finished_specs(history)
+    spec = history_spec(specs, SPEC.cluster(), 1200.0)
+    assert spec.gpus == SPEC.gpus and spec.workers_max == SPEC.workers_max
+    by_name = {kind.name: kind for kind in spec.kinds}
+    for job in specs:
+        speed = float(by_name[job.model].scaling().speed(REFERENCE_SIZE, REFERENCE_SIZE))
+        assert speed == pytest.approx(job.steps_per_s["gpu"], rel=1e-6)
+    assert len(draw_trace(spec, 1)) == spec.jobs
+    with pytest.raises(InputError, match="elastic"):
+        rigid = [replace(job, workers_min=4, workers_max=4, servers_min=4, servers_max=4) for job in specs]
+        history_spec(rigid, SPEC.cluster(), 1200.0)
+
+
+def test_training_goes_on_from_the_current_weights(tmp_path: Path, history: list[Ended]) -> None:
+    pytest.importorskip("torch")
+    from trainmaster.learn.options import TrainOptions
+
+    options = TrainOptions(iterations=1, episodes=4, validate_every=1, validation_traces=1)
+    out = train_candidate(history, SPEC.cluster(), 1200.0, SHIPPED, tmp_path / "next.npz", options)
+    assert isinstance(load(out).network, ScoringNetwork)
