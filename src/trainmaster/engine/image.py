@@ -79,6 +79,7 @@ def _fingerprint(engine: Engine, slot: int) -> tuple[Any, ...]:
         *[columns.ints[name].item(slot) for name in _INTS],
         *[columns.floats[name][slot].tobytes() for name in _FLOATS],
         *[column[slot].tobytes() for column in columns.memo.values()],
+        tuple(columns.losses.get(slot, ())),
         columns.throughput[slot].tobytes(), columns.throughput_spread[slot].tobytes(),
     )  # fmt: skip
 
@@ -108,6 +109,7 @@ def job_record(engine: Engine, slot: int) -> JsonObject:
         "doubts": sorted(engine.doubts.get(slot, {}).items()),
         "ended_on": sorted(engine.ended_on.get(slot, ())),
         "details": None if slot not in engine.details else dict(engine.details[slot]),
+        "losses": [list(point) for point in columns.losses.get(slot, ())],
         "blocker": _blocker(engine, slot),
     }
 
@@ -236,6 +238,8 @@ def _enter(engine: Engine, record: Mapping[str, Any]) -> None:
         engine.ended_on[slot] = set(record["ended_on"])
     if record["details"] is not None:
         engine.details[slot] = record["details"]
+    if record.get("losses"):
+        columns.losses[slot] = [(work, loss) for work, loss in record["losses"]]
     for name in _INTS:
         columns.ints[name][slot] = record["ints"][name]
     for name in _FLOATS:
