@@ -83,6 +83,19 @@ def test_an_id_that_has_ended_stays_taken() -> None:
     assert not again.columns.slot_of
 
 
+def test_measured_losses_survive() -> None:
+    cluster, store = parse_cluster("v100=2"), MemoryStore()
+    engine = Engine(cluster, Fifo(), DeclaredSpeeds(), Settings())
+    recorder = Recorder.of_new(engine)
+    engine.step(0, ev.JobSubmitted(JobSpec(JobId("a"), work_total=10.0)))
+    engine.step(1, ev.Started(JobId("a"), 1, 0.0, 1))
+    recorder.changes([])
+    engine.step(2, ev.Progressed(JobId("a"), 1, 1.0, 2, loss=0.5), ev.Progressed(JobId("a"), 1, 2.0, 2, loss=0.25))
+    store.commit(recorder.changes([]))
+    again = restore(store.load(), cluster, Fifo(), DeclaredSpeeds(), Settings())
+    assert again.snapshot().jobs.losses(0) == ((1.0, 0.5), (2.0, 0.25))
+
+
 def test_a_new_store_gives_a_new_engine() -> None:
     engine = restore(Image(), parse_cluster("v100=2"), Fifo(), DeclaredSpeeds(), Settings())
     assert engine.seq == 0

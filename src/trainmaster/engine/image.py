@@ -121,6 +121,7 @@ def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
         {slot: frozenset(nodes) for slot, nodes in engine.ended_on.items()},
         {slot: frozenset(jobs) for slot, jobs in engine.waits_for.items()},
         dict(engine.held_back), dict(engine.caps),
+        {slot: tuple(points) for slot, points in engine.columns.losses.items()},
     )  # fmt: skip
 
 
@@ -149,6 +150,7 @@ def job_record(engine: Engine, slot: int) -> JsonObject:
         "doubts": sorted(engine.doubts.get(slot, {}).items()),
         "ended_on": sorted(engine.ended_on.get(slot, ())),
         "details": None if slot not in engine.details else dict(engine.details[slot]),
+        "losses": [list(point) for point in columns.losses.get(slot, ())],
         "blocker": _blocker(engine, slot),
         "waits_for": sorted(engine.waits_for.get(slot, ())),
         "held_back": None if slot not in engine.held_back else int(engine.held_back[slot]),
@@ -293,6 +295,8 @@ def _enter(engine: Engine, record: Mapping[str, Any]) -> None:
     if record["cap"] is not None:
         engine.caps[slot] = record["cap"]
         apply_cap(engine, slot)
+    if record.get("losses"):
+        columns.losses[slot] = [(work, loss) for work, loss in record["losses"]]
     for name in _INTS:
         columns.ints[name][slot] = record["ints"][name]
     for name in _FLOATS:

@@ -141,8 +141,8 @@ def _carry_out(
     run_s, cost, prices, throughput, throughput_spread, device_milli, whole, cpu_free, mem_free, physical_device_milli,
     physical_whole, physical_cpu_free, physical_mem_free,
 ):  # fmt: skip
-    """Write what stops, their answers, launches and the answers to the first `answered` of them leave behind. All that is planned runs, so what
-    is physically free is what the plan leaves free."""
+    """Write what stops, their answers, launches and the answers to the first `answered` of them leave behind. All
+    that is planned runs, so what is physically free is what the plan leaves free."""
     physical_device_milli[:] = device_milli
     physical_whole[:] = whole
     physical_cpu_free[:] = cpu_free

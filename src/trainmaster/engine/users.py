@@ -41,6 +41,7 @@ def _end_by_user(state: State, job_id: JobId, after: int, trigger: Trigger) -> N
     if phase == after or (phase in LIVE and transitions.wanted(state, slot) == P.CANCELLED):
         return  # already so, or already being cancelled, which nothing takes back
     state.changed = state.holds_changed = True
+    _by_commands(state, slot)
     transitions.drop_allocation(state, slot)
     if phase in LIVE:
         stop(state, slot, after, "cancelled" if after == P.CANCELLED else "paused")
@@ -48,6 +49,12 @@ def _end_by_user(state: State, job_id: JobId, after: int, trigger: Trigger) -> N
     if phase == P.RESERVED:
         state.reserved.remove(slot)
     transitions.move(state, slot, trigger)
+
+
+def _by_commands(state: State, slot: int) -> None:
+    """What a user changes is never carried out at once: the backend is to expect commands for this job."""
+    if state.immediate is not None:
+        state.immediate.hand_back([slot], state.columns.allocations)
 
 
 def resumed(state: State, event: ev.JobResumed) -> None:
@@ -81,6 +88,7 @@ def range_changed(state: State, event: ev.JobRangeChanged) -> None:
     allocation = columns.allocations[slot]
     if allocation is None or low <= allocation.workers <= ints["workers_max"][slot]:
         return
+    _by_commands(state, slot)
     transitions.drop_allocation(state, slot)
     phase = int(ints["phase"][slot])
     if phase == P.RESERVED:

@@ -30,7 +30,7 @@ class DeclaredSpeeds:
             here = np.ones(len(types))
         else:
             here = np.array([spec.steps_per_s.get(name, 0.0) for name in types])
-        spread = here * (1.0 - self.spread_penalty)
+        spread = here * (1.0 - self.spread_penalty) if self.spread_penalty else here
         if spec.steps_per_s_spread:
             spread = np.array([spec.steps_per_s_spread.get(name, spread[k]) for k, name in enumerate(types)])
         return here, spread

@@ -400,7 +400,8 @@ class Draft:
             changed = np.concatenate([changed, np.fromiter(self.rejections, np.int64)])
             first = np.concatenate([first, np.zeros(len(self.rejections), np.int64)])
         kernels.close_reasons(
-            self._why, jobs.slots, ints["phase"], ints["not_before_ms"], view.now_ms, changed, first, int(default), _BACKOFF,
+            self._why, jobs.slots, ints["phase"], ints["not_before_ms"], view.now_ms, changed, first, int(default),
+            _BACKOFF,
         )  # fmt: skip
         return Plan(
             based_on=self.view.version,

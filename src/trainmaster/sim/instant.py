@@ -129,7 +129,9 @@ class InstantWorld:
     def _adopt(self, slot: int, spec: JobSpec | None) -> None:
         """A job that is new here, or that was carried out the other way until now."""
         assert spec is not None
-        self._specs[slot] = spec
+        before, self._specs[slot] = self._specs[slot], spec
+        if before is not None and before.id == spec.id:
+            return  # the same job with another range of sizes: nothing that matters here
         total = spec.work_total
         self._total[slot] = math.nan if total is None else total
         self._work[slot] = self.backend.saved.get(spec.id, 0.0)

@@ -69,8 +69,10 @@ def simulate(
     progress: Progress | None = None,
     record_timeline: bool = False,
     record_history: bool = False,
+    at_once: bool = True,
 ) -> RunResult:
-    """Run to the end; `pairs` is how jobs really fare on shared devices.
+    """Run to the end; `pairs` is how jobs really fare on shared devices. `at_once`: where nothing can come in
+    between, plans are carried out within a call (the results are the same; see `trainmaster.engine.turnover`).
 
     Raises `Unaccounted` unless every job has finished, failed or been rejected.
     """
@@ -89,7 +91,7 @@ def simulate(
     backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
     engine = Engine(cluster, policy, estimator or DeclaredSpeeds(truth.spread_penalty), settings)
     engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
-    if not (record_timeline or record_history):  # those want to see every event
+    if at_once and not (record_timeline or record_history):  # those want to see every event
         engine.immediate = backend.answer_at_once()
     failures = _NodeFailures(cluster, truth, settings.seed)
     ended: list[Ended] = []

@@ -21,7 +21,7 @@ from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Draft, Snapshot
-from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
+from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.gavel import sharing
 from trainmaster.policies.gavel.catalogue import NO_PAIRS, POLICIES, allocate
 from trainmaster.policies.gavel.centre import centre_of_levels, centre_of_total
@@ -29,7 +29,7 @@ from trainmaster.policies.gavel.levels import isolated_share, proportional_throu
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Pairs, Status
-from trainmaster.policies.gavel.round_pass import choose, give_time, survey
+from trainmaster.policies.gavel.round_pass import choose, competitors, give_time, survey
 from trainmaster.policies.gavel.rounds import priorities
 from trainmaster.policies.registry import register
 
@@ -166,46 +166,42 @@ def _asked_gpus(view: Snapshot) -> Floats:
     return view.jobs.ask_gpu_milli / GPU_MILLI
 
 
-def _competing(view: Snapshot) -> npt.NDArray[np.bool_]:
-    """Jobs that want GPUs: not paused, not lost with their node."""
-    phase = view.jobs.phase
-    return (phase != P.PAUSED) & (phase != P.LOST) & (view.jobs.ask_gpu_milli > 0)
-
-
 def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -> None:
     """Solve for the shares of the jobs now present and store them."""
-    jobs = view.jobs
-    rows = view.in_arrival_order(np.flatnonzero(_competing(view)))
+    jobs, cluster = view.jobs, view.cluster
+    ints, floats = jobs.columns.ints, jobs.columns.floats
+    rows, speeds, gpus, left, elapsed_s, slo_s, remaining = competitors(
+        jobs.slots, view.now_ms, view.placement == Strategy.COUNT, ints["arrival"], ints["phase"],
+        ints["ask_gpu_milli"], ints["submit_ms"], ints["deadline_ms"], ints["as_of_ms"], ints["productive_ms"],
+        floats["work_done"], floats["work_total"], floats["rate"], jobs.columns.allowed, jobs.columns.throughput,
+        jobs.columns.throughput_spread, cluster.type_of, cluster.gpus,
+    )  # fmt: skip
+    slots = jobs.slots[rows]
     state.share[:] = 0.0
     state.known[:] = 1.0
     state.pairs = PairBook.empty(len(view.cluster.types))
     if len(rows) == 0 or not view.up_gpus_by_type.any():
         return
-    speeds, gpus, counts = _speeds(view), _asked_gpus(view), view.up_gpus_by_type
-    remaining = jobs.remaining
     if policy.allocation == "gavel-ftf":
         done = np.where(state.isolated_rate > 0, state.remaining_before - remaining, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             state.isolated_s += np.where(state.isolated_rate > 0, done / state.isolated_rate, 0.0)
     entities, entity_of = _entities(view, rows) if policy.allocation == "gavel-hierarchical" else ((), None)
-    left = np.where(np.isnan(remaining), np.inf, remaining)[rows]
-    finite = left[np.isfinite(left)]
-    left = np.where(np.isfinite(left), left, finite.max() if len(finite) else 1.0)  # unknown work: as the longest
     problem = AllocationProblem(
-        throughput=speeds[rows],
-        gpus=gpus[rows],
-        counts=counts,
-        weight=jobs.weight[rows],
-        steps_remaining=np.maximum(left, 1e-9),
-        elapsed_s=(view.now_ms - jobs.submit_ms[rows]) / MS_PER_S,
-        slo_s=np.where(jobs.deadline_ms[rows] < NEVER_MS, (jobs.deadline_ms[rows] - view.now_ms) / MS_PER_S, np.nan),
-        cost_per_hour=np.nan_to_num(view.cluster.prices, nan=1.0),
-        allowed=jobs.allowed[rows],
+        throughput=speeds,
+        gpus=gpus,
+        counts=view.up_gpus_by_type,
+        weight=floats["weight"][slots],
+        steps_remaining=left,
+        elapsed_s=elapsed_s,
+        slo_s=slo_s,
+        cost_per_hour=np.nan_to_num(cluster.prices, nan=1.0),
+        allowed=jobs.columns.allowed[slots],
         isolated_so_far_s=state.isolated_s[rows] if len(state.isolated_s) else np.zeros(len(rows)),
-        type_names=view.cluster.types,
+        type_names=cluster.types,
         entities=entities,
         entity_of=entity_of,
-        pairs=_pairs(policy, view, rows, speeds, draft),
+        pairs=_pairs(policy, view, rows, draft),
     )
     if (problem.slo_s <= 0).any():  # an SLO that has passed constrains nothing any more
         problem = _without_past_slos(problem)
@@ -230,10 +226,10 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
         state.remaining_before[:] = np.nan_to_num(remaining)
 
 
-def _pairs(policy: GavelPolicy, view: Snapshot, rows: Ints, speeds: Floats, draft: Draft) -> Pairs | None:
+def _pairs(policy: GavelPolicy, view: Snapshot, rows: Ints, draft: Draft) -> Pairs | None:
     if not policy.shares:
         return None
-    pairs, known = possible_pairs(view, rows, speeds)
+    pairs, known = possible_pairs(view, rows, _speeds(view))
     if known is False and policy.space_sharing:
         draft.note(f"{policy.allocation}: no speeds of jobs that share GPUs are known; each runs alone")
     return pairs

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +71,7 @@ class AllocationProblem:
     def job_count(self) -> int:
         return len(self.gpus)
 
-    @property
+    @cached_property
     def usable(self) -> BoolArray:
         """Where a job may run and makes progress, on a type that exists."""
         return self.allowed & (self.throughput > 0.0) & (self.counts > 0.0)[None, :]

@@ -12,6 +12,7 @@ level.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Program:
     pairs: Pairs | None = None
     pair_gain: FloatArray | None = None
 
-    @property
+    @cached_property
     def has_level(self) -> bool:
         return bool(np.any(self.rate > 0.0))
 

@@ -11,10 +11,16 @@ import numpy as np
 from numba import njit
 
 from trainmaster.model.kernels import work_done_now
-from trainmaster.model.units import GPU_MILLI
+from trainmaster.model.units import GPU_MILLI, NEVER_MS
 from trainmaster.policies.gavel.rounds import NEVER_RUN
 
-PENDING, RESERVED, RUNNING, LOST = 0, 1, 3, 6  # phases as the kernels know them (checked against `Phase` by a test)
+PENDING, RESERVED, RUNNING, LOST, PAUSED = (
+    0,
+    1,
+    3,
+    6,
+    7,
+)  # phases as the kernels know them (checked against `Phase` by a test)
 MS_PER_S = 1000.0
 
 
@@ -74,6 +80,44 @@ def _arrival_order(slots, arrival):
         if arrival[slots[row]] < arrival[slots[row - 1]]:
             return rows[np.argsort(arrival[slots], kind="mergesort")]
     return rows
+
+
+@njit(cache=True)
+def competitors(
+    slots, now_ms, counting, arrival, phase, ask_gpu_milli, submit_ms, deadline_ms, as_of_ms, productive_ms,
+    work_done, work_total, rate, allowed, throughput, throughput_spread, type_of, gpus,
+):  # fmt: skip
+    """What the solvers are told of the jobs that want GPUs (not paused, not lost with their node), in order of arrival:
+    (rows, speeds, GPUs asked for, steps left, seconds since submission, seconds until the deadline or NaN); and the
+    steps left of every row (NaN: unknown). Work that is unknown counts as that of the longest job."""
+    done = work_done_now(slots, phase, work_done, work_total, rate, as_of_ms, productive_ms, now_ms)
+    remaining = np.empty(slots.size)
+    for row in range(slots.size):
+        remaining[row] = work_total[slots[row]] - done[row]
+    by_arrival = _arrival_order(slots, arrival)
+    rows = np.empty(slots.size, np.int64)
+    n = 0
+    longest = -np.inf
+    for k in range(slots.size):
+        row = by_arrival[k]
+        s = slots[row]
+        if phase[s] != PAUSED and phase[s] != LOST and ask_gpu_milli[s] > 0:
+            rows[n] = row
+            n += 1
+            if np.isfinite(remaining[row]):
+                longest = max(longest, remaining[row])
+    if longest == -np.inf:
+        longest = 1.0
+    rows = rows[:n]
+    speeds = _speeds(slots[rows], allowed, throughput, throughput_spread, ask_gpu_milli, type_of, gpus, counting)
+    asked, left, elapsed_s, slo_s = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    for k in range(n):
+        s = slots[rows[k]]
+        asked[k] = ask_gpu_milli[s] / GPU_MILLI
+        left[k] = max(remaining[rows[k]] if np.isfinite(remaining[rows[k]]) else longest, 1e-9)
+        elapsed_s[k] = (now_ms - submit_ms[s]) / MS_PER_S
+        slo_s[k] = (deadline_ms[s] - now_ms) / MS_PER_S if deadline_ms[s] < NEVER_MS else np.nan
+    return rows, speeds, asked, left, elapsed_s, slo_s, remaining
 
 
 @njit(cache=True)
