@@ -8,6 +8,8 @@ from typing import Any
 
 from trainmaster.engine.ports import Archive
 from trainmaster.engine.records import Settings
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Command
 from trainmaster.service.app import build_app
@@ -16,7 +18,6 @@ from trainmaster.service.control import ControlPlane
 from trainmaster.service.inline_asgi import Call, PausingGateway, Reply, exchange
 from trainmaster.service.logs import LogFolder
 from trainmaster.service.routes.context import Context
-from trainmaster.service.speeds import LiveSpeeds
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.truth import Truth, TruthOptions
 from trainmaster.stores.memory import MemoryStore
@@ -71,7 +72,7 @@ class Bench:
     def start(self, reset: bool = False, **options: Any) -> None:
         """A new process on the same store."""
         self.plane = ControlPlane(
-            self.cluster, self.store, self, self.clock, LiveSpeeds(), self.settings, self.policy, **options
+            self.cluster, self.store, self, self.clock, LearningEstimator(DeclaredSpeeds()), self.settings, self.policy, **options
         )
         self.plane.prepare_nodes(reset)
         self.plane.open()
