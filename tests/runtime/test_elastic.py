@@ -190,11 +190,11 @@ def test_a_batch_per_worker_scales_the_learning_rate(gang_of: MakeGang) -> None:
 
 def _kill_many(gang: Gang, chance: random.Random, kills: int) -> int:
     """Kill at random moments and grow back; gives the number of deaths. The gang always keeps a survivor."""
-    done = 0
-    while done < kills and gang.work_done < 0.9 * 120:
+    shot: set[str] = set()
+    while len(shot) < kills and gang.work_done < 0.9 * 120:
         until_s = time.monotonic() + chance.uniform(0.0, 0.25)
         gang.run_until(lambda until_s=until_s: time.monotonic() >= until_s, 10)
-        joined = [name for name in gang.alive if name in gang.roster.members]
+        joined = [name for name in gang.alive if name in gang.roster.members and name not in shot]
         holders = [name for name in joined if name not in gang.roster.awaited and gang.members[name].stateful]
         if len(joined) < 2 or not holders:
             continue
@@ -202,8 +202,8 @@ def _kill_many(gang: Gang, chance: random.Random, kills: int) -> int:
         victim = chance.choice([name for name in joined if name != survivor])
         gang.kill(victim)
         gang.grow(1)
-        done += 1
-    return done
+        shot.add(victim)
+    return len(shot)
 
 
 def _seeded_kills(gang_of: MakeGang, seed: int, kills: int) -> None:
