@@ -272,14 +272,15 @@ def bench_pause(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     forks = ForkServer(PRELOAD)
     hot = hot_pauses(folder / "hot", options, forks)
     forks.close()
-    restart = restart_pauses(folder / "restart", options)
-    median_s = {kind: statistics.median(values) for kind, values in hot.items()}
-    restart_s = statistics.median(restart)
     print(f"\nresize pause, {options.megabytes:g} MB of parameters, momentum, 2 workers, 2 servers:")
+    median_s = {kind: statistics.median(values) for kind, values in hot.items()}
     for kind, value in median_s.items():
-        spread = ", ".join(f"{v:.3f}" for v in hot[kind])
-        print(f"  {kind:8} {value:7.3f} s   restart/hot {restart_s / max(value, 1e-4):6.0f}x   ({spread})")
+        print(f"  {kind:8} {value:7.3f} s   ({', '.join(f'{v:.3f}' for v in hot[kind])})", flush=True)
+    restart = restart_pauses(folder / "restart", options)
+    restart_s = statistics.median(restart)
     print(f"  restart  {restart_s:7.3f} s   ({', '.join(f'{v:.2f}' for v in restart)})")
+    for kind, value in median_s.items():
+        print(f"  restart / {kind}: {restart_s / max(value, 1e-4):.0f}x")
     return {"hot_s": hot, "restart_s": restart}
 
 
