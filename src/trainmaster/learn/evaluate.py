@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from trainmaster.engine.core import Settings
 from trainmaster.learn.job_kinds import JobKind
-from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_trace
 from trainmaster.learn.seeds import TEST_SEEDS
+from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_trace
 from trainmaster.model.errors import InputError
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
