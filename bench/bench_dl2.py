@@ -17,7 +17,7 @@ from trainmaster.policies.dl2.weights import load_once
 from trainmaster.testing.builders import a_job, a_view
 
 
-def cpu_s(work) -> float:  # noqa: ANN001
+def cpu_s(work) -> float:
     begun = time.process_time()
     work()
     return time.process_time() - begun

@@ -129,11 +129,12 @@ def test_history_becomes_traces_like_it(history: list[Ended]) -> None:
         speed = float(by_name[job.model].scaling().speed(REFERENCE_SIZE, REFERENCE_SIZE))
         assert speed == pytest.approx(job.steps_per_s["gpu"], rel=1e-6)
     assert len(draw_trace(spec, 1)) == spec.jobs
+    rigid = [replace(job, workers_min=4, workers_max=4, servers_min=4, servers_max=4) for job in specs]
     with pytest.raises(InputError, match="elastic"):
-        rigid = [replace(job, workers_min=4, workers_max=4, servers_min=4, servers_max=4) for job in specs]
         history_spec(rigid, SPEC.cluster(), 1200.0)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_the_current_weights(tmp_path: Path, history: list[Ended]) -> None:
     pytest.importorskip("torch")
     from trainmaster.learn.options import TrainOptions

@@ -67,7 +67,9 @@ def play_at_random(trace: SizingTrace, seed: int) -> tuple[dict[int, dict[str, t
 def finish_in_engine(trace: SizingTrace, sizes: Sizes) -> dict[str, int]:
     round_ms = round(trace.spec.slot_s * 1000)
     truth = TruthOptions(noise=trace.spec.speed_variation)
-    result = simulate(trace.job_specs(), trace.spec.cluster(), Replay(sizes, round_ms), Settings(round_ms=round_ms), truth)
+    result = simulate(
+        trace.job_specs(), trace.spec.cluster(), Replay(sizes, round_ms), Settings(round_ms=round_ms), truth
+    )
     assert result.plans_refused == 0
     return {end.spec.id: end.ended_ms for end in result.ended}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,8 @@ def collect_compiled(
 ) -> tuple[Samples, Slots, Floats]:  # fmt: skip
     """As `rollout.collect`."""
     samples, slots, mean_s = _run(traces, network, rng, False, kept, exploration, floor)
-    assert samples is not None and slots is not None
+    assert samples is not None
+    assert slots is not None
     return samples, slots, mean_s
 
 
@@ -171,7 +173,7 @@ def _starts(lengths: Floats) -> npt.NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
 
 
-def _laid_out(out: tuple) -> tuple[Samples, Slots]:  # type: ignore[type-arg]
+def _laid_out(out: Any) -> tuple[Samples, Slots]:
     s_rows, s_globals, s_numbers, d_rows, d_allowed, d_globals, d_numbers = out
     samples = Samples(
         d_rows, d_allowed, _starts(d_numbers[:, 0]), d_globals, d_numbers[:, 1].astype(np.int64),

@@ -55,7 +55,8 @@ class SizingEnv(gymnasium.Env[Singles, np.int64]):
 
     def step(self, action: np.int64) -> tuple[Singles, float, bool, bool, dict[str, Any]]:
         batch, now = self._batch, self._now
-        assert batch is not None and now is not None, "reset the environment first"
+        assert batch is not None, "reset the environment first"
+        assert now is not None, "the episode is over: reset the environment"
         chosen, row, kind = int(action), -1, -1
         if chosen > 0 and self.action_masks()[chosen]:
             row, kind = divmod(chosen - 1, 3)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-COLUMNS = (
+COLUMNS: tuple[str, ...] = (
     "iteration", "completion_s", "validation_s", "teacher_s", "entropy", "value_error", "decisions", "lessons", "loss",
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from trainmaster.learn.sizing_trace import REFERENCE_SIZE, SizingSpec
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec, Phase
-from trainmaster.model.scaling import Scaling
+from trainmaster.model.scaling import LINEAR, Scaling
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.weights import load, to_bytes
@@ -34,7 +34,7 @@ FEWEST_JOBS = 20
 class MeasuredKind(JobKind):
     """A kind known by the curve that its jobs declared or were measured at."""
 
-    curve: Scaling = Scaling()
+    curve: Scaling = LINEAR
 
     def scaling(self) -> Scaling:
         return self.curve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -238,7 +238,7 @@ def joined(parts: Sequence[Played]) -> Played:
     n_slots = np.cumsum([0, *[len(slots) for _, slots, _ in parts]])
     n_episodes = np.cumsum([0, *[len(mean_s) for _, _, mean_s in parts]])
 
-    def cat(name: str, kind: int, shift: Ints | None = None) -> npt.NDArray[np.generic]:
+    def cat(name: str, kind: int, shift: Ints | None = None) -> Any:
         values = [getattr(part[kind], name) for part in parts]
         if shift is not None:
             values = [value + by for value, by in zip(values, shift.tolist(), strict=False)]
@@ -247,9 +247,9 @@ def joined(parts: Sequence[Played]) -> Played:
     samples = Samples(
         cat("rows", 0), cat("allowed", 0), cat("starts", 0, rows), cat("globals_", 0), cat("chosen_row", 0),
         cat("action", 0), cat("log_p", 0), cat("slot", 0, n_slots), cat("own_progress", 0),
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     slots = Slots(
         cat("rows", 1), cat("starts", 1, slot_rows), cat("globals_", 1), cat("present", 1), cat("progress", 1),
         cat("episode", 1, n_episodes), cat("last", 1),
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     return samples, slots, np.concatenate([mean_s for _, _, mean_s in parts])

@@ -204,4 +204,4 @@ def _arrivals(spec: SizingSpec, rng: np.random.Generator) -> Ints:
         times += ((slot + np.sort(rng.random(count))) * slot_s).tolist()
         slot += 1
     first = times[0]
-    return np.array([int(round((t - first) * MS_PER_S)) for t in times[:n]], np.int64)
+    return np.array([round((t - first) * MS_PER_S) for t in times[:n]], np.int64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -84,13 +84,13 @@ class SlotBatch:
         self.floor = floor
         size, width = len(traces), max(len(trace) for trace in traces)
 
-        def jobs(values: Sequence[npt.NDArray[np.generic]], dtype: type) -> npt.NDArray[np.generic]:
+        def jobs(values: Sequence[npt.NDArray[Any]], dtype: type) -> Any:
             out = np.zeros((size, width, *values[0].shape[1:]), dtype)
             for k, value in enumerate(values):
                 out[k, : len(value)] = value
             return out
 
-        def each(values: Sequence[float], dtype: type) -> npt.NDArray[np.generic]:
+        def each(values: Sequence[float], dtype: type) -> Any:
             return np.array(values, dtype)
 
         specs = [trace.spec for trace in traces]
@@ -122,7 +122,7 @@ class SlotBatch:
             free_cpu=np.zeros(size),
             mean_log=np.zeros(size),
             spread_log=np.zeros(size),
-        )  # type: ignore[arg-type]
+        )
         self.alive = np.arange(size, dtype=np.int64)
         for b in range(size):
             kernels.begin_slot(b, self.state, floor)

@@ -51,7 +51,7 @@ class Recorder:
         plan = self.policy.decide(view)
         held: dict[str, tuple[int, int]] = {}
         for row in range(len(view.jobs)):
-            given = plan.changes[row] if row in plan.changes else None
+            given = plan.changes.get(row)
             if row not in plan.changes and view.jobs.holds(row):
                 given = view.jobs.allocation(row)
             if given is not None:

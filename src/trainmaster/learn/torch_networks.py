@@ -23,6 +23,18 @@ def _drawn(shape: tuple[int, ...]) -> Tensor:
 class SharedActor(nn.Module):
     """`ScoringNetwork` with gradients: the same equations, the same names."""
 
+    U: Tensor
+    u: Tensor
+    V: Tensor
+    v: Tensor
+    W: Tensor
+    w: Tensor
+    A: Tensor
+    a: Tensor
+    S: Tensor
+    B: Tensor
+    b: Tensor
+
     def __init__(self, hidden: int, context: int) -> None:
         super().__init__()
         self.kind = "shared"

@@ -285,9 +285,7 @@ def collect_part(
     return collect(traces, scorer, rng, options.kept, options.exploration, options.floor)
 
 
-def parts(
-    traces: Sequence[SizingTrace], seed: Sequence[int]
-) -> list[tuple[Sequence[SizingTrace], list[int]]]:
+def parts(traces: Sequence[SizingTrace], seed: Sequence[int]) -> list[tuple[Sequence[SizingTrace], list[int]]]:
     """Traces in parts of a fixed size, each with its seed, so that the number of processes changes nothing."""
     return [(traces[k : k + PART], [*seed, k]) for k in range(0, len(traces), PART)]
 

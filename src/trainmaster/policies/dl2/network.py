@@ -6,13 +6,15 @@ their order does not matter:
     h_i = relu(x_i U + u)      m = mean_i h_i      c = relu([m, g] V + v)
     z_i = relu([h_i, c] W + w)      score(i, worker | server | both) = z_i A + x_i S + a      score(void) = c B + b
 
-g are the global features; the direct path x_i S lets simple rules be learned at once, the rest corrects them. Many decisions are computed at once; `starts` says where the jobs of each begin.
+g are the global features; the direct path x_i S lets simple rules be learned at once, the rest corrects them.
+Many decisions are computed at once; `starts` says where the jobs of each begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,19 +49,19 @@ class ScoringNetwork:
 
     def scores(self, rows: Floats, starts: Ints, globals_: Floats) -> tuple[Floats, Floats]:
         """Scores of actions (N x 3) and of stopping (M), for M decisions over N jobs in all."""
-        q = self.weights
+        q: Any = self.weights
         counts = np.diff(np.append(starts, len(rows)))
-        h = np.maximum(rows @ q["U"] + q["u"], 0.0)
+        h: Any = np.maximum(rows @ q["U"] + q["u"], 0.0)
         if len(starts) == 1:
             mean = h.mean(axis=0, keepdims=True)
         else:
             mean = np.add.reduceat(h, starts, axis=0) / counts[:, None].astype(np.float32)
-        context = np.maximum(np.concatenate([mean, globals_], axis=1) @ q["V"] + q["v"], 0.0)
+        context: Any = np.maximum(np.concatenate([mean, globals_], axis=1) @ q["V"] + q["v"], 0.0)
         # [h, c] W as two products: the context is multiplied once per decision, not once per job.
         hidden = h.shape[1]
         shared = context @ q["W"][hidden:] + q["w"]
         spread = shared if len(starts) == 1 else np.repeat(shared, counts, axis=0)
-        z = np.maximum(h @ q["W"][:hidden] + spread, 0.0)
+        z: Any = np.maximum(h @ q["W"][:hidden] + spread, 0.0)
         return z @ q["A"] + rows @ q["S"] + q["a"], (context @ q["B"] + q["b"])[:, 0]
 
 
@@ -71,7 +73,7 @@ class WindowNetwork:
     window: int
 
     def scores(self, rows: Floats, starts: Ints, globals_: Floats) -> tuple[Floats, Floats]:
-        q = self.weights
+        q: Any = self.weights
         n, counts = len(starts), np.diff(np.append(starts, len(rows)))
         owner = np.repeat(np.arange(n), counts)
         place = np.arange(len(rows)) - starts[owner]
@@ -79,7 +81,7 @@ class WindowNetwork:
         grid = np.zeros((n, self.window, N_JOB), np.float32)
         grid[owner[inside], place[inside]] = rows[inside]
         x = np.concatenate([grid.reshape(n, -1), globals_], axis=1)
-        out = np.maximum(np.maximum(x @ q["P"] + q["p"], 0.0) @ q["Q"] + q["q"], 0.0) @ q["R"] + q["r"]
+        out: Any = np.maximum(np.maximum(x @ q["P"] + q["p"], 0.0) @ q["Q"] + q["q"], 0.0) @ q["R"] + q["r"]
         scores = np.full((len(rows), N_ACTION), -1e9, np.float32)
         by_job = out[:, 1:].reshape(n, self.window, N_ACTION)
         scores[inside] = by_job[owner[inside], place[inside]]

@@ -132,7 +132,9 @@ def _candidates(
         servers_least=start_servers[rows],
         workers_max=jobs.workers_max[rows],
         servers_max=jobs.servers_max[rows],
-        worker_cost=np.maximum.reduce([need.gpu[rows] / total[0], need.cpu[rows] / total[1], need.mem[rows] / total[2]]),
+        worker_cost=np.maximum.reduce(
+            [need.gpu[rows] / total[0], need.cpu[rows] / total[1], need.mem[rows] / total[2]]
+        ),
         server_cost=np.maximum(need.server_cpu[rows] / total[1], need.server_mem[rows] / total[2]),
     )
 

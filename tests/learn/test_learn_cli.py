@@ -1,0 +1,69 @@
+"""`trainmaster learn`: a tiny run from end to end, and one clear message for everything that is wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("torch")
+
+from trainmaster.cli.learn import learn_app  # noqa: E402
+from trainmaster.policies.dl2.weights import load  # noqa: E402
+
+TINY = [
+    "--cluster", "servers=4,jobs=5,arrivals=1", "--set", "warm_up_traces=1", "--set", "warm_up_steps=10",
+    "--set", "episodes=4", "--set", "validation_traces=1", "--set", "validate_every=1",
+]  # fmt: skip
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(learn_app, list(arguments))
+    return result.exit_code, result.output
+
+
+def test_train_then_resume_then_use(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, text = run("dl2", "--teacher", "drf", "--iterations", "1", "--out", str(out), *TINY)
+    assert code == 0, text
+    assert (out / "metrics.csv").read_text().count("\n") == 3
+    code, text = run("dl2", "--teacher", "drf", "--iterations", "2", "--resume", "--out", str(out), *TINY)
+    assert code == 0, text
+    assert (out / "metrics.csv").read_text().count("\n") == 4
+    made_by = load(out / "weights.npz").made_by
+    assert made_by["options"]["teacher"] == "drf" and str(tmp_path) not in json.dumps(made_by)
+
+
+def test_evaluate_compares_on_the_same_traces(tmp_path: Path) -> None:
+    code, text = run(
+        "evaluate", "--scenario", "half-the-cluster", "--traces", "2", "--policies", "drf;fifo", "-o", "json",
+        "--json", str(tmp_path / "all.json"),
+    )  # fmt: skip
+    assert code == 0, text
+    summary = json.loads(text)
+    drf, fifo = summary["policies"]
+    assert drf["below"] == 0.0 and fifo["below"] == pytest.approx(1 - fifo["mean_s"] / drf["mean_s"])
+    by_trace = json.loads((tmp_path / "all.json").read_text())["by_trace_s"]
+    assert sum(by_trace["fifo"]) / 2 == pytest.approx(fifo["mean_s"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["dl2", "--out", "{}", "--teacher", "drff"], "unknown policy 'drff'"),
+        (["dl2", "--out", "{}", "--recipe", "mine"], "ours or paper"),
+        (["dl2", "--out", "{}", "--set", "criitic=false"], "no training option"),
+        (["dl2", "--out", "{}", "--set", "critic=7"], "something like true"),
+        (["dl2", "--out", "{}", "--cluster", "machines=4"], "describes no cluster"),
+        (["dl2", "--out", "{}", "--cluster", "servers=many"], "a number"),
+        (["dl2", "--out", "{}/no/where"], "does not exist"),
+        (["dl2", "--out", "{}", "--resume"], "no checkpoint to resume"),
+        (["evaluate", "--scenario", "huge"], "unknown scenario"),
+        (["evaluate", "--weights", "{}/none.npz"], "cannot read the weights"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_and_nothing_is_written(tmp_path: Path, arguments: list[str], says: str) -> None:
+    out = tmp_path / "run"
+    code, text = run(*[argument.replace("{}", str(out)) for argument in arguments])
+    assert code == 2 and says in text, text
+    assert not out.exists()
