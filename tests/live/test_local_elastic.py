@@ -107,6 +107,13 @@ def test_an_elastic_job_whose_last_worker_dies_has_ended(jobs: LocalJobs) -> Non
     assert jobs.expect(ev.Exited, spec).code == -signal.SIGKILL
 
 
+def test_a_worker_that_was_told_to_end_by_somebody_else_is_no_failure(jobs: LocalJobs) -> None:
+    spec = jobs.emulate("term", 1_000_000, workers=(1, 2), size=1)
+    jobs.expect(ev.Progressed, spec)
+    os.kill(jobs.member_pid(spec, "worker-0"), signal.SIGTERM)
+    assert jobs.expect(ev.Stopped, spec).work_saved > 0
+
+
 def test_a_plain_job_is_resized_by_a_restart_inside_its_incarnation(tmp_path: Path) -> None:
     jobs = LocalJobs(tmp_path, options=Options(grace_s=1.0, hello_wait_s=0.5))
     spec = jobs.run("plain", ["sh", "-c", "echo $RANK of $WORLD_SIZE; exec sleep 100"], workers=(1, 3), size=1)
@@ -219,6 +226,19 @@ def test_a_member_that_hangs_is_ended_when_others_keep_missing_it(jobs: LocalJob
     stuck = jobs.member_pid(spec, "worker-1")
     jobs.until(lambda: not is_alive(stuck), "the stuck one is ended")
     assert jobs.member_pid(spec, "worker-2") != stuck
+
+
+def test_a_newcomer_that_never_speaks_is_replaced(tmp_path: Path) -> None:
+    jobs = LocalJobs(tmp_path, options=Options(grace_s=1.0, hello_wait_s=5.0, join_patience_s=4.0))
+    command = member(IDLE)
+    command[2] = command[2].replace("link.open()", "if place.member == 'worker-1': time.sleep(600)\nlink.open()")
+    spec = jobs.run("mute", command, workers=(1, 2), size=1, max_attempts=9)
+    jobs.expect(ev.Started, spec)
+    seq = jobs.resize(spec, devices(2))
+    assert jobs.expect(ev.Resized, spec).seq == seq
+    assert jobs.member_pid(spec, "worker-2")
+    assert "SIGKILL" in (jobs.folder(spec) / "worker-1.exit").read_text()
+    jobs.close()
 
 
 def test_a_stop_saves_in_time_or_not_at_all(jobs: LocalJobs) -> None:

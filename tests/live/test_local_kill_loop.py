@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.engine.ports import StoreError
 from trainmaster.model.codec import spec_to_json
 from trainmaster.model.job import STATE_OF, Phase
 from trainmaster.stores.sqlite import SqliteStore
@@ -53,9 +54,12 @@ class Bare:
         return pid if pid and Path(f"/proc/{pid}").exists() else None
 
     def states(self) -> dict[str, str]:
-        if self._store is None:
-            self._store = SqliteStore(self.home / "store.db")
-        image = self._store.load()
+        try:
+            if self._store is None:
+                self._store = SqliteStore(self.home / "store.db", busy_ms=20_000)
+            image = self._store.load()
+        except StoreError as error:
+            raise OSError(str(error)) from error
         phases = {job: record["ints"]["phase"] for job, record in image.jobs.items()}
         phases |= {job: record["phase"] for job, record in image.ended.items()}
         return {job: str(STATE_OF[Phase(phase)]) for job, phase in phases.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.backends.local import machine
+from trainmaster.backends.local.backend import LocalBackend
 from trainmaster.backends.local.orders import Options
 from trainmaster.model import event as ev
+from trainmaster.model.command import Launch
 from trainmaster.model.errors import InputError
-from trainmaster.testing.local_jobs import PRINT_ENVIRONMENT, LocalJobs, is_alive
+from trainmaster.model.lease import LeaseRule
+from trainmaster.testing.builders import a_job
+from trainmaster.testing.local_jobs import PRINT_ENVIRONMENT, LocalJobs, devices, is_alive
 
 
 @pytest.fixture
@@ -63,6 +69,8 @@ def test_exit_codes_and_signals_are_told_as_they_were(jobs: LocalJobs) -> None:
     spec = jobs.run("code", ["sh", "-c", "exit 42"])
     event = jobs.expect(ev.Exited, spec)
     assert (event.code, event.why) == (42, "worker-0 ended with exit code 42")
+    spec = jobs.run("temporary", ["sh", "-c", "exit 75"])  # what it means to members that speak, it does not mean here
+    assert jobs.expect(ev.Exited, spec).code == 75
     spec = jobs.run("abort", python("import os; os.abort()"))
     event = jobs.expect(ev.Exited, spec)
     assert (event.code, event.why) == (-signal.SIGABRT, "worker-0 was killed by SIGABRT")
@@ -201,6 +209,38 @@ def test_a_long_log_is_bounded_and_its_end_is_kept(tmp_path: Path, monkeypatch: 
     assert 1 << 18 < len(data) <= 1 << 20
     assert logs.read_log(log, -8, 100) == (b"0199999\n", end)
     assert logs.read_log(tmp_path / "none.log", 0, 10) == (b"", 0)
+
+
+def test_a_full_disk_is_the_machines_fault_and_passes(jobs: LocalJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr("trainmaster.backends.local.backend.replace_json", full)
+        spec = jobs.run("full", ["true"])
+        event = jobs.expect(ev.StartFailed, spec)
+        assert "No space left on device" in event.why
+        assert event.node == 0  # the engine tries again later, and does not blame the job
+    jobs.run("full", ["true"], generation=2)
+    jobs.until(lambda: isinstance(jobs.next_event(), ev.Exited), "it runs when there is room")
+
+
+def test_a_core_slot_is_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without GPUs a worker runs on the core that it was given, and nowhere else."""
+    monkeypatch.setattr(machine, "find_gpus", list)
+    cluster, slowdown, _ = machine.describe(None)
+    events: queue.Queue[ev.Event] = queue.Queue()
+    backend = LocalBackend(cluster, tmp_path, LeaseRule(), events.put, lambda: 0, slowdown)
+    backend.start()
+    last = cluster.total_gpus - 1
+    text = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
+    spec = a_job("core", payload={"command": python(text)})
+    backend.perform(Launch(spec.id, 1, 1, devices(1, first=last), spec))
+    while not isinstance(events.get(timeout=30), ev.Exited):
+        pass
+    (log,) = backend.log_files("core")
+    assert log.path.read_text() == f"[{machine.usable_cores()[last]}] 1\n"
+    backend.close()
 
 
 def test_a_stop_in_the_middle_of_starting_leaves_nothing(jobs: LocalJobs) -> None:

@@ -18,6 +18,8 @@ from trainmaster.model.command import Command, Launch, Resize, Stop
 from trainmaster.model.job import JobId, JobSpec
 
 FAILURE_CODE = 3
+PATIENCE = 20
+"""Moments that a slow machine is given."""
 E = TypeVar("E", bound=ev.Event)
 
 
@@ -311,6 +313,11 @@ def _what_ended_unheard_is_told_after_a_restart(s: _Subject) -> None:
     s.bench.quiet()
     s.bench.restart()
     observed = s.entry(spec.id)
+    for _ in range(PATIENCE):  # a slow machine may need longer than a moment to end it
+        if observed is not None and observed.exit_code is not None:
+            break
+        s.bench.quiet()
+        observed = s.entry(spec.id)
     s.require(observed is not None and observed.exit_code == FAILURE_CODE, "the end is in the inventory")
     s.bench.perform(command)
     s.require(s.expect(ev.Exited, spec.id).code == FAILURE_CODE, "and a repeated launch is answered with it")

@@ -75,7 +75,7 @@ def processes_of(home: Path) -> dict[str, list[int]]:
 
 class KillLoop:
     def __init__(
-        self, subject: Subject, seed: int, kills: dict[str, int], busy: int = 7, pause_s: float = 0.25
+        self, subject: Subject, seed: int, kills: dict[str, int], busy: int = 8, pause_s: float = 0.25
     ) -> None:
         self.subject = subject
         self.rng = np.random.Generator(np.random.PCG64(seed))
@@ -116,10 +116,11 @@ class KillLoop:
             self.story.accepted.append(job_id)
 
     def _submit(self) -> str | None:
-        """A plain gang or an elastic job; both of about a second of work."""
+        """A plain gang or an elastic job. They last longer than a start takes, so that what was left alive meets
+        what comes after it."""
         workers = int(self.rng.integers(1, 3))
         head = [sys.executable, "-m", "trainmaster.testing.witness", str(self.witness)]
-        work_s = float(self.rng.uniform(0.3, 1.2))
+        work_s = float(self.rng.uniform(1.0, 4.0))
         name = f"k{self._number}"
         if self.rng.random() < 0.5:
             accepted = self.subject.submit(name, (workers, workers), [*head, "plain", f"{work_s:.2f}"], 1.0)

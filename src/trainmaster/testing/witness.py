@@ -32,13 +32,18 @@ class Witness:
         self._lock = os.open(own, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self.say("begin")
-        for other in sorted(self.folder.glob(f"{self.job}.*.lock")):
-            if other != own and _is_held(other):
-                self.say(f"TWICE {other.name}")
+        self.look_around()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.look_around()
         self.say("end")
+
+    def look_around(self) -> None:
+        """Nobody of another incarnation may live while this process does."""
+        for other in sorted(self.folder.glob(f"{self.job}.*.lock")):
+            if other.name != f"{self.job}.{self.generation}.lock" and _is_held(other):
+                self.say(f"TWICE {other.name}")
 
     def say(self, what: str) -> None:
         line = f"{time.monotonic_ns()} {self.generation} {self.member} {os.getpid()} {what}\n"

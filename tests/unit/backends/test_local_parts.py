@@ -130,11 +130,14 @@ def test_one_member_speaks_for_the_gang_until_it_dies(tmp_path: Path) -> None:
     alive = {"a", "b"}
     assert work.report("a", Progress(3.0, saved=2.0), alive.__contains__)
     assert not work.report("b", Progress(9.0), alive.__contains__)
+    assert not work.report("server-0", Progress(2.5, saved=2.5), alive.__contains__)
+    assert (work.done, work.saved) == (3.0, 2.5)  # servers save; the senior worker counts
+    assert not work.report("server-1", Progress(1.0, saved=1.0), alive.__contains__)
     alive.remove("a")
     assert work.report("b", Progress(4.0), alive.__contains__)
-    assert (work.done, work.saved) == (4.0, 2.0)
+    assert (work.done, work.saved) == (4.0, 2.5)
     again = WorkRecord(tmp_path / "work.json")
-    assert (again.at_start, again.known) == (2.0, False)
+    assert (again.at_start, again.known) == (2.5, False)
 
 
 # -- orders ------------------------------------------------------------------------------------------------

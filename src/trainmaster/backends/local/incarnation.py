@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import signal
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from trainmaster.agent.endpoint import Endpoint, Gone
 from trainmaster.agent.roster import Roster
+from trainmaster.backends.local import ending
 from trainmaster.backends.local import member_process as processes
 from trainmaster.backends.local.launch_record import LaunchRecord
 from trainmaster.backends.local.layout import RunFolder, replace_json
@@ -42,22 +41,17 @@ from trainmaster.wire.agent import (
 
 HELLO_LIMIT_S = 120.0
 """When some members have spoken, the others are awaited for so long before the gang is taken for a plain one."""
+PLAIN_AFTER = 6
+"""When nobody has, so many times as long as the report of the start waits: a restart for nothing is costly."""
 LEAVE_S = 60.0
 """A member that a membership leaves out may take so long to hand over what it holds."""
 RENEW_AFTER_S = 0.5
 """A member that others cannot reach has mostly died, and its exit is here before this."""
 SUSPICIONS = 3
 """Suspected under so many memberships in a row, a member that lives is taken for stuck."""
-TERM_SHARE = 0.6
-"""Part of the grace that a member which has been given notice has before SIGTERM."""
 DONE = "the job is done"
 NOT_ITS_FAULT = (EXIT_STOPPED, EXIT_LEASE_OVER)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+"""Of a member that speaks; what a plain command means by these codes is its own affair."""
 
 
 class Incarnation:
@@ -73,7 +67,7 @@ class Incarnation:
         self.record = record
         self.folder = folder
         self.work = work
-        self.roster = Roster("127.0.0.1", free_port)
+        self.roster = Roster("127.0.0.1", processes.free_port)
         self.members: dict[str, Member] = {}
         """Alive or not, in the order of their start."""
         self.target: tuple[Slot, ...] = record.slots
@@ -191,17 +185,15 @@ class Incarnation:
     def tick(self) -> None:
         """Do what is due: escalations, replacements, memberships, decisions that waited."""
         now_s = self._clock_s()
-        self._escalate(now_s)
         if self.outcome is None:
             self._keep_going(now_s)
+        ending.escalate(self.alive, now_s)
         if not self.alive and not self.over:
             self._nobody_lives()
 
     def next_due_s(self) -> float:
         """When `tick` has something to do at the latest."""
-        due = [math.inf]
-        for member in self.alive:
-            due += [at for at in (member.term_at_s, member.kill_at_s) if at is not None]
+        due = [math.inf, *ending.next_due_s(self.alive)]
         if self.outcome is None:
             due += [
                 self._finish_by_s,
@@ -212,8 +204,7 @@ class Incarnation:
                 due.append(self._begun_s + self.record.hello_wait_s)
             if self._resize_waits:
                 due.append(self._hello_limit_s())
-            if self.roster.current is not None and not self.roster.settled and not self._finishing:
-                due.append(self._told_s + self.record.join_patience_s)
+            due += map(self._patience_ends_s, self._stragglers())
         return min(due)
 
     # -- starting ------------------------------------------------------------------------------------
@@ -222,7 +213,7 @@ class Incarnation:
         """All or nobody."""
         ordered = in_rank_order(slots)
         self._begun_s = self._clock_s()
-        port = free_port()
+        port = processes.free_port()
         try:
             for slot in ordered:
                 self._start(slot, ordered, port)
@@ -278,7 +269,7 @@ class Incarnation:
         for name in wanted.leave:
             self.members[name].leaving = True
             if not self.members[name].joined:  # nothing to hand over
-                self._ask_to_end(self.members[name], "resize", self.record.grace_s)
+                self._ask_to_end(self.members[name], "resize")
         self.roster.dismiss(wanted.leave, "resize")
         for slot in wanted.fill:
             self._replacements.add(slot, self._clock_s())
@@ -292,12 +283,12 @@ class Incarnation:
 
     def _hello_limit_s(self) -> float:
         spoken = any(member.elastic is not None for member in self.alive)
-        return self._begun_s + (HELLO_LIMIT_S if spoken else self.record.hello_wait_s)
+        return self._begun_s + (HELLO_LIMIT_S if spoken else PLAIN_AFTER * self.record.hello_wait_s)
 
     def _restart(self) -> None:
         self._restarting = True
         for member in self.alive:
-            self._ask_to_end(member, "resize", self.record.grace_s)
+            self._ask_to_end(member, "resize")
 
     def _note_resized(self) -> None:
         """The target is reached when everybody works under the last membership and nobody else is left."""
@@ -316,7 +307,7 @@ class Incarnation:
             return
         for slot in self._replacements.due(now_s):
             try:
-                self._start(slot, self.target, free_port(), "a newcomer")
+                self._start(slot, self.target, processes.free_port(), "a newcomer")
             except (CannotStart, OSError) as error:
                 self._count_death(slot, f"a newcomer could not be started: {error}", 126)
         if self._renew_at_s is not None and now_s >= self._renew_at_s:
@@ -332,8 +323,7 @@ class Incarnation:
         if self._resize_waits and self._kind_known():
             self._resize()
         self._note_resized()
-        if not self.roster.settled and self.roster.current is not None and not self._finishing:
-            self._lose_patience(now_s)
+        self._lose_patience(now_s)
 
     def _tell_membership(self, without_awaited: bool = False) -> None:
         membership = self.roster.advance(without_awaited)
@@ -342,15 +332,25 @@ class Incarnation:
         self._told_s, self._renew_at_s = self._clock_s(), None
         for member in self.alive:
             self._endpoint.send(member.name, membership)
-            if member.leaving and membership.find(member.name) is None and member.kill_at_s is None:
-                member.term_at_s = self._told_s + LEAVE_S * TERM_SHARE
-                member.kill_at_s = self._told_s + LEAVE_S
+            if member.leaving and membership.find(member.name) is None:
+                ending.let_go(member, self._told_s, LEAVE_S)
+
+    def _patience_ends_s(self, member: Member) -> float:
+        """Until when it must have said hello, or have joined: counted from its start, or from being told."""
+        since_s = self._told_s if member.elastic is not None else member.begun_s
+        return since_s + self.record.join_patience_s
+
+    def _stragglers(self) -> list[Member]:
+        """Who keeps an elastic gang from being settled."""
+        if self.roster.current is None or self.roster.settled or self._finishing:
+            return []
+        late = [self.members[name] for name in self.roster.unjoined]
+        return [member for member in late if member.alive and member.kill_at_s is None]
 
     def _lose_patience(self, now_s: float) -> None:
-        if now_s >= self._told_s + self.record.join_patience_s:
-            for name in self.roster.unjoined:
-                if name not in self.roster.awaited and self.members[name].alive:
-                    self.members[name].signal(signal.SIGKILL)
+        for member in self._stragglers():
+            if now_s >= self._patience_ends_s(member):
+                member.kill_at_s = now_s
 
     def _suspect(self, message: Suspect) -> None:
         current = self.roster.current
@@ -383,7 +383,7 @@ class Incarnation:
         if self.elastic:
             for other in self.alive:
                 if not other.joined:
-                    self._ask_to_end(other, DONE, self.record.grace_s)
+                    self._ask_to_end(other, DONE)
             self._finish_by_s = min(self._finish_by_s, self._clock_s() + self.record.join_patience_s)
         if not any(other.is_worker and not other.leaving for other in self.alive):
             self._end(Outcome(EXITED, 0), DONE)
@@ -392,7 +392,7 @@ class Incarnation:
         current = self.roster.current
         survivors = [m for m in self.alive if m.is_worker and current is not None and current.find(m.name) is not None]
         if not self.elastic or not survivors:
-            kind = STOPPED if code in NOT_ITS_FAULT else EXITED
+            kind = STOPPED if code in NOT_ITS_FAULT and member.elastic is not None else EXITED
             self._end(Outcome(kind, code, why), why)
             return
         self.roster.dismiss([member.name], why)
@@ -429,28 +429,11 @@ class Incarnation:
             self.outcome = outcome
             self._replacements.clear()
         for member in self.alive:
-            self._ask_to_end(member, why, self.record.grace_s if grace_s is None else grace_s)
+            self._ask_to_end(member, why, grace_s)
 
-    def _ask_to_end(self, member: Member, why: str, grace_s: float) -> None:
-        """Notice to those who listen, SIGTERM to the others; SIGKILL after the grace."""
-        now_s = self._clock_s()
-        if member.kill_at_s is not None and member.kill_at_s <= now_s + grace_s:
-            return  # it has been asked
-        again = member.kill_at_s is not None
-        member.leaving, member.kill_at_s = True, now_s + grace_s
-        if again or not self._endpoint.send(member.name, StopNotice(why, grace_s)):
-            member.signal(signal.SIGTERM)
-        else:
-            member.term_at_s = now_s + grace_s * TERM_SHARE
-
-    def _escalate(self, now_s: float) -> None:
-        for member in self.alive:
-            if member.term_at_s is not None and now_s >= member.term_at_s:
-                member.term_at_s = None
-                member.signal(signal.SIGTERM)
-            if member.kill_at_s is not None and now_s >= member.kill_at_s:
-                member.kill_at_s, member.term_at_s = now_s + 1.0, None
-                member.signal(signal.SIGKILL)
+    def _ask_to_end(self, member: Member, why: str, grace_s: float | None = None) -> None:
+        grace_s = self.record.grace_s if grace_s is None else grace_s
+        ending.ask_to_end(self._endpoint, member, why, grace_s, self._clock_s())
 
     def last_word(self) -> Outcome:
         """The outcome in full. A job that finished while it was being stopped has finished."""
@@ -472,8 +455,3 @@ class Incarnation:
     def _last_gang(self) -> set[str]:
         current = self.roster.current
         return set() if current is None else {peer.member for peer in current.workers}
-
-
-def own_environment() -> dict[str, str]:
-    """What members inherit: the keeper's environment without Trainmaster's own variables."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TRAINMASTER_")}

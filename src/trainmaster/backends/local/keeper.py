@@ -20,7 +20,7 @@ from typing import Any
 from trainmaster.agent.endpoint import Endpoint
 from trainmaster.backends.local import kernel, member_process
 from trainmaster.backends.local.control import ControlServer
-from trainmaster.backends.local.incarnation import Incarnation, own_environment
+from trainmaster.backends.local.incarnation import Incarnation
 from trainmaster.backends.local.job_lock import JobLock
 from trainmaster.backends.local.launch_record import LaunchRecord, record_from_json
 from trainmaster.backends.local.layout import JobFolder, RunFolder, create_json, listen, read_json
@@ -42,7 +42,9 @@ class Keeper:
         self._endpoint = Endpoint(listen(folder.agent_socket), record.token)
         self._control = ControlServer(listen(folder.control_socket), driver, self._obey)
         work = WorkRecord(JobFolder(folder.path.parent).work)
-        self._incarnation = Incarnation(record, folder, self._endpoint, work, time.monotonic, own_environment())
+        self._incarnation = Incarnation(
+            record, folder, self._endpoint, work, time.monotonic, member_process.own_environment()
+        )
         self._selector = selectors.DefaultSelector()
         self._wake_out, self._wake_in = socket.socketpair()
         for end in (self._wake_out, self._wake_in):
@@ -68,6 +70,9 @@ class Keeper:
 
     def farewell(self, outcome: Outcome) -> None:
         self._control.farewell(outcome_to_json(outcome))
+        self._endpoint.close()
+        for path in (self._folder.agent_socket, self._folder.control_socket):
+            path.unlink(missing_ok=True)
 
     def _turn(self) -> None:
         """Everything that can be done now: exits before orders, so that a job that is done is not stopped."""

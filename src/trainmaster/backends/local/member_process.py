@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,12 @@ from trainmaster.backends.local.kernel import die_with_parent
 from trainmaster.backends.local.launch_record import LaunchRecord
 from trainmaster.backends.local.slots import Slot
 from trainmaster.wire.agent import WORKER
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class CannotStart(Exception):
@@ -63,6 +70,11 @@ class Seat:
     master_port: int
     groups: int = 1
     extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def own_environment() -> dict[str, str]:
+    """What members inherit: the keeper's environment without Trainmaster's own variables."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TRAINMASTER_")}
 
 
 def environment(record: LaunchRecord, slot: Slot, name: str, seat: Seat, base: Mapping[str, str]) -> dict[str, str]:

@@ -22,16 +22,19 @@ class WorkRecord:
         self._reporter = ""
 
     def report(self, member: str, progress: Progress, is_alive: Callable[[str], bool]) -> bool:
-        """One member speaks for the gang for as long as it lives; False when this was another one."""
-        if self._reporter != member and self._reporter and is_alive(self._reporter):
-            return False
-        self._reporter, self.known = member, True
-        self.done, self.rate, self.loss = progress.work_done, progress.rate, progress.loss
-        if progress.saved is not None and progress.saved != self.saved:
+        """One member speaks for the gang for as long as it lives; False when this was another one.
+
+        A checkpoint may be the affair of others (servers): that there is a newer one is believed of anybody.
+        """
+        speaks = self._reporter in ("", member) or not is_alive(self._reporter)
+        if progress.saved is not None and (progress.saved != self.saved if speaks else progress.saved > self.saved):
             self.saved = progress.saved
             with contextlib.suppress(OSError):  # a full disk: the checkpoint may be there, our note of it is not
                 replace_json(self._path, {"saved": self.saved})
-        return True
+        if speaks:
+            self._reporter, self.known = member, True
+            self.done, self.rate, self.loss = progress.work_done, progress.rate, progress.loss
+        return speaks
 
 
 def saved_work(path: Path) -> float:

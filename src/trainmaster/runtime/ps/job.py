@@ -1,0 +1,278 @@
+"""What a training script uses: join, step, push.
+
+    with ps.join(model, ps.Sgd(lr=0.1)) as job:     # a process that is a server stays in here
+        for step in job.steps(1000):
+            loss = ...
+            loss.backward()
+            job.push_pull(loss=loss.item())
+
+The model's parameters become views of one flat vector which the servers' answers are read into; its gradients
+are views of another, which is sent. Nothing is copied on the way.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainmaster.model.errors import InputError
+from trainmaster.runtime.link import AgentLink
+from trainmaster.runtime.place import Place, read_place
+from trainmaster.runtime.ps.exchange import Exchange, Stopped
+from trainmaster.runtime.ps.layout import make_layout
+from trainmaster.runtime.ps.optimizer import Floats, Optimizer
+from trainmaster.runtime.ps.process import InnerServer, serve
+from trainmaster.runtime.ps.terms import Terms
+from trainmaster.runtime.ps.torch_views import bind, is_module, tensors_of
+from trainmaster.wire.agent import EXIT_STOPPED, SERVER, Hello, Membership, Progress
+
+FIRST_MEMBERSHIP_S = 600.0
+REPORT_EVERY_S = 0.2
+
+
+def serve_if_server() -> None:
+    """In a server process: serve, then exit. Call it first, and a server never loads torch or data."""
+    place = read_place()
+    if place.managed and place.role == SERVER:
+        sys.exit(serve(place))
+
+
+def join(
+    parameters: Any,
+    optimizer: Optimizer,
+    *,
+    sync: bool = False,
+    staleness: int | None = None,
+    replica_lag: int | None = 16,
+    block_bytes: int | None = None,
+    save_every: int | None = None,
+    checkpoint_dir: Path | str | None = None,
+) -> PsJob:
+    """`parameters`: a torch module, or a mapping of names to float32 arrays or tensors, holding first values.
+
+    `save_every`: gradients between checkpoints (None: only at the end). Unmanaged, the server is a thread of this
+    process and checkpoints go to `checkpoint_dir`, if given.
+    """
+    serve_if_server()
+    place = read_place()
+    named = tensors_of(parameters)
+    layout = make_layout([(name, tuple(value.shape)) for name, value in named.items()], block_bytes)
+    terms = Terms(layout, optimizer, sync, staleness, replica_lag)
+    if save_every is not None and save_every < 1:
+        raise InputError(f"save_every is {save_every}", "a whole number, at least 1", column="save_every")
+    folder = place.checkpoint_dir if checkpoint_dir is None or place.managed else Path(checkpoint_dir)
+    return PsJob(place, terms, parameters, named, save_every, folder)
+
+
+class PsJob:
+    """A worker's part in the job. `parameters[name]` and `gradients[name]` are views; fill the latter, then
+    `push_pull` (a torch module's own parameters and gradients are such views)."""
+
+    def __init__(
+        self,
+        place: Place,
+        terms: Terms,
+        model: Any,
+        named: Mapping[str, Any],
+        save_every: int | None,
+        folder: Path | None,
+    ) -> None:
+        self._place = place
+        self._save_every = save_every
+        self._link: AgentLink | None = None
+        self._inner: InnerServer | None = None
+        self._terminated = False
+        self._version = 0
+        self._membership: Membership | None = None
+        if place.managed:
+            token = place.agent_token
+            self._link = AgentLink(place.agent, Hello(token, place.member, os.getpid(), elastic=True))
+            self._link.open()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_terminated", True))
+            self._membership = self._link.wait_for_membership(0, FIRST_MEMBERSHIP_S)
+            if self._membership is None:
+                self._leave(EXIT_STOPPED)
+        else:
+            self._inner = InnerServer(folder)
+            token, self._membership = self._inner.token, self._inner.membership
+        name = f"{place.member}.{secrets.token_hex(4)}"
+        self._exchange = Exchange(name, token, terms, self._servers, self._is_senior, self._cancelled)
+        self.parameters: dict[str, Any] = {}
+        self.gradients: dict[str, Any] = {}
+        for key, shape, span in terms.layout.spans():
+            self.parameters[key] = self._exchange.params[span].reshape(shape)
+            self.gradients[key] = self._exchange.gradients[span].reshape(shape)
+            self.parameters[key][...] = np.asarray(named[key].detach() if hasattr(named[key], "detach") else named[key])
+        self._bound = bind(model, self.parameters, self.gradients) if is_module(model) else None
+        try:
+            self._exchange.join()
+        except Stopped:
+            self._end()
+        self._join_membership()
+        self._step_began_s = self._reported_s = time.perf_counter()
+        self._rate_from: tuple[float, int] = (self._reported_s, self.work)
+        self._rate: float | None = None
+        self._saved_at = self.work
+
+    # -- for the script ---------------------------------------------------------------------------
+
+    @property
+    def work(self) -> int:
+        """Gradients that the whole job has applied, over all workers and attempts."""
+        return self._exchange.work
+
+    @property
+    def saved(self) -> float | None:
+        return self._exchange.saved
+
+    @property
+    def workers(self) -> int:
+        return len(self._membership.workers) if self._membership is not None else 1
+
+    @property
+    def rank(self) -> int:
+        own = self._membership.find(self._place.member) if self._membership is not None else None
+        return own.rank if own is not None else 0
+
+    @property
+    def flat_parameters(self) -> Floats:
+        return self._exchange.params
+
+    @property
+    def moved_blocks(self) -> int:
+        """Blocks this worker has had to send again because they had moved."""
+        return self._exchange.moved_blocks
+
+    def steps(self, total: float | None = None) -> Iterator[int]:
+        """Numbers of this worker's steps, until the job as a whole has done `total` (default: as submitted).
+
+        Ends the process when the worker is to leave (exit code 0) or the job is to stop (saved by the servers).
+        """
+        total = self._place.steps if total is None else total
+        if total is None:
+            raise InputError("how many steps?", "steps(total), or a job submitted with steps")
+        step = 0
+        while self.work < total:
+            yield step
+            step += 1
+            self._go_along()
+        if self._is_senior():
+            self.save()
+        self._report(None, final=True)
+
+    def push_pull(self, loss: float | None = None, rate_factor: float = 1.0) -> None:
+        """Give the gradients, get fresh parameters; gradients are then zero again."""
+        if self._bound is not None:
+            self._bound.collect()
+        self._stretch()
+        try:
+            self._exchange.push(rate_factor)
+        except Stopped:
+            self._end()
+        self._exchange.gradients.fill(0.0)
+        self._step_began_s = time.perf_counter()
+        if self._is_senior():
+            if self._save_every is not None and self.work >= self._saved_at + self._save_every:
+                self.save()
+            self._report(loss)
+
+    def save(self) -> float | None:
+        """A checkpoint now; the work that it holds."""
+        try:
+            saved = self._exchange.save()
+        except Stopped:
+            self._end()
+            return None
+        self._saved_at = self.work
+        return saved
+
+    def close(self) -> None:
+        self._exchange.close()
+        if self._link is not None:
+            self._link.close()
+        if self._inner is not None:
+            self._inner.close()
+
+    def __enter__(self) -> PsJob:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- the agent --------------------------------------------------------------------------------
+
+    def _servers(self) -> dict[str, str]:
+        self._hear()
+        return {peer.member: peer.address for peer in self._membership.servers} if self._membership else {}
+
+    def _hear(self) -> None:
+        if self._link is not None and self._link.membership is not None:
+            self._membership = self._link.membership
+
+    def _is_senior(self) -> bool:
+        self._hear()
+        membership = self._membership
+        return (
+            membership is not None and bool(membership.workers) and membership.workers[0].member == self._place.member
+        )
+
+    def _stop_is_due(self) -> bool:
+        return self._terminated or (self._link is not None and self._link.stop_notice is not None)
+
+    def _left_out(self) -> bool:
+        self._hear()
+        return self._membership is not None and self._membership.find(self._place.member) is None
+
+    def _cancelled(self) -> bool:
+        return self._stop_is_due() or self._left_out()
+
+    def _go_along(self) -> None:
+        """Between two steps: leave, stop, or go over to a new membership."""
+        if self._cancelled():
+            self._end()
+        self._join_membership()
+
+    def _join_membership(self) -> None:
+        self._hear()
+        if self._link is not None and self._membership is not None and self._membership.version > self._version:
+            self._version = self._membership.version
+            self._link.joined(self._version)
+
+    def _end(self) -> None:
+        self._report(None, final=True)
+        self._leave(EXIT_STOPPED if self._stop_is_due() else 0)
+
+    def _leave(self, code: int) -> None:
+        if hasattr(self, "_exchange"):
+            self.close()
+        elif self._link is not None:
+            self._link.close()
+        raise SystemExit(code)
+
+    def _stretch(self) -> None:
+        """On an emulated accelerator the computation takes so many times longer."""
+        if self._place.emulated_slowdown > 1.0:
+            time.sleep((self._place.emulated_slowdown - 1.0) * (time.perf_counter() - self._step_began_s))
+
+    def _report(self, loss: float | None, final: bool = False) -> None:
+        now_s = time.perf_counter()
+        if self._link is None or (now_s - self._reported_s < REPORT_EVERY_S and not final):
+            return
+        if final and not self._is_senior():
+            return
+        self._reported_s = now_s
+        then_s, then_work = self._rate_from
+        if now_s - then_s >= 1.0:
+            self._rate = (self.work - then_work) / (now_s - then_s)
+            self._rate_from = (now_s, self.work)
+        self._link.report(Progress(float(self.work), self._rate, loss, self.saved))

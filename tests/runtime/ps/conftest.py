@@ -1,0 +1,16 @@
+"""Parameter-server members start by fork from a process that has NumPy, Numba and the kernels loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from trainmaster.testing.fork_server import ForkServer
+
+
+@pytest.fixture(scope="session")
+def ps_fork_server() -> Iterator[ForkServer]:
+    server = ForkServer(("numpy", "numba", "trainmaster.runtime.ps.job"))
+    yield server
+    server.close()
