@@ -199,4 +199,5 @@ def test_followers_outlive_a_killed_service(machine: Machine) -> None:
     out, err = follower.communicate(timeout=90)
     assert (follower.returncode, out) == (0, "before\nafter\n"), err
     assert "waiting for it" in err
-    assert machine.until_state(job, "finished", "failed")["state"] == "finished"
+    view = machine.until_state(job, "finished", "failed")
+    assert (view["state"], view["exit"]) == ("finished", "exit 0")

@@ -68,7 +68,7 @@ def _port(told: str) -> Finding:
             probe.bind(("127.0.0.1", DEFAULT_PORT))
         except OSError as error:
             busy = f"no service, and port {DEFAULT_PORT} is taken ({(error.strerror or '').lower()})"
-            return Finding("service", "note", busy, "Choose another: trainmaster up --port 0")
+            return Finding("service", "note", busy, "`trainmaster up` takes another; --port chooses one.")
     return Finding("service", "ok", told.partition("; start one")[0] + f"; port {DEFAULT_PORT} is free for one")
 
 

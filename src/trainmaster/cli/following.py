@@ -37,12 +37,15 @@ def exit_code(view: Json) -> int:
 def ended_line(view: Json) -> str:
     """One sentence on how a job ended."""
     label = view["id"] if view["name"] in ("", view["id"]) else f"{view['id']} ({view['name']})"
-    told = view.get("reason") or ""
-    how = view.get("exit") or ""
-    if view["state"] != "failed" or how in told:
-        how = ""
-    tail = "".join(f": {part}" for part in (how, told.removeprefix("failed ")) if part)
-    return f"{label} {_PAST[view['state']]}{tail}"
+    told = how_it_ended(view)
+    return f"{label} {_PAST[view['state']]}{': ' if told else ''}{told}"
+
+
+def how_it_ended(view: Json) -> str:
+    """The exit and the number of attempts of what failed, the reason of what was refused; else nothing."""
+    if view["state"] != "failed" or not view["exit"]:
+        return view["reason"]
+    return view["exit"] if view["attempts"] < 2 else f"{view['exit']}, {view['attempts']} attempts"
 
 
 _PAST = {"finished": "has finished", "failed": "has failed", "cancelled": "was cancelled", "rejected": "was rejected"}

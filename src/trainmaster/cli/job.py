@@ -69,7 +69,7 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("priority", str(request["priority"]) if request["priority"] else None),
         ("after", ", ".join(request["after"]) or None),
         ("model", request["model"] or None),
-        ("cost", None if not view["cost"] else f"{view['cost']:.2f}"),
+        ("cost", None if round(view["cost"] or 0, 2) == 0 else f"{view['cost']:.2f}"),
         ("note", "speeds on this cluster are emulated" if view["emulated"] else None),
     ]
     return [(label, text) for label, text in known if text is not None]

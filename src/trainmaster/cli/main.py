@@ -61,8 +61,14 @@ _ALL = (
     ),
     Entry("policies", "policies:policies", _STUDY, "List the policies, or describe one with its options."),
     Entry("traces", "traces:app", _STUDY, "Describe, convert, generate, fit and slice job traces."),
-    Entry("profile", "profile:profile", _LEARN, "Measure a program's speed at several sizes.", takes_command=True),
-    Entry("learn", "learn:learn_app", _LEARN, "Train and evaluate learned policies."),
+    Entry(
+        "profile",
+        "profile:profile",
+        _LEARN,
+        "Measure a program's speed at several sizes on this machine, for `simulate --throughputs` and for estimates.",
+        takes_command=True,
+    ),
+    Entry("learn", "learn:learn_app", _LEARN, "Train policies that learn, and compare them with the baselines."),
 )
 ENTRIES = tuple(entry for entry in _ALL if find_spec(entry.module))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.cli.client import Json
+from trainmaster.cli.following import ENDED, how_it_ended
 from trainmaster.cli.queue import STATES
 from trainmaster.cli.screen import (
     Cell,
@@ -57,9 +58,8 @@ def progress_text(job: Json, width: int) -> str:
 
 
 def remark_text(job: Json) -> str:
-    if job["state"] in ("failed", "finished", "cancelled", "rejected"):
-        how = job["exit"] or ""
-        return job["reason"] if how in job["reason"] else f"{how} {job['reason']}".strip()
+    if job["state"] in ENDED:
+        return how_it_ended(job)
     if job["state"] == "running" and not job["reason"]:
         return ", ".join(f"{place['node']}" for place in job["allocation"])
     return job["reason"]

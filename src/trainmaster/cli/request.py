@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,22 @@ def build(options: JobOptions, now_s: float) -> dict[str, Any]:
         request["env"] = {**(own or {}), **environment_of(options.env or [])}
     if "deadline_kind" in typed and not request.get("deadline_s"):
         raise InputError("--soft without a deadline", "--deadline too", column="--soft")
+    check_request(request, spec, _named(options, typed))
+    return request
+
+
+def _named(options: JobOptions, typed: dict[str, Any]) -> dict[str, str]:
+    """The option that set a field, for every field that was typed."""
     named = {field: option for field, option in _OPTION_OF.items() if field in typed}
     if "workers" in typed:
         named["workers"] = "--elastic" if options.elastic is not None else "--gpus"
-    check_request(request, spec, named)
-    return request
+    return named
+
+
+def in_words_of_options(fault: InputError, options: JobOptions, now_s: float) -> InputError:
+    """A fault that the service found in a field, told of the option that set it."""
+    option = _named(options, _typed(options, now_s)).get(str(fault.column).partition(".")[0])
+    return fault if option is None else replace(fault, column=option)
 
 
 def with_environment(request: dict[str, Any]) -> dict[str, Any]:

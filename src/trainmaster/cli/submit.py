@@ -11,7 +11,8 @@ from trainmaster.cli.address import HomeOption
 from trainmaster.cli.client import Client
 from trainmaster.cli.job_options import JobOptions, with_job_options
 from trainmaster.cli.output import Output, check_output, one_message, to_json
-from trainmaster.cli.request import build, with_environment
+from trainmaster.cli.request import build, in_words_of_options, with_environment
+from trainmaster.model.errors import InputError
 
 
 @one_message
@@ -30,7 +31,7 @@ def submit(
         return
     request = build(options, time.time())
     with Client.find(home) as client:
-        accepted = hand_in(client, request, options.bare_env)
+        accepted = hand_in(client, request, options)
         _print(accepted, output)
         if wait:
             from trainmaster.cli.following import wait_for_all
@@ -38,9 +39,14 @@ def submit(
             raise typer.Exit(wait_for_all(client, accepted["ids"]))
 
 
-def hand_in(client: Client, request: dict[str, Any], bare_env: bool) -> dict[str, Any]:
+def hand_in(client: Client, request: dict[str, Any], options: JobOptions) -> dict[str, Any]:
     """Submit; a service on this machine also learns which `python` its user means."""
-    return client.submit(with_environment(request) if client.address.local and not bare_env else request)
+    if client.address.local and not options.bare_env:
+        request = with_environment(request)
+    try:
+        return client.submit(request)
+    except InputError as fault:
+        raise in_words_of_options(fault, options, time.time()) from None
 
 
 def _print(accepted: dict[str, Any], output: str) -> None:

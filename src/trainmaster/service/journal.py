@@ -34,6 +34,13 @@ class Journal:
     def before(self, events: Iterable[ev.Event]) -> None:
         """Called before the engine takes them, so that what is stale can still be told."""
         for event in events:
+            if isinstance(event, ev.Inventory):  # ends that nobody was there to report
+                self.before(
+                    ev.Exited(entry.job_id, entry.generation, entry.exit_code, entry.work)
+                    for entry in event.entries
+                    if entry.exit_code is not None and entry.job_id not in self.exits
+                )
+                continue
             job_id = getattr(event, "job_id", None)
             generation = getattr(event, "generation", None)
             if generation is not None and current(self.engine, event.job_id, generation) is None:  # type: ignore[union-attr]

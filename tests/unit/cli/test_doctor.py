@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,15 @@ def test_all_is_well(service: Any, invoke: Any) -> None:
 
 def test_no_service_is_no_error(tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRAINMASTER_URL", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setattr("trainmaster.cli.doctor.DEFAULT_PORT", taken.getsockname()[1])
+        taken.listen()
+        code, check = _check(invoke, "service", "--home", tmp_path / "none")
+        assert (code, check["status"]) == (0, "note")
+        assert "is taken" in check["detail"] and "--port" in check["remedy"]
     code, check = _check(invoke, "service", "--home", tmp_path / "none")
-    assert code == 0
+    assert (code, check["status"]) == (0, "ok")
     assert "no address in" in check["detail"]
 
 

@@ -92,7 +92,10 @@ def test_the_environment_of_the_shell_decides_which_python_runs(
         (["--array", "0", "x"], "'--array'"),
         (["--weight", "-1", "x"], "'--weight'"),
         ([], "no command"),
-        (["--gpu-type", "nothere", "x"], "it runs on nothere; the cluster has v100=4; expected a known type"),
+        (
+            ["--gpu-type", "nothere", "x"],
+            "'--gpu-type': it runs on nothere; the cluster has v100=4; expected a known type",
+        ),
         (["-o", "xml", "x"], "is no output"),
     ],
 )
