@@ -84,8 +84,11 @@ def _review_quotas(state: State) -> None:
         entity = columns.spec(slot).entity
         if entity in teams:
             teams[entity].append(slot)
-        elif state.held_back.get(slot) == Why.QUOTA or slot in state.caps:
+        elif state.held_back.get(slot) == Why.QUOTA:
             _release(state, slot)  # the quota was taken away
+        elif slot in state.caps:
+            _uncap(state, slot)
+            state.changed = True
     for entity, slots in teams.items():
         _review_team(state, slots, state.quotas[entity])
 
@@ -131,8 +134,11 @@ def _review_team(state: State, slots: list[int], quota_milli: int) -> None:
 
 
 def _most_milli(state: State, slot: int) -> int:
+    """What it may come to use, or still uses: processes of a job that was cut down may live on for a while."""
     ints = state.columns.ints
-    return max(int(ints["workers_max"][slot]) * int(ints["worker_gpu_milli"][slot]), int(ints["held_gpu_milli"][slot]))
+    held = state.held.get(slot)
+    most = int(ints["workers_max"][slot]) * int(ints["worker_gpu_milli"][slot])
+    return max(most, int(ints["held_gpu_milli"][slot]), 0 if held is None else held.gpu_milli)
 
 
 def _hold(state: State, slot: int) -> None:

@@ -212,3 +212,24 @@ def _records(engine: Engine) -> str:
     return json.dumps(
         [{name: job_record(engine, slots[name]) for name in sorted(slots)}, meta_record(engine)], sort_keys=True
     )
+
+
+def test_a_quota_that_goes_does_not_release_what_waits_for_others() -> None:
+    engine = new()
+    engine.step(0, ev.EntityChanged("red", 1.0, 4000))
+    submit(engine, 1, job("a"), job("b", 1, 2, entity="red", after=(JobId("a"),)))
+    engine.step(2, ev.JobRangeChanged(JobId("b"), 1, 3))
+    assert engine.step(3, ev.EntityChanged("red", 1.0, None)) == []
+    assert why(engine, "b") == Why.DEPENDENCY
+
+
+def test_processes_that_may_live_on_count_against_the_quota() -> None:
+    engine = new()
+    engine.step(0, ev.EntityChanged("red", 1.0, 4000))
+    submit(engine, 1, job("a", 1, 3, entity="red"))
+    engine.step(2, ev.Started(JobId("a"), 1, 0.0, 2))
+    engine.step(3, ev.NodeLost(0, 3, False))
+    engine.step(4, ev.JobRangeChanged(JobId("a"), 1, 1))
+    engine.step(5, ev.NodeJoined(0))
+    assert submit(engine, 6, job("b", 2, entity="red")) == []
+    assert why(engine, "b") == Why.QUOTA
