@@ -85,7 +85,8 @@ class InstantWorld:
             self._work, self._total, self._rate, self._as_of_ms, self._finish_ms, self._order, self._live,
             self._n_live, self._speed, backend._counter, backend.lost_gpu_s,
         )  # fmt: skip
-        n_live, backend._counter, backend.lost_gpu_s, self.next_ms, saved, work_at_start, productive_ms = out
+        n_live, backend._counter, backend.lost_gpu_s, next_ms, saved, work_at_start, productive_ms = out
+        self.next_ms = int(next_ms)
         if n_live == _REFUSED:
             return None
         self._n_live = n_live
@@ -159,7 +160,8 @@ class InstantWorld:
 
     def move_due(self, now_ms: int) -> None:
         """Put the ends that are due among the backend's, where they take their turn."""
-        due, self._n_live, self.next_ms = _take_due(self._live, self._n_live, self._finish_ms, now_ms)
+        due, self._n_live, next_ms = _take_due(self._live, self._n_live, self._finish_ms, now_ms)
+        self.next_ms = int(next_ms)
         for slot in due.tolist():
             at_ms, order = int(self._finish_ms[slot]), int(self._order[slot])
             heapq.heappush(self.backend._heap, (at_ms, order, "end", slot))
