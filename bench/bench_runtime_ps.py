@@ -150,7 +150,10 @@ def member_throughput(options: argparse.Namespace) -> None:
         ours(x).square().mean().backward()
         job.push_pull()
 
-    kinds = {"raw": raw.step, "ps": job.push_pull, "ps_train": train_ps, "ddp_train": train_ddp}
+    def push_and_pull() -> None:
+        job.push_pull(zero=False)
+
+    kinds = {"raw": raw.step, "ps": push_and_pull, "ps_train": train_ps, "ddp_train": train_ddp}
     everybody = [int(path.read_text()) for path in Path(options.folder).glob("pid-*")]
     for number in range(options.rounds + 1):
         figures: dict[str, float] = {}

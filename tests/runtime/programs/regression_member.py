@@ -24,12 +24,12 @@ member = os.environ["TRAINMASTER_MEMBER"]
 rng = np.random.Generator(np.random.PCG64([seed, int(member.split("-")[1])]))
 
 with (folder / f"{member}.losses").open("w") as losses:
-    job = ps.join({"w": np.zeros(features, np.float32)}, ps.Sgd(lr=0.4), block_bytes=8192, **options)
+    job = ps.join({"w": np.zeros(features, np.float32)}, ps.Sgd(lr=0.001), block_bytes=8192, **options)
     for _ in job.steps(steps):
         # One step sees half of the coordinates: the gradient of |w - truth|^2 / 2 there.
         seen = rng.random(features) < 0.5
         error = job.parameters["w"] - truth
-        job.gradients["w"][...] = np.where(seen, 0.05 * error, 0.0)
+        job.gradients["w"][...] = np.where(seen, error, 0.0)
         loss = float(np.mean(error**2))
         job.push_pull(loss=loss)
         losses.write(f"{job.work} {loss}\n")

@@ -158,7 +158,6 @@ def test_a_stopped_job_goes_on_where_its_servers_saved(start: Start, tmp_path: P
     assert set(gang.codes.values()) == {EXIT_STOPPED}
     total = acked(tmp_path)
     assert set(final_blocks(tmp_path)) == {(float(total), float(total), total)}
-    gang.close()
     again = start(1, 3, total + 50, 0.0, generation=2)
     again.run_until(lambda: not names(again, WORKER), 60)
     assert again.codes["worker-0"] == 0

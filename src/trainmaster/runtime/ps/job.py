@@ -173,8 +173,9 @@ class PsJob:
             self.save()
         self._report(None, final=True)
 
-    def push_pull(self, loss: float | None = None, rate_factor: float = 1.0) -> None:
-        """Give the gradients, get fresh parameters; gradients are then zero again."""
+    def push_pull(self, loss: float | None = None, rate_factor: float = 1.0, zero: bool = True) -> None:
+        """Give the gradients, get fresh parameters; gradients are then zero again (`zero=False` spares the time
+        when they are written anew in every step, not added to)."""
         if self._bound is not None:
             self._bound.collect()
         self._stretch()
@@ -182,7 +183,8 @@ class PsJob:
             self._exchange.push(rate_factor)
         except Stopped:
             self._end()
-        self._exchange.gradients.fill(0.0)
+        if zero:
+            self._exchange.gradients.fill(0.0)
         self._step_began_s = time.perf_counter()
         if self._is_senior():
             if self._save_every is not None and self.work >= self._saved_at + self._save_every:

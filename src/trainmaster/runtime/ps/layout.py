@@ -17,7 +17,7 @@ FLOAT_BYTES = 4
 BLOCK_BYTES_MAX = 1 << 22
 """Large enough that a frame's fixed cost vanishes, small enough to move, copy and balance."""
 BLOCK_BYTES_MIN = 1 << 14
-BLOCKS_WANTED = 32
+BLOCKS_WANTED = 16
 """Enough to balance a handful of servers even when the model is small."""
 _ALIGN = 16  # floats: 64 bytes
 
