@@ -26,8 +26,8 @@ _CAPACITY = int(Why.CAPACITY)
 
 
 def is_quiet(state: State) -> bool:
-    """Whether every live incarnation runs, as planned, and nobody waits for an answer or for devices."""
-    return not (state.outstanding or state.reserved or state.doubts or state.changed)
+    """Whether every live incarnation runs, as planned, and nobody waits for an answer, for devices or for a quota."""
+    return not (state.outstanding or state.reserved or state.doubts or state.changed or state.quotas)
 
 
 def turn_over(state: State, verified: Verified, backend: Immediate) -> bool:
