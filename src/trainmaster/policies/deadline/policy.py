@@ -172,10 +172,10 @@ class Deadline:
         rows, slack = rows[slack >= 0], slack[slack >= 0]
         planned = 0
         for row, spare in sorted(zip(rows.tolist(), slack.tolist(), strict=True), key=lambda r: (r[1], r[0]))[:RETRIES]:
-            if asked[row] > book.now or self._too_large(book, row, offers) is not None:
+            if self._too_large(book, row, offers) is not None:
                 continue
             found = book.book(row, rs.PROMISED, float(book.due[row]))
-            if not found and planned < _PLANNED:
+            if not found and asked[row] <= book.now and planned < _PLANNED:
                 planned += 1
                 asked[row] = _next_try(book, spare)
                 found = book.fit_in(row, rs.PROMISED)
