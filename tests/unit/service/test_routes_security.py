@@ -1,0 +1,237 @@
+"""Hostile or clumsy requests: refused or harmless, never a 5xx, and nothing changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from service_bench import ANN_TOKEN, OPERATOR_TOKEN, Bench
+
+from trainmaster.model.errors import InputError
+from trainmaster.service.app import build_app
+from trainmaster.service.auth import OPERATOR, Principal, Tokens, read_tokens
+from trainmaster.service.control import ControlPlane
+from trainmaster.service.gateway import InlineGateway
+from trainmaster.service.home import Home, HomeTaken
+from trainmaster.service.inline_asgi import Call, exchange
+from trainmaster.service.limits import MAX_BODY
+from trainmaster.service.logs import LogFolder
+from trainmaster.service.routes.context import Context
+from trainmaster.service.run import Service, ServiceOptions
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("token", ["", "wrong", OPERATOR_TOKEN + "x", OPERATOR_TOKEN[:-1], "\ud800", "Bearer"])
+@pytest.mark.parametrize("path", ["/jobs", "/nodes", "/events", "/entities", "/service", "/jobs/a", "/jobs/a/logs"])
+def test_without_a_valid_token(bench: Bench, path: str, token: str) -> None:
+    try:
+        reply = bench.call("GET", path, token=token)
+    except UnicodeEncodeError:
+        return  # such a header cannot be sent at all
+    assert reply.status == 401
+    assert "Bearer TOKEN" in reply.json()["expected"]
+
+
+def test_submission_needs_a_token_before_its_body_is_looked_at(bench: Bench) -> None:
+    assert bench.call("POST", "/jobs", {"not": "a job"}, token="wrong").status == 401
+
+
+def test_health_and_metrics_need_none(bench: Bench) -> None:
+    for path in ("/healthz", "/metrics", "/docs", "/openapi.json"):
+        assert exchange(bench.app, "", [Call("GET", path)], lambda r: bench.plane.batch(r))[0].status == 200
+
+
+FUZZ_EXAMPLES = 10
+_BAD = [
+    ({"command": []}, "command"),
+    ({"command": [""]}, "command"),
+    ({"command": ["a\0b"]}, "command"),
+    ({"command": ["\ud800"]}, ""),
+    ({"command": ["x"], "name": "../../etc/passwd"}, "name"),
+    ({"command": ["x"], "name": "a b"}, "name"),
+    ({"command": ["x"], "name": "$(reboot)"}, "name"),
+    ({"command": ["x"], "entity": "a/b"}, "entity"),
+    ({"command": ["x"], "workdir": "relative"}, "workdir"),
+    ({"command": ["x"], "env": {"A=B": "c"}}, "env"),
+    ({"command": ["x"], "env": {"TRAINMASTER_AGENT_TOKEN": "mine"}}, "env"),
+    ({"command": ["x"], "workers": {"min": 3, "max": 2}}, "workers"),
+    ({"command": ["x"], "workers": {"min": 0, "max": 2}}, "workers.min"),
+    ({"command": ["x"], "gpus_per_worker": 1.5}, "gpus_per_worker"),
+    ({"command": ["x"], "gpu_types": ["h100"]}, "gpu_types"),
+    ({"command": ["x"], "deadline_s": -1}, "deadline_s"),
+    ({"command": ["x"], "steps": float("nan")}, ""),
+    ({"command": ["x"], "utility": {"kind": "odd"}}, ""),
+    ({"command": ["x"], "surprise": 1}, "surprise"),
+    ("text", ""),
+    (None, ""),
+]
+
+
+@pytest.mark.parametrize(("body", "where"), _BAD)
+def test_bad_submissions_are_refused_and_change_nothing(bench: Bench, body: object, where: str) -> None:
+    reply = bench.call("POST", "/jobs", body)
+    assert reply.status == 422, reply.body
+    problem = reply.json()
+    assert problem["what"]
+    assert where in problem["where"]
+    assert bench.get("/jobs")["total"] == 0
+
+
+def test_metacharacters_are_arguments_and_nothing_else(bench: Bench) -> None:
+    command = ["train", "; rm -rf /", "$(reboot)", "`id`", "a\nb", "'\"", "ünïcode", "&&", "|"]
+    job = bench.submit(command=command, env={"X": "$(id)"})
+    view = bench.get(f"/jobs/{job}")
+    assert view["request"]["command"] == command
+    launched = bench.performed[-1]
+    assert launched.spec.payload["command"] == command  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret", "..%2Fsecret", "worker-0/../../../../secret", "/etc/passwd", "..", ".", "worker-0\0"]
+)
+def test_no_name_of_a_log_leads_elsewhere(bench: Bench, name: str) -> None:
+    job = bench.submit()
+    folder = bench.home / "jobs" / job / "1"
+    folder.mkdir(parents=True)
+    (folder / "worker-0.log").write_text("fine\n")
+    (bench.home / "secret.log").write_text("secret\n")
+    (bench.home / "jobs" / job / "secret.log").write_text("secret\n")
+    assert bench.get(f"/jobs/{job}/logs")["text"] == "fine\n"
+    from urllib.parse import quote
+
+    reply = bench.call("GET", f"/jobs/{job}/logs", query=f"member={quote(name)}")
+    assert reply.status == 404
+    assert b"secret\n" not in reply.body
+    for path in (f"/jobs/{name}/logs", f"/jobs/{name}"):
+        assert bench.call("GET", path).status in (404, 405, 422)
+
+
+def test_logs_in_pieces_never_split_a_character(bench: Bench) -> None:
+    job = bench.submit()
+    folder = bench.home / "jobs" / job / "1"
+    folder.mkdir(parents=True)
+    text = "äöü€𝄞x" * 20
+    (folder / "worker-0.log").write_text(text)
+    for limit in (4, 5, 7, 16):
+        offset, read = 0, ""
+        for _ in range(500):
+            chunk = bench.get(f"/jobs/{job}/logs", query=f"offset={offset}&limit={limit}")
+            if not chunk["text"]:
+                break
+            read, offset = read + chunk["text"], chunk["offset"]
+        assert read == text
+
+
+def test_a_body_that_is_too_large(bench: Bench) -> None:
+    reply = bench.call("POST", "/jobs", {"command": ["x" * MAX_BODY]})
+    assert reply.status == 413
+    assert bench.get("/jobs")["total"] == 0
+    assert bench.call("POST", "/jobs", {"command": ["x"], "env": {"A": "y" * 200_000}}).status == 422
+
+
+async def _undeclared(app: object, chunks: int) -> list[dict]:
+    sent: list[dict] = []
+    left = chunks
+
+    async def receive() -> dict:
+        nonlocal left
+        left -= 1
+        return {"type": "http.request", "body": b" " * 65536, "more_body": left > 0}
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
+        "path": "/api/v1/jobs", "raw_path": b"/api/v1/jobs", "root_path": "", "query_string": b"",
+        "headers": [(b"authorization", f"Bearer {OPERATOR_TOKEN}".encode())], "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }  # fmt: skip
+    await app(scope, receive, send)  # type: ignore[operator]
+    return sent
+
+
+def test_a_body_that_does_not_say_how_large_it_is(bench: Bench) -> None:
+    import asyncio
+
+    sent = asyncio.run(_undeclared(bench.app, 100))
+    assert sent[0]["status"] == 413
+
+
+def test_tokens_file(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("# team\nuser ann 0123456789abcdef\noperator bob fedcba9876543210\n")
+    path.chmod(0o644)
+    with pytest.raises(InputError, match="chmod 600"):
+        read_tokens(path)
+    path.chmod(0o600)
+    assert [(p.name, p.role) for _, p in read_tokens(path)] == [("ann", "user"), ("bob", "operator")]
+    path.write_text("user ann short\n")
+    with pytest.raises(InputError, match="too short"):
+        read_tokens(path)
+    path.write_text("root ann 0123456789abcdef\n")
+    with pytest.raises(InputError, match="ROLE NAME TOKEN"):
+        read_tokens(path)
+
+
+def test_other_addresses_only_with_tokens(tmp_path: Path) -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        service = Service(ServiceOptions(home=tmp_path / "home", host=host, backend="simulated"))
+        with pytest.raises(InputError, match="no tokens are set"):
+            service.run()
+
+
+def test_a_home_has_one_service(tmp_path: Path) -> None:
+    first, second = Home(tmp_path / "home"), Home(tmp_path / "home")
+    first.claim()
+    token = first.token()
+    assert (tmp_path / "home" / "token").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(HomeTaken, match="already runs"):
+        second.claim()
+    first.release()
+    second.claim()
+    assert second.token() == token
+    second.release()
+
+
+def test_users_see_but_do_not_operate(bench: Bench) -> None:
+    assert bench.call("GET", "/service", token=ANN_TOKEN).json()["role"] == "user"
+    assert bench.call("PUT", "/policy", {"policy": "srtf"}, token=ANN_TOKEN).status == 403
+
+
+@pytest.mark.slow
+def test_the_interface_survives_fuzzing(tmp_path: Path) -> None:
+    """Schemathesis, by the published schema: whatever comes in, no 5xx goes out."""
+    schemathesis = pytest.importorskip("schemathesis")
+    from hypothesis import HealthCheck, given, settings
+
+    bench = Bench(tmp_path)
+    plane: ControlPlane = bench.plane
+    tokens = Tokens([(OPERATOR_TOKEN, Principal("owner", OPERATOR))])
+    app = build_app(Context(InlineGateway(plane), tokens, LogFolder(tmp_path), "simulated", 0.0))
+    schema = schemathesis.openapi.from_asgi("/openapi.json", app)
+    tried: dict[str, int] = {}
+
+    for result in schema.include(path_regex="^/api").get_all_operations():
+        operation = result.ok()
+
+        @settings(max_examples=FUZZ_EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy())
+        def one(case: object) -> None:
+            query = getattr(case, "query", None)
+            if isinstance(query, dict):
+                query.pop("wait_s", None)
+            response = case.call(headers={"Authorization": f"Bearer {OPERATOR_TOKEN}"})  # type: ignore[attr-defined]
+            tried[case.operation.label] = tried.get(case.operation.label, 0) + 1  # type: ignore[attr-defined]
+            assert response.status_code < 500, (case, response.text)
+            if response.status_code >= 400:
+                assert json.loads(response.text)["what"]
+
+        one()
+    assert len(tried) >= 12, tried
+    assert plane.tally.policy_faults == 0
