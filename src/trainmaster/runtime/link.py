@@ -40,7 +40,7 @@ from trainmaster.wire.agent import (
 
 RENEWALS_PER_LEASE = 4
 """So that three renewals may be lost before the lease is."""
-REPORT_EVERY_S = 0.25
+REPORT_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 1.0
 RETRY_S = 0.2
 _UNIX_PATH_MAX = 107
