@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,3 +110,14 @@ def _rates(env: Mapping[str, str]) -> dict[str, float]:
         return {str(key): float(value) for key, value in rates.items()}
     except (ValueError, AttributeError, TypeError):
         raise _bad(env, name, 'a JSON object such as {"v100": 12.5}') from None
+
+
+def stretch(slowdown: float, began_s: float, began_cpu_s: float) -> None:
+    """Make a step that has just been computed take so many times longer, as on a slower accelerator.
+
+    Only what it computed counts. Time spent waiting for peers must not: they wait for this member's sleep in turn,
+    and each would make the other sleep longer at every step.
+    """
+    if slowdown > 1.0:
+        computed_s = min(time.perf_counter() - began_s, time.process_time() - began_cpu_s)
+        time.sleep((slowdown - 1.0) * computed_s)

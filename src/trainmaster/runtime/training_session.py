@@ -24,7 +24,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.runtime.checkpoint import Checkpoints, Folder, Location
 from trainmaster.runtime.errors import IncompatibleState, LeaseOver, MisuseError
 from trainmaster.runtime.link import AgentLink
-from trainmaster.runtime.place import Place, read_place
+from trainmaster.runtime.place import Place, read_place, stretch
 from trainmaster.wire.agent import EXIT_STOPPED, Hello, Membership, Progress
 
 RATE_MEMORY = 0.9
@@ -59,6 +59,7 @@ class Session:
         self._loss: float | None = None
         self._rate: float | None = None
         self._step_began_s = 0.0
+        self._step_began_cpu_s = 0.0
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -142,12 +143,11 @@ class Session:
 
     def begin_step(self) -> None:
         self.check_lease()
-        self._step_began_s = time.perf_counter()
+        self._step_began_s, self._step_began_cpu_s = time.perf_counter(), time.process_time()
 
     def end_step(self, work_done: float) -> None:
         """Counts, stretches the step on an emulated accelerator, and reports."""
-        if self.place.emulated_slowdown > 1.0:
-            time.sleep((self.place.emulated_slowdown - 1.0) * (time.perf_counter() - self._step_began_s))
+        stretch(self.place.emulated_slowdown, self._step_began_s, self._step_began_cpu_s)
         took_s = max(time.perf_counter() - self._step_began_s, 1e-9)
         rate = (work_done - self.work_done) / took_s
         self._rate = rate if self._rate is None else RATE_MEMORY * self._rate + (1.0 - RATE_MEMORY) * rate

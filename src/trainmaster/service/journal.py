@@ -24,6 +24,7 @@ class Journal:
     def __init__(self, engine: Engine, now_ms: int) -> None:
         self.engine = engine
         self.now_ms = now_ms
+        self._seq = engine.seq
         self.entries: list[LogEntry] = []
         self.exits: dict[str, str] = {}
         """How incarnations ended that have ended in this step, by job."""
@@ -101,7 +102,7 @@ class Journal:
     def after(self, commands: Iterable[Command], ended: Iterable[Ended], notes: Iterable[str]) -> None:
         outstanding = {id(command) for command, sent_ms in self.engine.outstanding.values() if sent_ms == self.now_ms}
         for command in commands:
-            if id(command) in outstanding:
+            if id(command) in outstanding and command.seq > self._seq:  # what is only sent again is no news
                 self._tell_command(command)
         for end in ended:
             state = end.phase.name.lower()

@@ -26,7 +26,7 @@ import numpy as np
 
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.runtime.link import AgentLink
-from trainmaster.runtime.place import Place, read_place
+from trainmaster.runtime.place import Place, read_place, stretch
 from trainmaster.runtime.ps.exchange import Exchange, Stopped
 from trainmaster.runtime.ps.layout import make_layout
 from trainmaster.runtime.ps.optimizer import Floats, Optimizer
@@ -123,6 +123,7 @@ class PsJob:
             raise
         self._join_membership()
         self._step_began_s = self._reported_s = time.perf_counter()
+        self._step_began_cpu_s = time.process_time()
         self._rate_from: tuple[float, int] = (self._reported_s, self.work)
         self._rate: float | None = None
         self._saved_at = self.work
@@ -185,7 +186,7 @@ class PsJob:
             self._end()
         if zero:
             self._exchange.gradients.fill(0.0)
-        self._step_began_s = time.perf_counter()
+        self._step_began_s, self._step_began_cpu_s = time.perf_counter(), time.process_time()
         if self._is_senior():
             if self._save_every is not None and self.work >= self._saved_at + self._save_every:
                 self.save()
@@ -266,8 +267,7 @@ class PsJob:
 
     def _stretch(self) -> None:
         """On an emulated accelerator the computation takes so many times longer."""
-        if self._place.emulated_slowdown > 1.0:
-            time.sleep((self._place.emulated_slowdown - 1.0) * (time.perf_counter() - self._step_began_s))
+        stretch(self._place.emulated_slowdown, self._step_began_s, self._step_began_cpu_s)
 
     def _report(self, loss: float | None, final: bool = False) -> None:
         now_s = time.perf_counter()
