@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from trainmaster.cli.learn import learn_app  # noqa: E402
-from trainmaster.policies.dl2.weights import load  # noqa: E402
+from trainmaster.cli.learn import learn_app
+from trainmaster.policies.dl2.weights import load
 
 TINY = [
     "--cluster", "servers=4,jobs=5,arrivals=1", "--set", "warm_up_traces=1", "--set", "warm_up_steps=10",

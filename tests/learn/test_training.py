@@ -9,14 +9,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from trainmaster.learn import checkpoints  # noqa: E402
+from trainmaster.learn.evolution import Ascent, evolve  # noqa: E402
 from trainmaster.learn.options import TrainOptions, paper  # noqa: E402
 from trainmaster.learn.parallel import collectors  # noqa: E402
 from trainmaster.learn.rollout import Slots, play  # noqa: E402
 from trainmaster.learn.seeds import LESSON_SEEDS, TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS  # noqa: E402
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace, draw_traces  # noqa: E402
 from trainmaster.learn.teachers import GainRule, check_teacher, lessons, record  # noqa: E402
+from trainmaster.learn.torch_networks import SharedActor  # noqa: E402
 from trainmaster.learn.trainer import Trainer, slot_reward  # noqa: E402
 from trainmaster.model.errors import InputError  # noqa: E402
+from trainmaster.policies.dl2.network import ScoringNetwork  # noqa: E402
 from trainmaster.testing.builders import a_job  # noqa: E402
 
 TINY = SizingSpec(servers=4, jobs=6, arrivals_per_slot_max=1)
@@ -80,12 +83,29 @@ def test_the_number_of_processes_changes_nothing() -> None:
     [
         {"update": "replay", "exploration": 0.4}, {"update": "replay", "replay": 0}, {"reward": "per-job"},
         {"reward": "progress", "critic": False}, {"warm_up": False}, {"network": "window", "window": 4},
+        {"update": "evolution", "pairs": 2},
     ],
 )  # fmt: skip
 def test_every_switch_of_the_paper_trains(changes: dict) -> None:
     trainer = trained(replace(QUICK, iterations=1, **changes))
     assert np.isfinite(trainer.best_s)
     assert all(np.isfinite(value).all() for value in trainer.actor.export().values())
+
+
+def test_evolution_follows_the_slope() -> None:
+    torch.manual_seed(0)
+    weights, ascent = SharedActor(8, 4).export(), Ascent()
+    traces = draw_traces(TINY, range(4))
+    before = play(traces, ScoringNetwork(weights)).mean()
+    for step in range(8):
+        rng = np.random.Generator(np.random.PCG64(step))
+        weights, _ = evolve(weights, traces, ascent, rng, pairs=8, width=0.5, rate=0.3)
+    assert play(traces, ScoringNetwork(weights)).mean() < 0.9 * before
+
+
+def test_evolution_needs_the_shared_network() -> None:
+    with pytest.raises(InputError, match="shared"):
+        TrainOptions(update="evolution", network="window")
 
 
 def test_several_clusters_feed_one_learner() -> None:
