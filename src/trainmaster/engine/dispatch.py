@@ -56,7 +56,7 @@ def carry_out(state: State, slot: int, allocation: Allocation | None) -> None:
     elif phase == P.RESERVED:
         transitions.set_allocation(state, slot, allocation)
     elif in_place(columns.spec(slot), columns.allocations[slot], allocation):
-        _resize(state, slot, allocation)
+        resize(state, slot, allocation)
     else:
         _relocate(state, slot, allocation)
 
@@ -112,7 +112,8 @@ def _reachable(state: State, allocation: Allocation) -> bool:
     return True
 
 
-def _resize(state: State, slot: int, allocation: Allocation) -> None:
+def resize(state: State, slot: int, allocation: Allocation) -> None:
+    """Bring a running gang to this allocation without stopping it. The planned ledger is up to date."""
     spec = state.columns.spec(slot)
     both = union(state.held[slot], allocation)
     state.physical.give(state.held[slot], spec.worker, spec.server)

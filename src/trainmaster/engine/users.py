@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainmaster.engine import holds, transitions
-from trainmaster.engine.dispatch import stop
+from trainmaster.engine.dispatch import resize, stop
 from trainmaster.engine.lifecycle import LIVE, T, Trigger
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
+from trainmaster.model.allocation import fewer_workers
 from trainmaster.model.job import JobId, P
 
 
@@ -71,7 +72,8 @@ def resumed(state: State, event: ev.JobResumed) -> None:
 
 
 def range_changed(state: State, event: ev.JobRangeChanged) -> None:
-    """Take the new range. A gang that is outside it now gives its devices back and waits for new ones."""
+    """Take the new range. A running elastic gang that is too large shrinks in place; any other gang that is outside
+    the range gives its devices back and waits for new ones."""
     slot = state.columns.slot_of.get(event.job_id)
     if slot is None:
         return
@@ -80,6 +82,7 @@ def range_changed(state: State, event: ev.JobRangeChanged) -> None:
         state.notes.append(f"range {low}..{high} for job {event.job_id} refused: expected 1 <= min <= max")
         return
     columns, ints = state.columns, state.columns.ints
+    was_elastic = columns.spec(slot).elastic
     spec = columns.specs[slot] = replace(columns.spec(slot), workers_min=low, workers_max=high)
     if spec.entity in state.quotas:
         state.caps.setdefault(slot, int(ints["workers_max"][slot]))  # growth waits for the review of the quota
@@ -89,8 +92,15 @@ def range_changed(state: State, event: ev.JobRangeChanged) -> None:
     if allocation is None or low <= allocation.workers <= ints["workers_max"][slot]:
         return
     _by_commands(state, slot)
-    transitions.drop_allocation(state, slot)
     phase = int(ints["phase"][slot])
+    most = int(ints["workers_max"][slot])
+    if phase == P.RUNNING and (was_elastic or spec.elastic) and allocation.workers > most:
+        smaller = fewer_workers(allocation, most, spec.worker.devices)
+        state.planned.give(allocation, spec.worker, spec.server)
+        state.planned.take(smaller, spec.worker, spec.server)
+        resize(state, slot, smaller)
+        return
+    transitions.drop_allocation(state, slot)
     if phase == P.RESERVED:
         state.reserved.remove(slot)
         transitions.move(state, slot, T.UNRESERVE)

@@ -51,3 +51,14 @@ class Allocation(NamedTuple):
 def only_share_differs(old: Allocation, new: Allocation) -> bool:
     """Whether the gang stays as and where it is, and only has more or less of the same devices."""
     return old.accelerator == new.accelerator and old.parts == new.parts and old.share_milli != new.share_milli
+
+
+def fewer_workers(allocation: Allocation, workers: int, devices_each: int) -> Allocation:
+    """The same gang with only its first workers; servers stay. `workers` is at least 1 and not more than it has."""
+    kept, left = [], workers
+    for part in allocation.parts:
+        here = min(part.workers, left)
+        left -= here
+        if here or part.servers:
+            kept.append(part._replace(workers=here, devices=part.devices[: here * devices_each]))
+    return allocation._replace(parts=tuple(kept))

@@ -121,13 +121,16 @@ def test_a_new_range_reaches_waiting_and_running_jobs() -> None:
     engine, _ = new_engine()
     running(engine, job("a", 4, workers_min=1))
     engine.step(10, ev.JobSubmitted(job("b", 4, workers_min=2)))
-    stop = only(engine.step(20, ev.JobRangeChanged(A, 1, 2)))
-    assert isinstance(stop, Stop)
+    shrink = only(engine.step(20, ev.JobRangeChanged(A, 1, 2)))
+    assert isinstance(shrink, Resize), "a gang that is too large shrinks without stopping"
+    assert shrink.allocation.workers == 2
     engine.step(30, ev.JobRangeChanged(JobId("b"), 0, 2), ev.JobRangeChanged(JobId("b"), 3, 2))
     assert len(engine.notes) == 2, "ranges that cannot be are refused"
-    commands = engine.step(40, ev.JobRangeChanged(JobId("b"), 1, 2), ev.Stopped(A, 1, 0.0))
+    commands = engine.step(40, ev.JobRangeChanged(JobId("b"), 1, 2), ev.Resized(A, 1, shrink.seq, 0.0, 40))
     sizes = {c.job_id: c.allocation.workers for c in commands if isinstance(c, Launch)}
-    assert sizes == {"a": 2, "b": 2}
+    assert sizes == {"b": 2}
+    stop = next(c for c in engine.step(50, ev.JobRangeChanged(A, 3, 4)) if c.job_id == A)
+    assert isinstance(stop, Stop), "one that is too small starts again"
 
 
 def test_a_snapshot_that_the_engine_has_left_behind_cannot_be_read() -> None:
