@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -12,10 +14,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY = 1 << 20
-
-
-class _TooLarge(Exception):
-    pass
 
 
 class BodyLimit:
@@ -32,26 +30,17 @@ class BodyLimit:
             await self._refuse(send)
             return
         read = 0
-        begun = False
 
         async def limited() -> Message:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
             if read > self.max_bytes:
-                raise _TooLarge
+                # The application makes a `Problem` of it, as of any refusal.
+                raise HTTPException(413, f"the body of the request is too large: at most {self.max_bytes} bytes")
             return message
 
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self.app(scope, limited, noting)
-        except _TooLarge:
-            if not begun:
-                await self._refuse(send)
+        await self.app(scope, limited, send)
 
     async def _refuse(self, send: Send) -> None:
         body = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from hypothesis import given
 from hypothesis import settings as examples
@@ -100,7 +101,7 @@ def test_a_paused_job_learns_on_resuming_that_it_waits_in_vain() -> None:
 def test_a_quota_releases_in_order_of_arrival() -> None:
     engine = new()
     engine.step(0, ev.EntityChanged("red", 1.0, 4000))
-    red = {"entity": "red"}
+    red: Any = {"entity": "red"}
     assert submit(engine, 1, job("a", 3, **red), job("b", 2, **red), job("c", 1, **red), job("d", 2)) == ["a", "d"]
     assert why(engine, "b") == why(engine, "c") == Why.QUOTA, "c would fit, but b comes first"
     reason = engine.reason(JobId("b"))
@@ -130,7 +131,7 @@ def test_an_elastic_job_is_cut_down_to_what_is_left_and_grows_when_there_is_more
 
 def test_a_lowered_quota_holds_back_what_waits_and_lets_run_what_runs() -> None:
     engine = new()
-    red = {"entity": "red"}
+    red: Any = {"entity": "red"}
     engine.step(0, ev.EntityChanged("red", 1.0, 16000))
     assert submit(engine, 1, job("a", 6, **red), job("b", 6, **red)) == ["a"]
     assert why(engine, "b") != Why.QUOTA

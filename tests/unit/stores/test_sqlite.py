@@ -61,6 +61,7 @@ def test_what_was_committed_survives_kill_9_whole(tmp_path: Path) -> None:
             [sys.executable, "-c", _KILLED, str(path)], stdout=subprocess.PIPE, text=True, env=env
         )
         assert process.stdout is not None
+        told = 0
         for _ in range(kill_after):
             told = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)

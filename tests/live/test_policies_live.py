@@ -1,0 +1,151 @@
+"""Jobs as real processes under several policies: order of events and completion times are as simulated."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from trainmaster.cli.client import Client
+from trainmaster.engine.core import Settings
+from trainmaster.engine.image import ended_from_record
+from trainmaster.engine.records import Ended
+from trainmaster.model.cluster import parse_cluster
+from trainmaster.model.errors import TrainmasterError
+from trainmaster.model.job import Phase
+from trainmaster.policies.registry import create
+from trainmaster.sim.run import simulate
+from trainmaster.sim.truth import TruthOptions
+from trainmaster.stores.sqlite import SqliteStore
+
+NODES = "v100=2x2,k80=1x1"
+ROUND_S = 5.0
+SPEEDS = {"v100": 10.0, "k80": 5.0}
+PATIENCE_S = 300.0
+APART_MS = 2_000
+"""Events that the simulation has this far apart come in the same order live."""
+
+
+@dataclass
+class Live:
+    home: Path
+    client: Client
+    process: subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    home = tmp_path_factory.mktemp("live") / "home"
+    env = {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "trainmaster", "up", "--home", str(home), "--port", "0", "--quiet",
+               "--nodes", NODES, "--round", str(ROUND_S), "--stop-jobs"]  # fmt: skip
+    process = subprocess.Popen(command, env=env)
+    deadline_s = time.monotonic() + 120
+    while not (home / "address").exists():
+        assert process.poll() is None, "the service did not start"
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    with Client.find(home) as client:
+        yield Live(home, client, process)
+    process.terminate()
+    process.wait(60)
+
+
+def _submit(live: Live, steps: int, workers: int, **more: Any) -> str:
+    body = {
+        "command": [sys.executable, "-m", "trainmaster.runtime.emulated", "--steps", str(steps), "--save-every", "10"],
+        "steps": steps,
+        "steps_per_s": SPEEDS,
+        "workers": {"min": workers, "max": workers},
+        "env": {"PYTHONPATH": ":".join(filter(None, sys.path))},
+        "workdir": str(live.home),
+        **more,
+    }
+    return live.client.submit(body)["id"]
+
+
+def _ended(live: Live, ids: list[str]) -> dict[str, Ended]:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        states = {job_id: live.client.get(f"/jobs/{job_id}")["state"] for job_id in ids}
+        if not set(states.values()) & {"pending", "running", "paused"}:
+            break
+        assert time.monotonic() < deadline_s, states
+        time.sleep(0.5)
+    store = SqliteStore(live.home / "trainmaster.db")
+    try:
+        records = store.load().ended
+    finally:
+        store.close()
+    return {job_id: ended_from_record(records[job_id]) for job_id in ids}
+
+
+def _launch_ms(live: Live, ids: list[str]) -> int:
+    """From a launch to the gang's start, as measured."""
+    taken = []
+    for job_id in ids:
+        launched = 0.0
+        for event in live.client.get("/events", {"job": job_id, "limit": 1000})["events"]:
+            if event["kind"] == "launch":
+                launched = event["at"]
+            elif event["kind"] == "started":
+                taken.append(event["at"] - launched)
+    return round(mean(taken) * 1000)
+
+
+_UTILITY = {"kind": "sigmoid", "theta1": 50.0, "theta2": 0.01, "theta3": 600.0}
+_CASES: dict[str, dict[str, Any]] = {
+    "fifo": {},
+    "gavel-max-min": {},
+    "oasis": {"utility": _UTILITY},
+    "deadline": {"deadline_s": 600.0},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", sorted(_CASES))
+def test_live_as_simulated(live: Live, policy: str) -> None:
+    live.client.put("/policy", {"policy": policy})
+    ids = [
+        _submit(live, steps, workers, **_CASES[policy]) for steps, workers in ((150, 1), (100, 2), (80, 1), (120, 1))
+    ]
+    ended = _ended(live, ids)
+    assert {end.phase for end in ended.values()} == {Phase.FINISHED}
+    specs = [replace(ended[job_id].spec, payload={}) for job_id in ids]
+    result = simulate(
+        specs,
+        parse_cluster(NODES),
+        create(policy),
+        Settings(round_ms=round(ROUND_S * 1000)),
+        TruthOptions(launch_ms=_launch_ms(live, ids)),
+    )
+    simulated = {end.spec.id: end for end in result.ended}
+    for what in ("first_start_ms", "ended_ms"):
+        order = sorted(ids, key=lambda job_id: getattr(simulated[job_id], what))
+        for k, first in enumerate(order):
+            for later in order[k + 1 :]:
+                if getattr(simulated[later], what) - getattr(simulated[first], what) > APART_MS:
+                    assert getattr(ended[first], what) <= getattr(ended[later], what), (policy, what, first, later)
+    jct = [mean(end.ended_ms - end.spec.submit_ms for end in found.values()) for found in (ended, simulated)]
+    assert jct[0] == pytest.approx(jct[1], rel=0.1), f"{policy}: {jct[0]:.0f} ms live, {jct[1]:.0f} ms simulated"
+    print(f"{policy}: mean JCT {jct[0] / 1000:.2f} s live, {jct[1] / 1000:.2f} s simulated")
+
+
+@pytest.mark.slow
+def test_no_second_service_and_a_clean_stop(live: Live) -> None:
+    env = {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "trainmaster", "up", "--home", str(live.home), "--port", "0"]
+    second = subprocess.run(command, env=env, capture_output=True, check=False, timeout=120)
+    assert second.returncode != 0
+    assert b"already runs" in second.stderr
+    assert live.client.get("/service")["policy"]
+    with pytest.raises(TrainmasterError):
+        live.client.put("/policy", {"policy": "no-such-policy"})
