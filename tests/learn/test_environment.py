@@ -7,7 +7,7 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
-import trainmaster.learn  # noqa: E402, F401  (registers the environment)
+import trainmaster.learn.environment  # noqa: E402, F401  (registers it)
 from trainmaster.learn.environment import SizingEnv  # noqa: E402
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace  # noqa: E402
 from trainmaster.model.errors import InputError  # noqa: E402

@@ -97,3 +97,6 @@ def register() -> None:
     """Make the environment known to `gymnasium.make`."""
     if "trainmaster/Sizing-v0" not in gymnasium.registry:
         gymnasium.register("trainmaster/Sizing-v0", entry_point="trainmaster.learn.environment:SizingEnv")
+
+
+register()
