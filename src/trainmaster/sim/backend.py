@@ -184,9 +184,7 @@ class SimulatedBackend:
         if self.options.interference:
             self._rates_changed(nodes, incarnation)
 
-    def adopt(
-        self, spec: JobSpec, generation: int, allocation: Allocation, work: float, productive_ms: int
-    ) -> None:
+    def adopt(self, spec: JobSpec, generation: int, allocation: Allocation, work: float, productive_ms: int) -> None:
         """Let an incarnation run here that began elsewhere and has come so far. Nothing is reported."""
         nodes = {part.node for part in allocation.parts}
         incarnation = Incarnation(

@@ -72,7 +72,14 @@ class Bench:
     def start(self, reset: bool = False, **options: Any) -> None:
         """A new process on the same store."""
         self.plane = ControlPlane(
-            self.cluster, self.store, self, self.clock, LearningEstimator(DeclaredSpeeds()), self.settings, self.policy, **options
+            self.cluster,
+            self.store,
+            self,
+            self.clock,
+            LearningEstimator(DeclaredSpeeds()),
+            self.settings,
+            self.policy,
+            **options,
         )
         self.plane.prepare_nodes(reset)
         self.plane.open()
