@@ -61,6 +61,7 @@ class ForecastProcess:
             process.wait()
 
     def _converse(self, question: Mapping[str, Any]) -> None:
+        reply: dict[str, Any]
         try:
             reply = self._exchange(json.dumps(question, separators=(",", ":")))
         except (OSError, ValueError) as error:

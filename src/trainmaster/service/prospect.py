@@ -151,7 +151,7 @@ class Prospect:
 
     def question(self, plane: ControlPlane, now_ms: int) -> dict[str, Any]:
         engine = plane.live
-        measured = {
+        measured: dict[str, Belief] = {
             spec_id: Belief(self.estimator.sigma(engine.columns.spec(slot)))
             for spec_id, slot in sorted(engine.columns.slot_of.items())
             if self.estimator.has_measured(spec_id)

@@ -52,6 +52,9 @@ class UnsteadyStore:
     def find_request(self, request_id: str) -> JsonObject | None:
         return self.inner.find_request(request_id)
 
+    def document(self, name: str) -> JsonObject | None:
+        return self.inner.document(name)
+
     def find_ended(self, job_id: str) -> JsonObject | None:
         return self.inner.find_ended(job_id)
 

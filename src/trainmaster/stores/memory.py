@@ -19,6 +19,7 @@ class MemoryStore:
         self._log: list[tuple[LogEntry, bytes]] = []
         self._next_number = 1
         self._requests: dict[str, tuple[int, bytes]] = {}
+        self._documents: dict[str, bytes] = {}
 
     def commit(self, commit: Commit) -> None:
         # Everything that can fail happens before the first change.
@@ -28,6 +29,7 @@ class MemoryStore:
         log = [(replace(entry, details={}), _encode(entry.details)) for entry in commit.log]
         now_ms = int(commit.meta.get("now_ms", 0))
         requests = {key: (now_ms, _encode(answer)) for key, answer in commit.requests.items()}
+        documents = {name: _encode(body) for name, body in commit.documents.items()}
         for job_id, record in changed.items():
             if record is None:
                 self._jobs.pop(job_id, None)
@@ -39,6 +41,7 @@ class MemoryStore:
             self._log.append((replace(entry, number=self._next_number), details))
             self._next_number += 1
         self._requests.update(requests)
+        self._documents.update(documents)
 
     def load(self) -> Image:
         return self._image({job_id: json.loads(record) for job_id, record in sorted(self._ended.items())})
@@ -59,6 +62,10 @@ class MemoryStore:
     def find_request(self, request_id: str) -> JsonObject | None:
         found = self._requests.get(request_id)
         return None if found is None else json.loads(found[1])
+
+    def document(self, name: str) -> JsonObject | None:
+        found = self._documents.get(name)
+        return None if found is None else json.loads(found)
 
     def find_ended(self, job_id: str) -> JsonObject | None:
         found = self._ended.get(job_id)

@@ -10,7 +10,7 @@ from trainmaster.testing.store_contract import ContractBroken
 
 def check_archive(new: Callable[[], Archive], reopen: Callable[[Archive], Archive] = lambda store: store) -> None:
     """Run every check. `new` makes an empty archive, `reopen` what a restarted process would open."""
-    for check in (_pages_history, _pages_log, _keeps_requests, _is_atomic, _forgets_when_told):
+    for check in (_pages_history, _pages_log, _keeps_requests, _keeps_documents, _is_atomic, _forgets_when_told):
         check(new, reopen)
 
 
@@ -75,6 +75,18 @@ def _keeps_requests(new: Callable[[], Archive], reopen: Callable[[Archive], Arch
     store = reopen(store)
     _expect(store.find_request("r") == {"id": "job-1", "ids": ["job-1"]}, "an answer comes back")
     _expect(store.find_request("s") is None, "an unknown request has no answer")
+
+
+def _keeps_documents(new: Callable[[], Archive], reopen: Callable[[Archive], Archive]) -> None:
+    store = new()
+    store.commit(Commit({}, {}, {"n": 1}, documents={"profiles": {"v": 1}}))
+    store.commit(Commit({}, {}, {"n": 2}))
+    store = reopen(store)
+    _expect(store.document("profiles") == {"v": 1}, "a document stays until it is replaced")
+    store.commit(Commit({}, {}, {"n": 3}, documents={"profiles": {"v": 2}}))
+    _expect(reopen(store).document("profiles") == {"v": 2}, "the last document counts")
+    _expect(store.document("other") is None, "an unknown document is none")
+    _expect(store.load().meta == {"n": 3}, "documents are apart from the engine's state")
 
 
 def _is_atomic(new: Callable[[], Archive], reopen: Callable[[Archive], Archive]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from trainmaster.policies.registry import create
 from trainmaster.service.control import ControlPlane
 from trainmaster.service.home import HomeTaken
+from trainmaster.service.prospect import Prospect
 from trainmaster.service.run import Service, ServiceOptions
 from trainmaster.sim.run import load_kernels
 from trainmaster.stores.sqlite import SqliteStore
@@ -28,8 +29,8 @@ TAKEN = 17
 
 
 class _Impatient(Service):
-    def _plane(self, store: SqliteStore, slot: Any) -> ControlPlane:
-        plane = super()._plane(store, slot)
+    def _plane(self, store: SqliteStore, slot: Any, prospect: Prospect) -> ControlPlane:
+        plane = super()._plane(store, slot, prospect)
         plane.settings = replace(plane.settings, backoff_ms=50, resend_ms=500)
         return plane
 
