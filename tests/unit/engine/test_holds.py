@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trainmaster.engine.core import Engine, Settings
 from trainmaster.engine.image import Recorder, job_record, meta_record, restore
+from trainmaster.engine.records import Ended
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
@@ -77,7 +78,7 @@ def test_a_failed_dependency_rejects_all_that_wait_for_it_directly_or_not() -> N
     engine = new()
     submit(engine, 0, job("a", max_attempts=1), job("b", after=(JobId("a"),)), job("c", after=(JobId("b"),)), job("d"))
     finish(engine, 1, "a", code=1)
-    over = {end.spec.id: end for end in engine.drain_ended()}
+    over: dict[str, Ended] = {end.spec.id: end for end in engine.drain_ended()}
     assert {name: end.phase for name, end in over.items()} == {
         "a": Phase.FAILED, "b": Phase.REJECTED, "c": Phase.REJECTED,
     }  # fmt: skip
