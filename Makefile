@@ -20,11 +20,12 @@ check: setup  ## format, lint, types, fast tests
 	$(VENV)/bin/pyright --warnings
 	$(PY) -m pytest -n 2 -m 'not slow' tests
 
-test: setup  ## everything: unit, property, golden, fault simulation
+test: setup  ## everything: unit, property, golden, fault simulation, live
 	$(PY) -m pytest -n 2 tests
 
-dst: setup  ## fault simulation: make dst SEEDS=1000
+dst: setup  ## fault simulation of the engine, then of the whole control plane: make dst SEEDS=1000
 	$(PY) -m trainmaster.sim.world --seeds $(SEEDS) --processes 2
+	$(PY) -m trainmaster.service.world --seeds $(SEEDS) --processes 2
 
 replay: setup  ## one fault seed, told event by event: make replay SEED=42
 	$(PY) -m trainmaster.sim.world --replay $(SEED)
