@@ -1,7 +1,7 @@
 """The OASiS study: total utility against jobs, servers, slots and urgency, the ratio to the optimum, the
 floor on L.
 
-    python bench/study_oasis.py --out DIR [--seeds 20] [--sweep-seeds 5] [--tiny 200]
+    python bench/study_oasis.py --out DIR [--seeds 20] [--sweep-seeds 10] [--tiny 200]
 
 Writes DIR/study.json, DIR/study.md (text tables) and one PNG per figure. Same arguments, same figures.
 """
@@ -28,8 +28,8 @@ from trainmaster.policies.oasis.population import PaperLike, Tiny, paper_like_in
 POLICIES = ("oasis", "rrh", "dorm", "drf", "fifo")
 BASE = PaperLike(jobs=100, horizon=100)
 SWEEPS: dict[str, tuple[str, Sequence[float]]] = {
-    "jobs": ("jobs", (25, 50, 100, 150)),
-    "servers": ("servers of each role", (15, 30, 50, 100)),
+    "jobs": ("jobs", (10, 25, 50, 100, 150)),
+    "servers": ("servers of each role", (10, 20, 50, 100, 200)),
     "horizon": ("slots (jobs in proportion)", (100, 200, 300)),
     "critical_share": ("share of time-critical jobs", (0.0, 0.35, 0.7, 0.9)),
 }
@@ -140,10 +140,12 @@ def tables(study: dict[str, Any]) -> str:
         lines.append(f"| {label} | " + " | ".join(POLICIES) + " | lead over the best baseline |")
         lines.append("|---" * (len(POLICIES) + 2) + "|")
         for index, point in enumerate(points):
-            means = {policy: float(np.mean(study["sweeps"][name][policy][index])) for policy in POLICIES}
-            best = max(means[policy] for policy in POLICIES[1:])
-            cells = " | ".join(f"{means[policy]:.0f}" for policy in POLICIES)
-            lines.append(f"| {point:g} | {cells} | {100 * (means['oasis'] / best - 1):.0f} % |")
+            values = {policy: study["sweeps"][name][policy][index] for policy in POLICIES}
+            best = max(POLICIES[1:], key=lambda policy: float(np.mean(values[policy])))
+            lead, half = mean_interval(np.subtract(values["oasis"], values[best]).tolist())
+            unit = float(np.mean(values[best])) / 100
+            cells = " | ".join(f"{np.mean(values[policy]):.0f}" for policy in POLICIES)
+            lines.append(f"| {point:g} | {cells} | {lead / unit:.0f} ± {half / unit:.0f} % ({best}) |")
     lines += ["", "## Optimum / policy on tiny instances", ""]
     lines += ["| policy | mean | median | p90 | max | mean 2 alpha |", "|---|---|---|---|---|---|"]
     for name, ratios in study["tiny"]["ratios"].items():
@@ -202,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--sweep-seeds", type=int, default=5)
+    parser.add_argument("--sweep-seeds", type=int, default=10)
     parser.add_argument("--tiny", type=int, default=200)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
