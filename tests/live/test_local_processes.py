@@ -34,7 +34,8 @@ def python(text: str) -> list[str]:
 
 
 def test_members_get_what_torchrun_gives_and_the_place_they_run_in(jobs: LocalJobs) -> None:
-    spec = jobs.run("env", python(PRINT_ENVIRONMENT), workers=2, servers=1, env={"MINE": "a b", "RANK": "77"}, steps=9)
+    patient = f"{PRINT_ENVIRONMENT}; import time; time.sleep(2)"  # servers are stopped when all workers have ended
+    spec = jobs.run("env", python(patient), workers=2, servers=1, env={"MINE": "a b", "RANK": "77"}, steps=9)
     jobs.expect(ev.Exited, spec)
     first, second, server = (jobs.environment(spec, name) for name in ("worker-0", "worker-1", "server-0"))
     wanted = {"RANK": "1", "LOCAL_RANK": "1", "ROLE_RANK": "1", "GROUP_RANK": "0", "MINE": "a b"}

@@ -100,7 +100,7 @@ def _reference(gang_of: MakeGang) -> list[np.ndarray]:
 def test_a_resized_run_ends_where_the_uninterrupted_one_does(gang_of: MakeGang) -> None:
     """Same samples per update, exact weights: only the order of floating-point sums differs."""
     reference = _reference(gang_of)
-    with gang_of(*REGRESS, "--sleep-s", 0.01, folder="resized") as gang:
+    with gang_of(*REGRESS, "--sleep-s", 0.05, folder="resized") as gang:
         gang.grow(2)
         gang.run_until(lambda: gang.work_done >= 5, 60)
         gang.grow(1)

@@ -31,7 +31,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     with runtime.elastic(model, optimizer, samples=SAMPLES, global_batch=BATCH, epochs=EPOCHS) as training:
         for batch in training:
-            training.step(model(torch.from_numpy(batch.indices.copy())))
+            training.step(model(batch.indices))
             if not (folder / "fast").exists():
                 time.sleep(0.25)
         if training.is_senior:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -108,6 +109,15 @@ def test_run_of_an_array_waits_for_all(service: Any, invoke: Any) -> None:
     assert invoke("run", "--array", "2", "x")[0] == 4
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Where tests run in the background, SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupted_run_cancels_its_job(service: Any, invoke: Any) -> None:
     def started(job: str) -> None:
         service.change(job, state="running")

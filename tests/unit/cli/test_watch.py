@@ -35,10 +35,10 @@ def test_frames_are_redrawn_in_place_and_the_screen_is_given_back(service: Any) 
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}
     environment.pop("COLUMNS", None)
     child, terminal = pty.fork()
-    if child == 0:
+    if child == 0:  # its size first, so that the first frame already fits
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         os.execvpe(command[0], command, environment)
     try:
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         seen = _read_until(terminal, b"", b"job-3")
         service.change("job-0", state="running")
         seen = _read_until(terminal, seen, b"running")
