@@ -46,6 +46,7 @@ def _families(plane: ControlPlane) -> Iterator[Metric]:
         yield counter
     yield _by_label("trainmaster_jobs_ended", "Jobs that ended.", "state", tally.ended)
     yield _by_label("trainmaster_commands", "Commands sent to the backend.", "kind", tally.commands)
+    yield from _foresight(plane)
     engine = plane.engine
     if engine is None:
         return
@@ -76,6 +77,33 @@ def _families(plane: ControlPlane) -> Iterator[Metric]:
     policy = GaugeMetricFamily("trainmaster_policy_info", "The policy in force.", labels=["policy"])
     policy.add_metric([plane.policy_name], 1.0)
     yield policy
+
+
+def _foresight(plane: ControlPlane) -> Iterator[Metric]:
+    """How often the service looks ahead, what that costs, and how right it was."""
+    prospect = plane.prospect
+    if prospect is None:
+        return
+    for name, text, value in (
+        ("trainmaster_forecasts", "Forecasts of the whole queue.", prospect.forecasts),
+        ("trainmaster_forecast_cpu_seconds", "CPU time of the process that looks ahead.", prospect.forecast_cpu_s),
+    ):
+        counter = CounterMetricFamily(name, text)
+        counter.add_metric([], value)
+        yield counter
+    error = GaugeMetricFamily(
+        "trainmaster_eta_error_ratio",
+        "Median error of the predicted finish over a job's time in the system, by how much of that had passed.",
+        labels=["life"],
+    )
+    inside = GaugeMetricFamily(
+        "trainmaster_eta_inside_band_ratio", "Jobs that finished inside the predicted 90 % band.", labels=["life"]
+    )
+    for row in prospect.accuracy_rows():
+        life = [f"{row['at_fraction_of_life']:g}"]
+        error.add_metric(life, row["median_error"])
+        inside.add_metric(life, row["inside_90_fraction"])
+    yield from (error, inside)
 
 
 def _by_label(name: str, text: str, label: str, values: dict[str, int]) -> Metric:

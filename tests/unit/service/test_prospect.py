@@ -1,0 +1,60 @@
+"""What the service expects and learns: told of steps, kept in the store, shown in the metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from trainmaster.engine.records import Ended
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.foresight.forecast import Band, Outlook
+from trainmaster.model import event as ev
+from trainmaster.model.command import Stop
+from trainmaster.model.job import JobId, JobSpec, Phase
+from trainmaster.service.metrics import _foresight
+from trainmaster.service.prospect import ACCURACY, PROFILES, Prospect
+
+JOB = JobSpec(JobId("job-1"), model="m", work_total=100.0, steps_per_s={"v100": 1.0})
+
+
+def finished(spec: JobSpec, ended_ms: int) -> Ended:
+    return Ended(spec, Phase.FINISHED, ended_ms, 0, 100.0, 100.0, 100.0, 0, 1)
+
+
+@pytest.fixture
+def prospect() -> Prospect:
+    return Prospect(LearningEstimator(DeclaredSpeeds()), Path("unused.db"))
+
+
+def test_predictions_are_counted_from_now_judged_and_shown(prospect: Prospect) -> None:
+    outlook = Outlook(Band(0, 1, 2, 3), Band(80, 100, 120, 130), "finished", True)
+    prospect.answered(0, 0.5, {"job-1": outlook})
+    seen = prospect.outlook("job-1", 30_000)
+    assert seen is not None
+    assert seen.finish == Band(50, 70, 90, 100)
+    assert seen.start == Band(0, 0, 0, 0)
+    prospect.stepped(100_000, [], [], [finished(JOB, 100_000)])
+    assert prospect.outlook("job-1", 100_000) is None
+    assert [row["inside_90_fraction"] for row in prospect.accuracy_rows()] == [1.0] * 4
+    shown = {family.name: family for family in _foresight(cast(Any, SimpleNamespace(prospect=prospect)))}
+    assert shown["trainmaster_forecasts"].samples[0].value == 1
+    assert [sample.value for sample in shown["trainmaster_eta_error_ratio"].samples] == [0.0] * 4
+
+
+def test_what_was_learned_survives_a_restart(prospect: Prospect) -> None:
+    prospect.estimator.observe("job-1", "v100", 2.0)
+    prospect.stepped(1_000, [], [Stop(JobId("job-1"), 1, 7, "moved")], [])
+    prospect.stepped(3_000, [ev.Stopped(JobId("job-1"), 1, 10.0)], [], [])
+    prospect.stepped(9_000, [], [], [finished(JOB, 9_000)])
+    documents = prospect.documents(20_000)
+    assert set(documents) == {PROFILES, ACCURACY}
+    assert prospect.documents(20_001) == {}, "not at every step"
+    again = Prospect(LearningEstimator(DeclaredSpeeds()), Path("unused.db"))
+    again.opened(documents.get)
+    assert again.estimator.book.cost_ms("stop") == 2000
+    alike = JobSpec(JobId("job-2"), model="m", work_total=5.0, steps_per_s={"v100": 1.0})
+    assert again.estimator.profile(alike, ("v100",))[0].tolist() == pytest.approx([2.0])
