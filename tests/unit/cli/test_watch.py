@@ -33,7 +33,8 @@ def test_frames_are_redrawn_in_place_and_the_screen_is_given_back(service: Any) 
         service.add(f"job-{number}", position=number + 1, reason="needs 8 GPUs; " + "held by many " * 20)
     command = [sys.executable, "-m", "trainmaster", "queue", "--watch", "--interval", "0.1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}
-    environment.pop("COLUMNS", None)
+    for stated in ("COLUMNS", "LINES"):  # the terminal itself is to be asked
+        environment.pop(stated, None)
     child, terminal = pty.fork()
     if child == 0:  # its size first, so that the first frame already fits
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
