@@ -33,30 +33,24 @@ def _families(plane: ControlPlane) -> Iterator[Metric]:
     up = GaugeMetricFamily("trainmaster_store_available", "1 when the store can be read and written.")
     up.add_metric([], 0.0 if plane.engine is None else 1.0)
     yield up
-    for name, text, value in (
+    yield from _counters(
         ("trainmaster_batches", "Steps of the engine that were committed.", tally.batches),
         ("trainmaster_events", "Events that the engine took.", tally.events),
         ("trainmaster_jobs_submitted", "Jobs accepted.", tally.submitted),
         ("trainmaster_store_faults", "Commits or reads that the store refused.", tally.store_faults),
         ("trainmaster_policy_faults", "Decisions in which the policy failed and FIFO stood in.", tally.policy_faults),
         ("trainmaster_batch_seconds", "Time spent in batches: deciding, committing, dispatching.", tally.batch_s),
-    ):
-        counter = CounterMetricFamily(name, text)
-        counter.add_metric([], value)
-        yield counter
+    )
     yield _by_label("trainmaster_jobs_ended", "Jobs that ended.", "state", tally.ended)
     yield _by_label("trainmaster_commands", "Commands sent to the backend.", "kind", tally.commands)
     yield from _foresight(plane)
     engine = plane.engine
     if engine is None:
         return
-    for name, text, value in (
+    yield from _counters(
         ("trainmaster_decisions", "Decisions of the policy, over restarts.", engine.decisions),
         ("trainmaster_plans_refused", "Plans that broke a rule, over restarts.", engine.plans_refused),
-    ):
-        counter = CounterMetricFamily(name, text)
-        counter.add_metric([], value)
-        yield counter
+    )
     views = Views(plane)
     jobs = GaugeMetricFamily(
         "trainmaster_jobs", "Jobs by state; ended ones as far as the history goes.", labels=["state"]
@@ -84,13 +78,10 @@ def _foresight(plane: ControlPlane) -> Iterator[Metric]:
     prospect = plane.prospect
     if prospect is None:
         return
-    for name, text, value in (
+    yield from _counters(
         ("trainmaster_forecasts", "Forecasts of the whole queue.", prospect.forecasts),
         ("trainmaster_forecast_cpu_seconds", "CPU time of the process that looks ahead.", prospect.forecast_cpu_s),
-    ):
-        counter = CounterMetricFamily(name, text)
-        counter.add_metric([], value)
-        yield counter
+    )
     error = GaugeMetricFamily(
         "trainmaster_eta_error_ratio",
         "Median error of the predicted finish over a job's time in the system, by how much of that had passed.",
@@ -104,6 +95,14 @@ def _foresight(plane: ControlPlane) -> Iterator[Metric]:
         error.add_metric(life, row["median_error"])
         inside.add_metric(life, row["inside_90_fraction"])
     yield from (error, inside)
+
+
+def _counters(*rows: tuple[str, str, float]) -> Iterator[Metric]:
+    """Counters without labels: name, text, value."""
+    for name, text, value in rows:
+        counter = CounterMetricFamily(name, text)
+        counter.add_metric([], value)
+        yield counter
 
 
 def _by_label(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
