@@ -76,7 +76,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=TARGET_RATE)
-    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--policy", default="fifo")
     parser.add_argument("--idle-s", type=float, default=20.0)
     parser.add_argument("--check", action="store_true")

@@ -7,15 +7,14 @@ import time
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import State
 from trainmaster.service import requests as ask
 from trainmaster.service.routes.context import REFUSALS, Anyone, Here, answer, context_of
+from trainmaster.service.submission import accept
 from trainmaster.service.views import MAX_PAGE
-from trainmaster.wire.api import Accepted, JobPage, JobRequest, JobView, LogChunk, ResizeRequest, WhyView
+from trainmaster.wire.api import Accepted, JobPage, JobView, LogChunk, ResizeRequest, WhyView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=REFUSALS)
 Job = Annotated[str, Path(max_length=200, description="An id, or a name that only one job has.")]
@@ -36,14 +35,7 @@ _JOB_BODY = {
 @router.post("", status_code=201, response_model=Accepted, openapi_extra=_JOB_BODY)
 async def submit(request: Request) -> Response:
     """Accept a job. It survives any crash once this has answered; the same `request_id` again gives the same answer."""
-    # Token and body are read by hand: this route is the busy one, and declared parameters cost as much as all else.
-    here = context_of(request)
-    who = here.tokens.who(request.headers.get("authorization"))
-    try:
-        body = JobRequest.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False)) from None
-    return answer(await here.gateway.ask(ask.Submit(body, who)), 201)
+    return answer(await accept(context_of(request), request.headers.get("authorization"), await request.body()), 201)
 
 
 @router.get("", response_model=JobPage)
