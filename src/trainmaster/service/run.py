@@ -151,7 +151,7 @@ class Service:
             load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
             driver.start()
             try:
-                context = Context(driver, tokens, LogFolder(self.home.path), options.backend)
+                context = Context(driver, tokens, LogFolder(self.home.path), options.backend, forecasts.inquire)
                 self._answer(listener, context, ready)
             finally:
                 driver.stop()
