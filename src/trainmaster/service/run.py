@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -151,7 +152,8 @@ class Service:
             load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
             driver.start()
             try:
-                context = Context(driver, tokens, LogFolder(self.home.path), options.backend, forecasts.inquire)
+                foretell = partial(asyncio.to_thread, forecasts.inquire)
+                context = Context(driver, tokens, LogFolder(self.home.path), options.backend, foretell)
                 self._answer(listener, context, ready)
             finally:
                 driver.stop()

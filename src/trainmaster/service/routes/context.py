@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -30,7 +30,7 @@ class Context:
     tokens: Tokens
     logs: LogFolder
     backend: str
-    foretell: Callable[[Mapping[str, Any]], dict[str, Outlook]] | None = None
+    foretell: Callable[[Mapping[str, Any]], Awaitable[dict[str, Outlook]]] | None = None
     """Answers questions about jobs that are not there; None: this service does not look ahead."""
     started_s: float = field(default_factory=time.time)
 

@@ -49,7 +49,7 @@ async def preview(body: JobRequest, here: Here, who: Anyone) -> Response:
         raise NotFound("this service does not look ahead")
     question = await here.gateway.ask(ask.Preview(body, who))
     try:
-        outlooks = await asyncio.to_thread(here.foretell, question)
+        outlooks = await here.foretell(question)
     except Unforeseen as error:
         raise Unavailable(f"no forecast: {error}", remedy="Try again; submitting works all the same.") from None
     return answer({"jobs": [_foreseen(outlook, body.deadline_s) for outlook in outlooks.values()]})
