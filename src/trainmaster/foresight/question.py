@@ -36,8 +36,9 @@ def question(
     }
 
 
-def costs_of(book: ProfileBook) -> Costs:
-    launch_ms = book.cost_ms("launch")
+def costs_of(book: ProfileBook, presumed_ms: int = 0) -> Costs:
+    """As measured; a launch takes as long as is presumed until one has been measured."""
+    launch_ms = book.cost_ms("launch") or presumed_ms
     return Costs(
         launch_ms=launch_ms,
         restart_ms=max(book.cost_ms("restart"), launch_ms),
@@ -78,6 +79,6 @@ def situation_of(asked: Mapping[str, Any]) -> Situation:
     now_ms = max(known.now_ms, int((image.meta or {}).get("now_ms", 0)))
     recent = [*specs, *read_recent(Path(asked["database"]), RECENT_JOBS)]
     return replace(
-        known, now_ms=now_ms, image=image, beliefs=beliefs, costs=costs_of(book),
+        known, now_ms=now_ms, image=image, beliefs=beliefs, costs=costs_of(book, known.settings.restart_cost_ms),
         arrivals=Arrivals.recent(recent, now_ms),
     )  # fmt: skip
