@@ -1,6 +1,7 @@
 """How good predictions are on a live service: real processes, jobs that are not as fast as they say.
 
-    python bench/study_foresight.py [--policies fifo,srtf,gavel-max-min] [--jobs 30] [--seed 1] [--json FILE]
+    python bench/study_foresight.py [--policies fifo,srtf,gavel-max-min] [--parts accuracy,whatif] [--jobs 30]
+                                    [--seed 1] [--json FILE]
 
 For each policy a service is started in a temporary home with 8 emulated slots of two types. Jobs arrive over the
 first minute; their real speed is a log-normal factor (sigma 0.2) off the declared one. One run is left alone, and its
@@ -128,28 +129,41 @@ def main() -> None:
     parser.add_argument("--policies", default="fifo,srtf,gavel-max-min")
     parser.add_argument("--jobs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--parts", default="accuracy,whatif")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    results = []
+    results: list[dict[str, Any]] = []
+    parts = arguments.parts.split(",")
     for policy in arguments.policies.split(","):
-        result = {"policy": policy, **study(policy, arguments.jobs, arguments.seed, change=False)}
-        results.append(result)
-        print(f"\n{policy}: {result['finished']} of {arguments.jobs} jobs finished")
-        print("life passed  jobs  median error  of what was left  within 90 % band  by p90")
-        for row in result["accuracy"]:
-            print(
-                f"{row['at_fraction_of_life']:11.0%} {row['jobs']:5} {row['median_error']:13.1%} "
-                f"{row['median_error_of_remaining']:17.1%} {row['inside_90_fraction']:17.0%} "
-                f"{row['below_p90_fraction']:7.0%}"
-            )
-        told = result["whatif"] = study(policy, arguments.jobs, arguments.seed, change=True)
-        print(
-            f"what if {told['other']}, then made: {told['jobs']} jobs, median error {told['median_error']:.1%}, mean "
-            f"finish foretold {told['mean_finish_foretold_s']:.1f} s, actual {told['mean_finish_actual_s']:.1f} s",
-            flush=True,
-        )
+        results.append({"policy": policy, "load_average": os.getloadavg()[0]})
+        if "accuracy" in parts:
+            results[-1].update(study(policy, arguments.jobs, arguments.seed, change=False))
+            tell_accuracy(results[-1], arguments.jobs)
+        if "whatif" in parts:
+            told = results[-1]["whatif"] = study(policy, arguments.jobs, arguments.seed, change=True)
+            tell_whatif(told)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def tell_accuracy(result: dict[str, Any], jobs: int) -> None:
+    print(f"\n{result['policy']}: {result['finished']} of {jobs} jobs finished")
+    print("life passed  jobs  median error  of what was left  within 90 % band  by p90")
+    for row in result["accuracy"]:
+        print(
+            f"{row['at_fraction_of_life']:11.0%} {row['jobs']:5} {row['median_error']:13.1%} "
+            f"{row['median_error_of_remaining']:17.1%} {row['inside_90_fraction']:17.0%} "
+            f"{row['below_p90_fraction']:7.0%}",
+            flush=True,
+        )
+
+
+def tell_whatif(told: dict[str, Any]) -> None:
+    print(
+        f"what if {told['other']}, then made: {told['jobs']} jobs, median error {told['median_error']:.1%}, mean "
+        f"finish foretold {told['mean_finish_foretold_s']:.1f} s, actual {told['mean_finish_actual_s']:.1f} s",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

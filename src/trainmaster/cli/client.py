@@ -81,9 +81,9 @@ class Client:
         query = f"?{urlencode(asked, doseq=True)}" if asked else ""
         return self._ask("GET", f"/api/v1{path}{query}", None, again=1, wait_s=wait_s)
 
-    def post(self, path: str, body: Json | None = None, again: int = 0) -> Any:
-        """`again`: how often it may be repeated, for requests that do no harm twice."""
-        return self._ask("POST", f"/api/v1{path}", body, again)
+    def post(self, path: str, body: Json | None = None, again: int = 0, wait_s: float = 0.0) -> Any:
+        """`again`: how often it may be repeated, for requests that do no harm twice; `wait_s`: extra patience."""
+        return self._ask("POST", f"/api/v1{path}", body, again, wait_s)
 
     def put(self, path: str, body: Json) -> Any:
         return self._ask("PUT", f"/api/v1{path}", body, again=1)

@@ -100,11 +100,11 @@ def _progress(view: Json) -> str | None:
 
 
 def _with_band(middle: str, band: Json | None) -> str:
-    from trainmaster.cli.times import short
+    from trainmaster.cli.times import banded
 
     if band is None:
         return middle
-    return f"{middle or short(band['p50_s'])} ({short(band['p05_s'])} to {short(band['p95_s'])}, 9 of 10 times)"
+    return banded(band, middle)
 
 
 def _deadline(view: Json) -> str | None:

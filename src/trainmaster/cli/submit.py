@@ -20,6 +20,9 @@ from trainmaster.model.errors import InputError
 def submit(
     options: JobOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended; exit with its code.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do not submit: say when it would start and finish.")
+    ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
     home: HomeOption = None,
     output: Output = "table",
@@ -30,7 +33,14 @@ def submit(
         _print_schema()
         return
     request = build(options, time.time())
+    if dry_run and wait:
+        raise InputError("--wait has nothing to wait for", "--dry-run or --wait", column="--dry-run")
     with Client.find(home) as client:
+        if dry_run:
+            from trainmaster.cli.preview import show
+
+            show(client, request, options, output)
+            return
         accepted = hand_in(client, request, options)
         _print(accepted, output)
         if wait:

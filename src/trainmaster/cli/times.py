@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 
 from trainmaster.model.errors import InputError
@@ -61,6 +62,11 @@ def short(seconds: float | None) -> str:
     if whole < 100 * 86_400:
         return f"{sign}{whole // 86_400}d{whole % 86_400 // 3600:02d}h"
     return f"{sign}{whole // 86_400}d"
+
+
+def banded(band: Mapping[str, float], middle: str = "") -> str:
+    """A predicted time with the range that holds it nine times of ten."""
+    return f"{middle or short(band['p50_s'])} ({short(band['p05_s'])} to {short(band['p95_s'])}, 9 of 10 times)"
 
 
 def instant(at_s: float | None) -> str:

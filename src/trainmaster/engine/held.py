@@ -33,6 +33,9 @@ class Held(MutableMapping[int, Allocation]):
             assert held is not None
         return held
 
+    def get(self, slot: int, default: Allocation | None = None) -> Allocation | None:  # type: ignore[override]
+        return self[slot] if slot in self._of else default  # the inherited one raises and catches
+
     def __setitem__(self, slot: int, allocation: Allocation) -> None:
         self._of[slot] = allocation
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -11,12 +12,16 @@ from trainmaster.foresight.forecast import Outlook
 from trainmaster.model.units import MS_PER_S
 
 KEPT_PER_JOB = 64
+KEPT_PER_JOB_MIN = 8
+KEPT_IN_ALL = 20_000
+"""Predictions held of jobs that are not over: with a long queue, fewer of each."""
 KEPT_JOBS = 1_000
+"""Whose predictions and judgements outlive the process."""
 POINTS = (0.0, 0.25, 0.5, 0.75)
 """Fractions of a job's life at which predictions are judged."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Said:
     """A prediction of a finish, as instants."""
 
@@ -27,7 +32,7 @@ class Said:
     p95_ms: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Judged:
     """One job's predictions at one point of its life. `error`: of the predicted finish, relative to the time
     the job spent in the system; `error_left`: relative to what was then left of it."""
@@ -47,13 +52,14 @@ class AccuracyBook:
 
     def predicted(self, now_ms: int, outlooks: Mapping[str, Outlook]) -> None:
         """Keep what was said of each job; thinned, so that a long life stays covered evenly."""
+        most = max(KEPT_PER_JOB_MIN, min(KEPT_PER_JOB, KEPT_IN_ALL // max(len(outlooks), 1)))
         for job_id, outlook in sorted(outlooks.items()):
             if outlook.finish is None or not outlook.known:
                 continue
             f = outlook.finish
             at = [now_ms + round(seconds * MS_PER_S) for seconds in (f.p05_s, f.p50_s, f.p90_s, f.p95_s)]
             kept = self.said.setdefault(job_id, [])
-            if len(kept) >= KEPT_PER_JOB:
+            while len(kept) >= most:
                 del kept[1::2]
             kept.append(Said(now_ms, *at))
 
@@ -99,8 +105,9 @@ class AccuracyBook:
         return rows
 
     def to_json(self) -> dict[str, Any]:
+        said = islice(self.said.items(), KEPT_JOBS)
         return {
-            "said": {k: [[w.at_ms, w.p05_ms, w.p50_ms, w.p90_ms, w.p95_ms] for w in v] for k, v in self.said.items()},
+            "said": {k: [[w.at_ms, w.p05_ms, w.p50_ms, w.p90_ms, w.p95_ms] for w in v] for k, v in said},
             "judged": [
                 [k, [[j.point, j.error, j.error_left, j.inside, j.below_p90] for j in all_points]]
                 for k, all_points in self.judged

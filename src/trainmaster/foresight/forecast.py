@@ -30,7 +30,7 @@ LEAST_SPREAD_S = 1.0
 _QUANTILES = {"p05_s": 0.05, "p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Band:
     """Seconds from now. The central 90 % are between `p05_s` and `p95_s`."""
 
@@ -43,7 +43,7 @@ class Band:
         return self.p05_s <= seconds <= self.p95_s
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Outlook:
     """`start` is None for what has started; both are None for what no future sees the end of. `ends_as` is how
     most futures end it; `known` is False when the amount of work is a guess without any history."""

@@ -15,9 +15,14 @@ from typing import Any
 
 from trainmaster.foresight.forecast import Outlook
 from trainmaster.foresight.worker import outlook_from_json
+from trainmaster.model.errors import TrainmasterError
 
 Answered = Callable[[int, float, dict[str, Outlook]], None]
 Failed = Callable[[str], None]
+
+
+class Unforeseen(TrainmasterError):
+    """No forecast could be made."""
 
 
 class ForecastProcess:
@@ -29,6 +34,8 @@ class ForecastProcess:
         self._idle_s = idle_s
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
+        self._talk = threading.Lock()
+        """Held from a question to its answer."""
         self._asked = False
         self._closed = False
         self._timer: threading.Timer | None = None
@@ -50,6 +57,15 @@ class ForecastProcess:
             thread.start()
             return True
 
+    def inquire(self, question: Mapping[str, Any]) -> dict[str, Outlook]:
+        """Ask and wait for the answer, after the one that is under way; `Unforeseen` when there is none."""
+        reply = self._reply(question)
+        with self._lock:
+            self._rest()
+        if "error" in reply:
+            raise Unforeseen(str(reply["error"]))
+        return {key: outlook_from_json(value) for key, value in reply["outlooks"].items()}
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -61,12 +77,7 @@ class ForecastProcess:
             process.wait()
 
     def _converse(self, question: Mapping[str, Any]) -> None:
-        reply: dict[str, Any]
-        try:
-            reply = self._exchange(json.dumps(question, separators=(",", ":")))
-        except (OSError, ValueError) as error:
-            reply = {"error": f"the process that looks ahead is gone ({error})"}
-            self._let_go()
+        reply = self._reply(question)
         if "error" in reply:
             self._failed(str(reply["error"]))
         else:
@@ -74,10 +85,31 @@ class ForecastProcess:
             self._answered(reply["now_ms"], reply["cpu_s"], outlooks)
         with self._lock:
             self._asked = False
-            if not self._closed:
-                self._timer = threading.Timer(self._idle_s, self._let_go)
-                self._timer.daemon = True
-                self._timer.start()
+            self._rest()
+
+    def _reply(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        with self._talk:
+            try:
+                return self._exchange(json.dumps(question, separators=(",", ":")))
+            except (OSError, ValueError) as error:
+                self._let_go()
+                return {"error": f"the process that looks ahead is gone ({error})"}
+
+    def _rest(self) -> None:
+        """Let the process end when nobody asks for a while."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._closed:
+            self._timer = threading.Timer(self._idle_s, self._idle)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _idle(self) -> None:
+        if self._talk.acquire(blocking=False):  # else it is being asked, and rests again afterwards
+            try:
+                self._let_go()
+            finally:
+                self._talk.release()
 
     def _exchange(self, line: str) -> dict[str, Any]:
         with self._lock:
@@ -100,8 +132,6 @@ class ForecastProcess:
 
     def _let_go(self) -> None:
         with self._lock:
-            if self._timer is not None and self._asked:
-                return  # asked again in the meantime
             process, self._process = self._process, None
         if process is not None:
             process.kill()

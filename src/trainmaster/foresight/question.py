@@ -6,7 +6,7 @@ its queue is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,30 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator, ProfileBook
 from trainmaster.foresight.arrivals import Arrivals
 from trainmaster.foresight.situation import Belief, Costs, Situation, from_json, to_json
-from trainmaster.model.codec import spec_from_json
+from trainmaster.model.codec import spec_from_json, spec_to_json
+from trainmaster.model.job import JobSpec
 from trainmaster.stores.sqlite import read_active, read_recent
 
 RECENT_JOBS = 200
 """Ended jobs that tell of the pace of arrivals."""
 
 
-def question(situation: Situation, database: Path, book: ProfileBook) -> dict[str, Any]:
-    """`situation` without jobs; its beliefs are those about jobs that have measured something."""
-    return {"situation": to_json(situation), "database": str(database), "book": book.to_json()}
+def question(
+    situation: Situation, database: Path, book: ProfileBook, newcomers: Sequence[JobSpec] = ()
+) -> dict[str, Any]:
+    """`situation` without jobs; its beliefs are those about jobs that have measured something. `newcomers` are jobs
+    that have not been submitted."""
+    return {
+        "situation": to_json(situation),
+        "database": str(database),
+        "book": book.to_json(),
+        "newcomers": [spec_to_json(spec) for spec in newcomers],
+    }
 
 
-def costs_of(book: ProfileBook) -> Costs:
-    launch_ms = book.cost_ms("launch")
+def costs_of(book: ProfileBook, presumed_ms: int = 0) -> Costs:
+    """As measured; a launch takes as long as is presumed until one has been measured."""
+    launch_ms = book.cost_ms("launch") or presumed_ms
     return Costs(
         launch_ms=launch_ms,
         restart_ms=max(book.cost_ms("restart"), launch_ms),
@@ -37,24 +47,38 @@ def costs_of(book: ProfileBook) -> Costs:
     )
 
 
+def newcomers_of(asked: Mapping[str, Any], types: Sequence[str]) -> list[JobSpec]:
+    """The jobs that are not there yet, as fast as they are believed to be."""
+    estimator = LearningEstimator(DeclaredSpeeds(), ProfileBook.from_json(asked["book"]))
+    found = []
+    for data in asked.get("newcomers", ()):
+        spec = spec_from_json(data)
+        here, spread = (dict(zip(types, table.tolist(), strict=True)) for table in estimator.profile(spec, types))
+        found.append(replace(spec, steps_per_s=_usable(here), steps_per_s_spread=_usable(spread)))
+    return found
+
+
+def _usable(speeds: Mapping[str, float]) -> dict[str, float]:
+    return {name: speed for name, speed in speeds.items() if speed > 0}
+
+
 def situation_of(asked: Mapping[str, Any]) -> Situation:
     """The whole situation, with the store's jobs and a belief about each. Raises `StoreError`, `InputError`."""
     book = ProfileBook.from_json(asked["book"])
     known = from_json(asked["situation"])
-    image = read_active(Path(asked["database"]))
+    newcomers = [spec_from_json(data) for data in asked.get("newcomers", ())]
+    image = read_active(Path(asked["database"]), {name for spec in newcomers for name in spec.after})
     estimator = LearningEstimator(DeclaredSpeeds(), book)
     beliefs: dict[str, Belief] = {}
-    specs = []
-    for job_id, record in image.jobs.items():
-        spec = spec_from_json(record["spec"])
-        specs.append(spec)
-        measured = known.beliefs.get(job_id)
+    specs = [spec_from_json(record["spec"]) for record in image.jobs.values()]
+    for spec in (*specs, *newcomers):
+        measured = known.beliefs.get(spec.id)
         work = None if spec.work_total is not None else book.work_of(spec)
-        beliefs[job_id] = Belief(estimator.sigma(spec) if measured is None else measured.sigma, work)
+        beliefs[spec.id] = Belief(estimator.sigma(spec) if measured is None else measured.sigma, work)
     # A commit later than the question belongs to the image: time does not run backwards.
     now_ms = max(known.now_ms, int((image.meta or {}).get("now_ms", 0)))
     recent = [*specs, *read_recent(Path(asked["database"]), RECENT_JOBS)]
     return replace(
-        known, now_ms=now_ms, image=image, beliefs=beliefs, costs=costs_of(book),
+        known, now_ms=now_ms, image=image, beliefs=beliefs, costs=costs_of(book, known.settings.restart_cost_ms),
         arrivals=Arrivals.recent(recent, now_ms),
     )  # fmt: skip

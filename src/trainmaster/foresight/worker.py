@@ -8,11 +8,12 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from trainmaster.foresight.forecast import Band, Outlook, forecast
-from trainmaster.foresight.question import situation_of
+from trainmaster.foresight.question import newcomers_of, situation_of
+from trainmaster.model import event as ev
 from trainmaster.model.errors import TrainmasterError
 
 NICE = 10
@@ -33,8 +34,13 @@ def answer(line: str) -> dict[str, Any]:
     """One question, one answer; what cannot be rolled is said, and the process goes on."""
     begun_s = time.process_time()
     try:
-        situation = situation_of(json.loads(line))
-        outlooks = forecast(situation)
+        asked = json.loads(line)
+        situation = situation_of(asked)
+        newcomers = newcomers_of(asked, situation.cluster.types)
+        submitted = tuple(ev.JobSubmitted(replace(spec, submit_ms=situation.now_ms)) for spec in newcomers)
+        outlooks = forecast(situation, events=submitted)
+        if newcomers:
+            outlooks = {spec.id: outlooks.get(spec.id, Outlook(None, None, "", False)) for spec in newcomers}
     except (TrainmasterError, AssertionError, ValueError, KeyError, IndexError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
     return {

@@ -34,11 +34,18 @@ class Place:
     steps: float | None = None
     steps_per_s: Mapping[str, float] = field(default_factory=dict)
     emulated_slowdown: float = 1.0
+    emulated_crowding: float = 1.0
+    """So much slower still are all slots that share this machine's cores, so that together they fit."""
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
     master_addr: str = ""
     master_port: int = 0
+
+    @property
+    def step_stretch(self) -> float:
+        """How much longer than it computes a step takes on an emulated slot."""
+        return self.emulated_slowdown * self.emulated_crowding
 
     @property
     def managed(self) -> bool:
@@ -53,9 +60,8 @@ class Place:
 def read_place(environment: Mapping[str, str] | None = None) -> Place:
     """`InputError` names the variable that cannot be understood."""
     env = os.environ if environment is None else environment
-    slowdown = _number(env, "TRAINMASTER_EMULATED_SLOWDOWN", 1.0)
-    if slowdown < 1.0:
-        raise _bad(env, "TRAINMASTER_EMULATED_SLOWDOWN", "a number of at least 1")
+    slowdown = _at_least_1(env, "TRAINMASTER_EMULATED_SLOWDOWN")
+    crowding = _at_least_1(env, "TRAINMASTER_EMULATED_CROWDING")
     role = env.get("TRAINMASTER_ROLE", WORKER)
     if role not in (WORKER, SERVER):
         raise _bad(env, "TRAINMASTER_ROLE", f"{WORKER!r} or {SERVER!r}")
@@ -76,6 +82,7 @@ def read_place(environment: Mapping[str, str] | None = None) -> Place:
         steps=_number(env, "TRAINMASTER_STEPS", 0.0) if env.get("TRAINMASTER_STEPS") else None,
         steps_per_s=_rates(env),
         emulated_slowdown=slowdown,
+        emulated_crowding=crowding,
         rank=_integer(env, "RANK", 0),
         world_size=_integer(env, "WORLD_SIZE", 1),
         local_rank=_integer(env, "LOCAL_RANK", 0),
@@ -116,6 +123,13 @@ def _rates(env: Mapping[str, str]) -> dict[str, float]:
         return {str(key): float(value) for key, value in rates.items()}
     except (ValueError, AttributeError, TypeError):
         raise _bad(env, name, 'a JSON object such as {"v100": 12.5}') from None
+
+
+def _at_least_1(env: Mapping[str, str], name: str) -> float:
+    number = _number(env, name, 1.0)
+    if number < 1.0:
+        raise _bad(env, name, "a number of at least 1")
+    return number
 
 
 def stretch(slowdown: float, began_s: float, began_cpu_s: float) -> None:

@@ -147,7 +147,7 @@ class Session:
 
     def end_step(self, work_done: float) -> None:
         """Counts, stretches the step on an emulated accelerator, and reports."""
-        stretch(self.place.emulated_slowdown, self._step_began_s, self._step_began_cpu_s)
+        stretch(self.place.step_stretch, self._step_began_s, self._step_began_cpu_s)
         took_s = max(time.perf_counter() - self._step_began_s, 1e-9)
         rate = (work_done - self.work_done) / took_s
         self._rate = rate if self._rate is None else RATE_MEMORY * self._rate + (1.0 - RATE_MEMORY) * rate

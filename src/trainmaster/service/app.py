@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -14,9 +13,10 @@ from trainmaster.model.errors import TrainmasterError
 from trainmaster.service import requests as ask
 from trainmaster.service.limits import BodyLimit
 from trainmaster.service.metrics import exposition
-from trainmaster.service.problems import problem_of
+from trainmaster.service.problems import Unreadable, headers_of, problem_of
 from trainmaster.service.routes import cluster, jobs
 from trainmaster.service.routes.context import Context, answer, context_of
+from trainmaster.service.submission import SubmissionRoute
 from trainmaster.wire.api import Problem
 
 PREFIX = "/api/v1"
@@ -41,7 +41,7 @@ def build_app(context: Context) -> BodyLimit:
     app.add_exception_handler(TrainmasterError, _known_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)
-    return BodyLimit(app)
+    return BodyLimit(SubmissionRoute(app, context, f"{PREFIX}/jobs"))
 
 
 async def _healthz(request: Request) -> Response:
@@ -57,12 +57,8 @@ async def _metrics(request: Request) -> Response:
 
 def _refusal(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     response = answer(problem.model_dump(), status)
-    for key, value in (headers or {}).items():
+    for key, value in {**(headers or {}), **headers_of(status)}.items():
         response.headers[key] = value
-    if status == 401:
-        response.headers["WWW-Authenticate"] = "Bearer"
-    if status == 503:
-        response.headers["Retry-After"] = "1"
     return response
 
 
@@ -73,21 +69,9 @@ async def _known_error(_: Request, error: Exception) -> Response:
 
 async def _bad_request(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first: Any = error.errors()[0]
-    place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
-    where = ".".join(place) or str(first["loc"][0] if first["loc"] else "")
-    what = str(first["msg"]).removeprefix("Value error, ")
-    more = len(error.errors()) - 1
-    if more:
-        what += f" (and {more} more)"
-    text = {"what": what, "where": where, "expected": "what the schema at /docs says"}
-    return _refusal(422, Problem(**{key: _printable(value) for key, value in text.items()}))
+    return _refusal(*problem_of(Unreadable(error.errors())))
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _refusal(error.status_code, Problem(what=str(error.detail)), error.headers)
-
-
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()[:1000]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from trainmaster.model import event as ev
@@ -22,11 +22,12 @@ T = TypeVar("T")
 PROGRESS_S = 1.0
 """Reports of progress wait at most so long for others."""
 MAX_SLEEP_S = 60.0
-_Waiting = tuple[Request[Any], Callable[[Any], object]]
+_Future = asyncio.Future[Any]
+_Waiting = tuple[Request[Any], asyncio.AbstractEventLoop, _Future]
 
 
 class Driver:
-    """`start` begins the thread; `deliver` and `ask` may be called from any thread and from any event loop."""
+    """`start` begins the thread; `deliver` may be called from any thread, `ask` from one event loop."""
 
     def __init__(self, plane: ControlPlane, fatal: Callable[[BaseException], None]) -> None:
         """`fatal` is told when the thread dies of a fault of its own: the service must end then."""
@@ -34,6 +35,7 @@ class Driver:
         self._fatal = fatal
         self._condition = threading.Condition()
         self._requests: list[_Waiting] = []
+        self._gathered: list[_Waiting] = []
         self._events: list[ev.Event] = []
         self._progress: dict[tuple[str, int], ev.Progressed] = {}
         self._progress_due_s = float("inf")
@@ -65,19 +67,22 @@ class Driver:
                 self._events.append(event)
                 self._condition.notify()
 
-    def put(self, request: Request[Any], answered: Callable[[Any], object]) -> None:
-        """`answered` is called in the driver's thread with the answer or the error."""
-        with self._condition:
-            if self._stopping:
-                raise RuntimeError("the service is stopping")
-            self._requests.append((request, answered))
-            self._condition.notify()
-
     async def ask(self, request: Request[T]) -> T:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self.put(request, lambda outcome: loop.call_soon_threadsafe(_resolve, future, outcome))
+        future: _Future = loop.create_future()
+        if self._stopping:
+            raise RuntimeError("the service is stopping")
+        # What the loop reads in one round goes over together: it shares a batch, and wakes the thread once.
+        if not self._gathered:
+            loop.call_soon(self._hand_over)
+        self._gathered.append((request, loop, future))
         return unpacked(await future)
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        with self._condition:
+            self._requests += gathered
+            self._condition.notify()
 
     async def news(self, wait_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -126,15 +131,17 @@ class Driver:
         reports: list[ev.Event] = [*(event for _, event in progress), *events]
         begun = time.perf_counter()
         before = self.plane.log_number
-        outcomes = self.plane.batch([request for request, _ in waiting], reports)
+        outcomes = self.plane.batch([request for request, _, _ in waiting], reports)
         self.plane.tally.batch_s += time.perf_counter() - begun
-        for (_, answered), outcome in zip(waiting, outcomes, strict=True):
-            answered(outcome)
+        if waiting:
+            futures = [future for _, _, future in waiting]
+            waiting[0][1].call_soon_threadsafe(_resolve, futures, outcomes)
         if self.plane.log_number != before:
             for loop, future in list(self._listeners):
-                loop.call_soon_threadsafe(_resolve, future, None)
+                loop.call_soon_threadsafe(_resolve, [future], [None])
 
 
-def _resolve(future: asyncio.Future[Any], outcome: Any) -> None:
-    if not future.done():  # a client may have gone away
-        future.set_result(outcome)
+def _resolve(futures: Sequence[_Future], outcomes: Sequence[Any]) -> None:
+    for future, outcome in zip(futures, outcomes, strict=True):
+        if not future.done():  # a client may have gone away
+            future.set_result(outcome)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from trainmaster.engine.ports import StoreError
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.wire.api import Problem
@@ -33,6 +36,21 @@ class Unauthorized(Refusal):
     status = 401
 
 
+class Unreadable(Refusal):
+    """A body or parameter that is not what the schema says, with the first fault that validation found."""
+
+    status = 422
+
+    def __init__(self, faults: Sequence[Any]) -> None:
+        first = faults[0]
+        place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+        where = ".".join(place) or str(first["loc"][0] if first["loc"] else "")
+        what = str(first["msg"]).removeprefix("Value error, ")
+        if len(faults) > 1:
+            what += f" (and {len(faults) - 1} more)"
+        super().__init__(_printable(what), where=_printable(where), expected="what the schema at /docs says")
+
+
 class Unavailable(Refusal):
     """Not now: the store cannot be read or written. What was accepted before is safe; ask again."""
 
@@ -57,3 +75,15 @@ def problem_of(error: TrainmasterError) -> tuple[int, Problem]:
     if isinstance(error, StoreError):
         return problem_of(unavailable(error))
     return 500, Problem(what=str(error))
+
+
+def headers_of(status: int) -> Mapping[str, str]:
+    """What a refusal with this status has to say in its headers."""
+    return _HEADERS.get(status, {})
+
+
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()[:1000]

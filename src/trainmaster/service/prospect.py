@@ -21,7 +21,7 @@ from trainmaster.foresight.question import question
 from trainmaster.foresight.situation import Belief, Situation
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command, Launch, Resize, Stop
-from trainmaster.model.job import Phase
+from trainmaster.model.job import JobSpec, Phase
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ class Prospect:
         if self._news and self.forecaster is not None:
             self._next_ms = min(self._next_ms, max(now_ms + LEAST_MS // 4, self._earliest_ms))
 
-    def question(self, plane: ControlPlane, now_ms: int) -> dict[str, Any]:
+    def question(self, plane: ControlPlane, now_ms: int, newcomers: Sequence[JobSpec] = ()) -> dict[str, Any]:
+        """`newcomers`: jobs that are not there, about which alone it is asked."""
         engine = plane.live
         measured: dict[str, Belief] = {
             spec_id: Belief(self.estimator.sigma(engine.columns.spec(slot)))
@@ -157,7 +158,7 @@ class Prospect:
             if self.estimator.has_measured(spec_id)
         }
         situation = Situation(now_ms, plane.policy_name, engine.cluster, Image(), engine.settings, measured)
-        return question(situation, self.database, self.estimator.book)
+        return question(situation, self.database, self.estimator.book, newcomers)
 
     def answered(self, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook]) -> None:
         """From another thread."""

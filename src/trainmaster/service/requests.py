@@ -51,30 +51,54 @@ class Submit:
             self._answer = stage.answers.get(key) or plane.store.find_request(key)
             if self._answer is not None:
                 return
-        check_request(request)
-        after = tuple(find(plane, text, "after") for text in request.after)
-        copies = request.array or 1
-        first = plane.next_job + stage.n_jobs
-        ids = [f"job-{first + k}" for k in range(copies)]
-        specs: list[JobSpec] = []
-        for k, job_id in enumerate(ids):
-            index = None if request.array is None else k
-            spec = spec_of(
-                request, job_id, plane.cluster, plane.now_ms, after=after, user=self.who.name, array_index=index,
-                array_of=None if index is None else ids[0],
-            )  # fmt: skip
-            plane.fitting.check(spec)
-            specs.append(spec)
-        stage.n_jobs += copies
+        specs = jobs_of(plane, request, self.who)
+        stage.n_jobs += len(specs)
         stage.specs.update((spec.id, spec) for spec in specs)
         stage.events.extend(ev.JobSubmitted(spec) for spec in specs)
-        self._answer = {"id": ids[0], "ids": ids}
+        self._answer = {"id": specs[0].id, "ids": [spec.id for spec in specs]}
         if key is not None:
             stage.answers[key] = self._answer
 
     def answer(self, plane: ControlPlane) -> Json:  # noqa: ARG002 - part of the protocol
         assert self._answer is not None
         return self._answer
+
+
+@dataclass
+class Preview:
+    """What a submission would be refused for, or else the question when its jobs would start and finish."""
+
+    request: JobRequest
+    who: Principal
+    changes = False
+    _specs: tuple[JobSpec, ...] = ()
+
+    def prepare(self, plane: ControlPlane) -> None:
+        if plane.prospect is None:
+            raise NotFound("this service does not look ahead")
+        self._specs = tuple(jobs_of(plane, self.request, self.who))
+
+    def answer(self, plane: ControlPlane) -> Json:
+        assert plane.prospect is not None
+        return plane.prospect.question(plane, plane.now_ms, self._specs)
+
+
+def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[JobSpec]:
+    """The jobs that a request asks for, under the next ids; raises what is wrong with it."""
+    check_request(request)
+    after = tuple(find(plane, text, "after") for text in request.after)
+    first = plane.next_job + plane.stage.n_jobs
+    ids = [f"job-{first + k}" for k in range(request.array or 1)]
+    specs: list[JobSpec] = []
+    for k, job_id in enumerate(ids):
+        index = None if request.array is None else k
+        spec = spec_of(
+            request, job_id, plane.cluster, plane.now_ms, after=after, user=who.name, array_index=index,
+            array_of=None if index is None else ids[0],
+        )  # fmt: skip
+        plane.fitting.check(spec)
+        specs.append(spec)
+    return specs
 
 
 @dataclass

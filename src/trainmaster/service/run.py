@@ -10,10 +10,12 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import uvicorn
+import uvloop
 
 from trainmaster import __version__
 from trainmaster.engine.ports import LogEntry
@@ -150,7 +152,8 @@ class Service:
             load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
             driver.start()
             try:
-                context = Context(driver, tokens, LogFolder(self.home.path), options.backend)
+                foretell = partial(asyncio.to_thread, forecasts.inquire)
+                context = Context(driver, tokens, LogFolder(self.home.path), options.backend, foretell)
                 self._answer(listener, context, ready)
             finally:
                 driver.stop()
@@ -218,7 +221,8 @@ class Service:
             server.should_exit = True
             await task
 
-        asyncio.run(serve())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve())
 
     def _died(self, error: BaseException) -> None:
         self._fault = error
@@ -226,9 +230,12 @@ class Service:
         self.stop_asked.set()
 
     def _tell(self, entries: Sequence[LogEntry]) -> None:
-        quiet = self.log.isEnabledFor(20)
-        if not quiet:
+        if not self.log.isEnabledFor(20):
             return
+        submitted = [entry.job_id for entry in entries if entry.kind == "submitted"]
+        if len(submitted) > 1:  # a burst of submissions is one line
+            self.log.info(f"{len(submitted)} jobs submitted", kind="submitted", first=submitted[0], last=submitted[-1])
+            entries = [entry for entry in entries if entry.kind != "submitted"]
         for entry in entries[:MAX_TOLD]:
             self.log.info(entry.text, kind=entry.kind, job=entry.job_id)
         if len(entries) > MAX_TOLD:
@@ -274,7 +281,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     wanted = (DEFAULT_PORT, 0) if port is None else (port,)
     for number in wanted:
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))

@@ -72,7 +72,7 @@ class _Clock:
 def _application() -> BodyLimit:
     """One for all seeds of a process: it keeps nothing but the way to ask."""
     tokens = Tokens([(TOKEN, Principal("user", OPERATOR))])
-    return build_app(Context(PausingGateway(), tokens, LogFolder(Path("nowhere")), "simulated", 0.0))
+    return build_app(Context(PausingGateway(), tokens, LogFolder(Path("nowhere")), "simulated", started_s=0.0))
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -149,9 +149,9 @@ class SqliteStore:
         return forgotten
 
 
-def read_active(path: Path) -> Image:
+def read_active(path: Path, also: Set[str] = frozenset()) -> Image:
     """What an engine needs to go on, read from the file of a service that may be running; `StoreError` if it cannot
-    be. Of ended jobs, only those that active ones wait for."""
+    be. Of ended jobs, only those that active ones wait for, and `also` these."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
         try:
@@ -159,7 +159,8 @@ def read_active(path: Path) -> Image:
             jobs = {key: json.loads(record) for key, record in connection.execute("SELECT id, record FROM job")}
             row = connection.execute("SELECT value FROM meta WHERE key = ?", (_ENGINE_KEY,)).fetchone()
             ended = {}
-            for job_id in sorted({name for record in jobs.values() for name in record["spec"].get("after", ())}):
+            awaited = {name for record in jobs.values() for name in record["spec"].get("after", ())}
+            for job_id in sorted(awaited | also):
                 found = connection.execute("SELECT phase FROM ended WHERE id = ?", (job_id,)).fetchone()
                 if found is not None:
                     ended[job_id] = {"phase": found[0]}

@@ -1,6 +1,7 @@
 """What clients and the service say to each other: the bodies of the REST interface under `/api/v1`.
 
     POST   /jobs                      JobRequest -> Accepted (201; the same `request_id` again: the same answer)
+    POST   /jobs/preview              JobRequest -> Preview: when it would start and finish; nothing is changed
     GET    /jobs                      ?state=&name=&entity=&limit=&cursor= -> JobPage, oldest first (`state` repeatable)
     GET    /jobs/{job}                id or unique name -> JobView
     GET    /jobs/{job}/why            -> WhyView
@@ -106,6 +107,34 @@ class Accepted(BaseModel):
     ids: list[str]
 
 
+class Band(BaseModel):
+    """Seconds from now; nine times of ten it is between `p05_s` and `p95_s`."""
+
+    p05_s: float
+    p50_s: float
+    p90_s: float
+    p95_s: float
+
+
+class Foreseen(BaseModel):
+    """What would become of one job; bands are None for what is not foreseen to happen."""
+
+    starts: Band | None
+    eta: Band | None
+    ends_as: str
+    """`finished`, or what else most futures end it as."""
+    work_known: bool
+    """False: the amount of work is a guess without any history, and so is the time."""
+    slack_s: float | None
+    """Until the deadline, less the expected time."""
+
+
+class Preview(BaseModel):
+    """An array has one entry for each copy."""
+
+    jobs: list[Foreseen]
+
+
 class PlaceView(BaseModel):
     node: str
     accelerator: str
@@ -121,15 +150,6 @@ class ProgressView(BaseModel):
     rate: float | None
     """Steps per second, as last measured."""
     loss: float | None
-
-
-class Band(BaseModel):
-    """Seconds from now; nine times of ten it is between `p05_s` and `p95_s`."""
-
-    p05_s: float
-    p50_s: float
-    p90_s: float
-    p95_s: float
 
 
 class JobView(BaseModel):

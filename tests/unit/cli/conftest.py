@@ -113,6 +113,16 @@ def _app(fake: FakeService) -> FastAPI:
             )
         return fake.accept(request)
 
+    @web.post("/api/v1/jobs/preview")
+    def preview(request: api.JobRequest) -> api.Preview:
+        if "nothere" in request.gpu_types:
+            raise _Problem(422, "it runs on nothere", where="gpu_types", expected="a known type")
+        known = request.steps is not None
+        bands = [api.Band(p05_s=s - 5, p50_s=s, p90_s=s + 8, p95_s=s + 10) for s in (60, 600)]
+        slack_s = None if request.deadline_s is None else request.deadline_s - 600
+        job = api.Foreseen(starts=bands[0], eta=bands[1], ends_as="finished", work_known=known, slack_s=slack_s)
+        return api.Preview(jobs=[job] * (request.array or 1))
+
     @web.get("/api/v1/jobs")
     def jobs(
         state: Annotated[list[str], Query()] = [],  # noqa: B006

@@ -205,3 +205,33 @@ def test_the_published_schema_is_the_one_the_command_prints(invoke: Any) -> None
         "run `trainmaster submit --schema > docs/job-spec.schema.json`"
     )
     assert set(json.loads(out)["properties"]) == set(JobRequest.model_fields)
+
+
+def test_a_dry_run_tells_the_eta_and_submits_nothing(service: Any, invoke: Any) -> None:
+    code, out, err = invoke("submit", "--dry-run", "--steps", "9", "--deadline", "5m", "--", "true")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "would start in 1m00s (55s to 1m10s, 9 of 10 times)",
+        "would finish in 10m (9m55s to 10m, 9 of 10 times)",
+        "deadline: 5m00s too late",
+        "nothing was submitted",
+    ]
+    assert not service.submitted
+    assert ("POST", "/api/v1/jobs") not in service.asked
+
+
+def test_a_dry_run_as_json_of_an_array_and_of_unknown_work(service: Any, invoke: Any) -> None:
+    code, out, _ = invoke("submit", "--dry-run", "-o", "json", "--", "true")
+    assert code == 0
+    assert json.loads(out)["jobs"][0]["eta"]["p50_s"] == 600
+    assert "say --steps" in invoke("submit", "--dry-run", "--", "true")[1]
+    assert invoke("submit", "--dry-run", "--array", "3", "--steps", "1", "--", "true")[1].startswith("3 jobs\n")
+    assert not service.submitted
+
+
+def test_a_dry_run_refuses_what_a_submission_would(service: Any, invoke: Any) -> None:
+    code, _, err = invoke("submit", "--dry-run", "--gpu-type", "nothere", "--", "true")
+    assert code == 2
+    assert "--gpu-type" in err
+    assert invoke("submit", "--dry-run", "--wait", "--", "true")[0] == 2
+    assert not service.submitted

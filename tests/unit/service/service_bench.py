@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ from trainmaster.engine.ports import Archive
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.foresight.forecast import Outlook
+from trainmaster.foresight.process import Unforeseen
+from trainmaster.foresight.worker import answer, outlook_from_json
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Command
 from trainmaster.service.app import build_app
@@ -65,7 +69,8 @@ class Bench:
             ]
         )
         self.home = home
-        self.app = build_app(Context(PausingGateway(), tokens, LogFolder(home), "simulated", 0.0))
+        context = Context(PausingGateway(), tokens, LogFolder(home), "simulated", self.foretell, started_s=0.0)
+        self.app = build_app(context)
         self.policy = policy
         self.start(reset)
 
@@ -83,6 +88,13 @@ class Bench:
         )
         self.plane.prepare_nodes(reset)
         self.plane.open()
+
+    async def foretell(self, question: Mapping[str, Any]) -> dict[str, Outlook]:
+        """At once and in this process, as the process that looks ahead would."""
+        reply = answer(json.dumps(question))
+        if "error" in reply:
+            raise Unforeseen(reply["error"])
+        return {key: outlook_from_json(value) for key, value in reply["outlooks"].items()}
 
     def perform(self, command: Command) -> None:
         self.performed.append(command)

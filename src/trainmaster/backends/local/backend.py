@@ -34,7 +34,7 @@ from trainmaster.backends.local.layout import (
     replace_json,
 )
 from trainmaster.backends.local.live_run import LiveRun
-from trainmaster.backends.local.machine import Devices, Find, real_devices
+from trainmaster.backends.local.machine import Devices, Find, crowding, real_devices, usable_cores
 from trainmaster.backends.local.orders import Options, Site, launch_record, slots_of
 from trainmaster.backends.local.outcome import EXITED, START_FAILED, Outcome, outcome_from_json
 from trainmaster.backends.local.slots import slot_to_json
@@ -74,7 +74,8 @@ class LocalBackend:
         find: Find | None = None,
     ) -> None:
         found = real_devices(cluster, emulated=bool(slowdown), find=find) if devices is None else devices
-        self._site = Site(cluster, found, dict(slowdown), lease, options or Options())
+        crowded = crowding(cluster, slowdown, len(usable_cores()))
+        self._site = Site(cluster, found, dict(slowdown), lease, options or Options(), crowded)
         self._home = home.resolve()
         self._deliver = deliver
         self._now_ms = now_ms

@@ -68,6 +68,20 @@ def slowdowns(types: Sequence[str], find: Find | None) -> dict[str, float]:
     return {name: round(max(1.0, fastest / speeds[name]), 3) if name in speeds else 1.0 for name in types}
 
 
+OVERHEAD = 1.15
+"""What parameter servers, keepers and the service itself need beside the workers."""
+
+
+def crowding(cluster: Cluster, slowdown: Mapping[str, float], cores: int) -> float:
+    """How much slower emulated slots must be, all alike, that the machine's cores can bear them all at once: then a
+    job's speed does not depend on how many others run, as on real accelerators. 1 where there is room, and on real
+    devices."""
+    if not slowdown:
+        return 1.0
+    demand = sum(node.gpus / slowdown.get(node.accelerator, 1.0) for node in cluster.nodes)
+    return max(1.0, OVERHEAD * demand / max(cores, 1))
+
+
 # -- real devices --------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,8 @@ class Site:
     slowdown: Mapping[str, float]
     lease: LeaseRule
     options: Options
+    crowding: float = 1.0
+    """See `machine.crowding`."""
 
 
 def slots_of(site: Site, spec: JobSpec, allocation: Allocation) -> tuple[Slot, ...]:
@@ -132,6 +134,7 @@ def job_environment(site: Site, launch: Launch, checkpoint: Path) -> dict[str, s
     slowdown = slowdown_of(site, spec, accelerator)
     if slowdown is not None:
         env["TRAINMASTER_EMULATED_SLOWDOWN"] = f"{slowdown:.6g}"
+        env["TRAINMASTER_EMULATED_CROWDING"] = f"{site.crowding:.6g}"
     return env
 
 

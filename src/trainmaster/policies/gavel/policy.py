@@ -22,7 +22,7 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Draft, Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
-from trainmaster.policies.gavel import sharing
+from trainmaster.policies.gavel import elastic, sharing
 from trainmaster.policies.gavel.catalogue import NO_PAIRS, POLICIES, allocate
 from trainmaster.policies.gavel.centre import centre_of_levels, centre_of_total
 from trainmaster.policies.gavel.levels import isolated_share, proportional_throughput, reference_throughput
@@ -384,8 +384,13 @@ def _each_alone(
         columns.allowed, columns.throughput, columns.throughput_spread, cluster.type_of, view.up, cluster.gpus,
         view.ledger.device_milli,
     )  # fmt: skip
-    draft.release_rows(stop)
-    chosen[draft.place_on(start, kinds)] = -1
+    stretchy = elastic.elastic_rows(view)
+    if original or not stretchy.any():
+        draft.release_rows(stop)
+        chosen[draft.place_on(start, kinds)] = -1
+    else:
+        chosen[elastic.turn_over(view, draft, stretchy, chosen, stop, start, kinds)] = -1
+        elastic.fill(view, draft, stretchy, rows)
     longest_s, waiting, could_move = give_time(
         jobs.slots, chosen, rows, speeds, by_arrival, state.share, state.received_s, worker_s, left_s, view.now_ms,
         ints["phase"], ints["workers"], ints["held_type"], ints["as_of_ms"], ints["productive_ms"],

@@ -267,7 +267,7 @@ class PsJob:
 
     def _stretch(self) -> None:
         """On an emulated accelerator the computation takes so many times longer."""
-        stretch(self._place.emulated_slowdown, self._step_began_s, self._step_began_cpu_s)
+        stretch(self._place.step_stretch, self._step_began_s, self._step_began_cpu_s)
 
     def _report(self, loss: float | None, final: bool = False) -> None:
         now_s = time.perf_counter()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 
+from trainmaster.foresight.forecast import Outlook
 from trainmaster.service.auth import OPERATOR, Principal, Tokens
 from trainmaster.service.gateway import Gateway
 from trainmaster.service.logs import LogFolder
@@ -28,6 +30,8 @@ class Context:
     tokens: Tokens
     logs: LogFolder
     backend: str
+    foretell: Callable[[Mapping[str, Any]], Awaitable[dict[str, Outlook]]] | None = None
+    """Answers questions about jobs that are not there; None: this service does not look ahead."""
     started_s: float = field(default_factory=time.time)
 
 

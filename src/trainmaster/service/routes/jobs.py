@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Literal
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 
+from trainmaster.foresight.forecast import Outlook
+from trainmaster.foresight.process import Unforeseen
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import State
 from trainmaster.service import requests as ask
+from trainmaster.service.problems import NotFound, Unavailable
 from trainmaster.service.routes.context import REFUSALS, Anyone, Here, answer, context_of
+from trainmaster.service.submission import accept
 from trainmaster.service.views import MAX_PAGE
-from trainmaster.wire.api import Accepted, JobPage, JobRequest, JobView, LogChunk, ResizeRequest, WhyView
+from trainmaster.wire.api import Accepted, JobPage, JobRequest, JobView, LogChunk, Preview, ResizeRequest, WhyView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=REFUSALS)
 Job = Annotated[str, Path(max_length=200, description="An id, or a name that only one job has.")]
@@ -36,14 +39,31 @@ _JOB_BODY = {
 @router.post("", status_code=201, response_model=Accepted, openapi_extra=_JOB_BODY)
 async def submit(request: Request) -> Response:
     """Accept a job. It survives any crash once this has answered; the same `request_id` again gives the same answer."""
-    # Token and body are read by hand: this route is the busy one, and declared parameters cost as much as all else.
-    here = context_of(request)
-    who = here.tokens.who(request.headers.get("authorization"))
+    return answer(await accept(context_of(request), request.headers.get("authorization"), await request.body()), 201)
+
+
+@router.post("/preview", response_model=Preview)
+async def preview(body: JobRequest, here: Here, who: Anyone) -> Response:
+    """When a job like this would start and finish if it were submitted now; nothing is changed."""
+    if here.foretell is None:
+        raise NotFound("this service does not look ahead")
+    question = await here.gateway.ask(ask.Preview(body, who))
     try:
-        body = JobRequest.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False)) from None
-    return answer(await here.gateway.ask(ask.Submit(body, who)), 201)
+        outlooks = await here.foretell(question)
+    except Unforeseen as error:
+        raise Unavailable(f"no forecast: {error}", remedy="Try again; submitting works all the same.") from None
+    return answer({"jobs": [_foreseen(outlook, body.deadline_s) for outlook in outlooks.values()]})
+
+
+def _foreseen(outlook: Outlook, deadline_s: float | None) -> dict[str, Any]:
+    eta = outlook.finish
+    return {
+        "starts": None if outlook.start is None else asdict(outlook.start),
+        "eta": None if eta is None else asdict(eta),
+        "ends_as": outlook.ends_as,
+        "work_known": outlook.known,
+        "slack_s": None if eta is None or deadline_s is None else deadline_s - eta.p50_s,
+    }
 
 
 @router.get("", response_model=JobPage)

@@ -1,0 +1,75 @@
+"""`submit --dry-run` at the service: the answer of a real forecast, and nothing changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from service_bench import Bench
+
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.service.prospect import Prospect
+from trainmaster.stores.sqlite import SqliteStore
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path, SqliteStore(tmp_path / "trainmaster.db", durable=False))
+    bench.start(prospect=Prospect(LearningEstimator(DeclaredSpeeds()), tmp_path / "trainmaster.db"))
+    return bench
+
+
+def preview(bench: Bench, **fields: object) -> list[dict[str, object]]:
+    reply = bench.call("POST", "/jobs/preview", {"command": ["train"], "steps": 100, **fields})
+    assert reply.status == 200, reply.body
+    return reply.json()["jobs"]
+
+
+def test_an_empty_cluster_starts_it_at_once(bench: Bench) -> None:
+    (job,) = preview(bench, deadline_s=400)
+    assert job["starts"]["p50_s"] < 5  # type: ignore[index]
+    assert job["eta"]["p50_s"] == pytest.approx(100, rel=0.3)  # type: ignore[index]
+    assert job["slack_s"] == pytest.approx(300, rel=0.15)
+    assert job["ends_as"] == "finished"
+    assert job["work_known"] is True
+
+
+def test_it_waits_behind_those_that_are_there_and_nothing_is_changed(bench: Bench) -> None:
+    bench.submit(workers={"min": 4, "max": 4}, steps=200)
+    bench.pass_s(5)
+    before = bench.get("/jobs"), bench.get("/events"), bench.plane.next_job
+    (job,) = preview(bench, workers={"min": 2, "max": 2})
+    assert job["starts"]["p50_s"] == pytest.approx(195, rel=0.4)  # type: ignore[index]
+    assert job["eta"]["p50_s"] > job["starts"]["p50_s"] + 60  # type: ignore[index, operator]
+    assert (bench.get("/jobs"), bench.get("/events"), bench.plane.next_job) == before
+    assert bench.submit() == "job-2"
+
+
+def test_dependencies_and_arrays(bench: Bench) -> None:
+    first = bench.submit(name="first")
+    jobs = preview(bench, after=[first], array=3, workers={"min": 2, "max": 2})
+    assert len(jobs) == 3
+    assert min(job["starts"]["p50_s"] for job in jobs) == pytest.approx(100, rel=0.4)  # type: ignore[index]
+    bench.pass_s(150)
+    assert bench.state(first) == "finished"
+    (job,) = preview(bench, after=[first])
+    assert job["starts"]["p50_s"] < 5, "what it waits for has ended"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [({"workers": {"min": 9, "max": 9}}, 422), ({"after": ["nobody"]}, 404), ({"steps": -1}, 422), ({"x": 1}, 422)],
+)
+def test_what_a_submission_would_be_refused_for(bench: Bench, fields: dict[str, object], status: int) -> None:
+    reply = bench.call("POST", "/jobs/preview", {"command": ["train"], **fields})
+    assert reply.status == status
+    assert bench.get("/jobs")["total"] == 0
+
+
+def test_a_store_that_cannot_be_read_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bench.plane.prospect is not None
+    monkeypatch.setattr(bench.plane.prospect, "database", Path("nowhere/at/all.db"))
+    reply = bench.call("POST", "/jobs/preview", {"command": ["train"]})
+    assert reply.status == 503
+    assert "StoreError" in reply.json()["what"]
