@@ -30,6 +30,7 @@ from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Pairs, Status
 from trainmaster.policies.gavel.round_pass import choose, competitors, give_time, survey
+from trainmaster.policies.gavel.round_rule import RoundRule, shares_are_due
 from trainmaster.policies.gavel.rounds import priorities
 from trainmaster.policies.registry import register
 
@@ -94,6 +95,17 @@ class GavelPolicy:
     def preferred_placement(self) -> str | None:
         """The original knows no nodes: it only counts GPUs of each type."""
         return "count" if self.mechanism == "original" else None
+
+    @property
+    def rule(self) -> RoundRule | None:
+        """Between two computations of the shares the rounds follow a rule, unless jobs share devices."""
+        if self.shares:
+            return None
+        original = self.mechanism == "original"
+        return RoundRule(
+            original, self.allocation in _TIME_DEPENDENT, self.allocation in _QUEUES and original,
+            0.0 if original else self.patience_s, RESET_MS, DEFAULT_ROUND_MS,
+        )  # fmt: skip
 
     def decide(self, view: Snapshot) -> Plan:
         return _rounds(self, view, _State.recall(view, self.allocation))
@@ -441,10 +453,9 @@ def _recompute_due(
         or n_computed != values.get("computed_jobs", 0)
         or int(np.count_nonzero(view.up)) != values.get("nodes_up", 0)
     )
-    if policy.mechanism != "original" and policy.allocation in _TIME_DEPENDENT:
-        return stale or view.now_ms - last_reset_ms >= RESET_MS
-    nothing_to_run = not to_run and len(state.pairs) == 0
-    return stale and (view.now_ms - last_reset_ms >= RESET_MS or last_reset_ms == 0 or nothing_to_run)
+    original, time_dependent = policy.mechanism == "original", policy.allocation in _TIME_DEPENDENT
+    to_run = to_run or len(state.pairs) > 0
+    return shares_are_due(original, time_dependent, stale, to_run, view.now_ms, last_reset_ms, RESET_MS)
 
 
 def _with_patience(policy: GavelPolicy, view: Snapshot, priority: Floats, share: Floats) -> Floats:
