@@ -75,6 +75,7 @@ class Passage:
         self.engine, self.backend, self.specs, self.rule = engine, backend, specs, rule
         self.max_decisions = max_decisions
         self._arrivals: _Arrivals | None = None
+        self._renewed_ms = -1
         self._skip, self._patience = 0, 1
         """Steps to leave to the engine before the next attempt; doubled each time that an attempt was in vain."""
 
@@ -170,17 +171,16 @@ class Passage:
         late = np.empty(capacity, np.int64)
         ledger, cluster = engine.planned, engine.cluster
         more = arrivals.first + len(arrivals.specs) < total
-        code = self._follow(
-            (
-                int(engine.settings.placement), engine.settings.placement == Strategy.COUNT,
-                backend.options.restart_cost_ms, more, n_left, self.max_decisions,
-                counters, lost_gpu_s, columns.int_block, columns.float_block, columns.allowed, columns.throughput,
-                columns.throughput_spread, columns.allocations.rows(), columns.row_store, free, columns.prices, seq_of,
-                index_of, touched, ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib,
-                cluster.type_of, engine.up, cluster.gpus, cluster.rack_of, *world.arrays, *arrivals.arrays,
-                ended_ints, ended_floats, late,
-            )
+        common = (
+            int(engine.settings.placement), engine.settings.placement == Strategy.COUNT,
+            backend.options.restart_cost_ms, more, n_left, self.max_decisions,
+            counters, lost_gpu_s, columns.int_block, columns.float_block, columns.allowed, columns.throughput,
+            columns.throughput_spread, columns.allocations.rows(), columns.row_store, free, columns.prices, seq_of,
+            index_of, touched, ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib,
+            cluster.type_of, engine.up, cluster.gpus, cluster.rack_of, *world.arrays, *arrivals.arrays,
+            ended_ints, ended_floats, late,
         )  # fmt: skip
+        code = self._follow(counters, common)
         columns.set_rows(int(counters[kernel.USED]), int(counters[kernel.ARRIVALS]))
         columns.free_slots = free[: counters[kernel.FREE]].tolist()
         columns.allocations.written(np.flatnonzero(touched).tolist())
@@ -190,22 +190,43 @@ class Passage:
         self._afterwards(code, counters, late)
         return code, counters
 
-    def _follow(self, common: tuple[Any, ...]) -> int:
+    def _follow(self, counters: Ints, common: tuple[Any, ...]) -> int:
         rule, engine = self.rule, self.engine
         if isinstance(rule, QueueRule):
             return kernel.queue_passage(
                 rule.by_remaining_time, rule.preemptive, rule.strict, int(rule.default), *common
             )  # fmt: skip
-        values, memo = engine.memo_values, engine.columns.memo
         round_ms = max(engine.settings.round_ms or rule.default_round_ms, 2 * engine.settings.restart_cost_ms)
-        worker_s = np.array(values["worker_s"])
-        code, round_end_ms = kernel.round_passage(
-            rule.original, rule.time_dependent, rule.only_positive, rule.patience_s, round_ms, int(Why.SHARE),
-            int(Why.NEXT_ROUND), values["computed_jobs"], values["nodes_up"], rule.reset_ms, values["last_reset_ms"],
-            values["round_end_ms"], worker_s, *(memo[name] for name in _MEMO), *common,
-        )  # fmt: skip
-        engine.memo_values = {**values, "round_end_ms": int(round_end_ms), "worker_s": worker_s.tolist()}
-        return code
+        memo, renewed = engine.columns.memo, False
+        while True:
+            values = engine.memo_values
+            worker_s = np.array(values["worker_s"])
+            code, round_end_ms = kernel.round_passage(
+                renewed, rule.original, rule.time_dependent, rule.only_positive, rule.patience_s, round_ms,
+                int(Why.SHARE), int(Why.NEXT_ROUND), values["computed_jobs"], values["nodes_up"], rule.reset_ms,
+                values["last_reset_ms"], values["round_end_ms"], worker_s, *(memo[name] for name in _MEMO), *common,
+            )  # fmt: skip
+            engine.memo_values = {**values, "round_end_ms": int(round_end_ms), "worker_s": worker_s.tolist()}
+            if code != kernel.SOLVE or counters[kernel.LATE] or self._renewed_ms == counters[kernel.NOW]:
+                return code
+            self._renew_shares(counters)
+            renewed = True
+
+    def _renew_shares(self, counters: Ints) -> None:
+        """Let the policy compute shares as `decide` would, in the midst of a passage."""
+        engine, columns = self.engine, self.engine.columns
+        self._renewed_ms = int(counters[kernel.NOW])
+        columns.set_rows(int(counters[kernel.USED]), int(counters[kernel.ARRIVALS]))
+        engine.now_ms = self._renewed_ms
+        rows = columns.rows
+        arrived = rows[columns.memo["known"][rows] == 0.0]
+        for name, column in columns.memo.items():
+            if name not in _MEMO:
+                column[arrived] = 0.0
+        view = engine.snapshot()
+        memo, notes = engine.policy.renew_shares(view)  # type: ignore[attr-defined]
+        engine.remember(memo, view.jobs.slots)
+        engine.notes.extend(notes)
 
     def _write_back(self, counters: Ints, seq_of: Ints) -> None:
         """What the engine and the backend keep beside the columns."""

@@ -342,16 +342,17 @@ def queue_passage(
 
 @njit(cache=True)
 def round_passage(
-    original, time_dependent, only_positive, patience_s, round_ms, default, next_round, n_computed, nodes_then,
-    reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known, strategy, counting,
+    renewed, original, time_dependent, only_positive, patience_s, round_ms, default, next_round, n_computed,
+    nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known, strategy, counting,
     restart_cost_ms, more, n_left, max_decisions,
     counters, lost_gpu_s, ints, floats, allowed, throughput, spread, gangs, rows, free, prices, seq_of, index_of,
     touched, device_milli, whole, cpu_free, mem_free, type_of, up, gpus, rack_of, work, total, rate, as_of_ms,
     finish_ms, order, generation, live, speed, submit_ms, new_ints, new_floats, new_throughput, new_spread,
     new_allowed, new_speed, ended_ints, ended_floats, late,
 ):  # fmt: skip
-    """Follow a `RoundRule` from event to event, until shares are due to be computed anew. What the mechanism remembers
-    by job is by slot here. Returns why it ends and when the present round does."""
+    """Follow a `RoundRule` from event to event, until shares are due to be computed anew; `renewed`: that is why it
+    ended the last time, and they are. What the mechanism remembers by job is by slot here. Returns why it ends and
+    when the present round does."""
     w = World(
         counters, lost_gpu_s, ints, floats, allowed, throughput, spread, gangs, rows, free, prices, seq_of, index_of,
         touched, device_milli, whole, cpu_free, mem_free, type_of, up, gpus, rack_of, work, total, rate, as_of_ms,
@@ -360,9 +361,13 @@ def round_passage(
     )  # fmt: skip
     while counters[DECISIONS] < max_decisions:
         before = counters[ARRIVALS]
-        code = _take_events(w, more, n_left)
-        if code != _GO:
-            return code, round_end_ms
+        if renewed:
+            renewed = False
+            counters[VERSION] += 1
+        else:
+            code = _take_events(w, more, n_left)
+            if code != _GO:
+                return code, round_end_ms
         for k in range(counters[ARRIVALS] - before):  # a new job remembers nothing
             s = rows[counters[USED] - 1 - k]
             share[s], received_s[s], deficit_s[s] = 0.0, 0.0, 0.0
