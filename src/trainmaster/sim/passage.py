@@ -219,7 +219,7 @@ class Passage:
         columns.set_rows(int(counters[kernel.USED]), int(counters[kernel.ARRIVALS]))
         engine.now_ms = self._renewed_ms
         rows = columns.rows
-        arrived = rows[columns.memo["known"][rows] == 0.0]
+        arrived = rows[columns.memo["known"][rows] < 1.0]  # since shares were computed last
         for name, column in columns.memo.items():
             if name not in _MEMO:
                 column[arrived] = 0.0
