@@ -1,4 +1,4 @@
-"""Plans carried out at once against the way of commands and events: the same run both ways, nothing differs."""
+"""Plans carried out at once, and many in one compiled call, against the way of commands and events: nothing differs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.placement import Strategy
 from trainmaster.policies.registry import create
+from trainmaster.sim.passage import Passage
 from trainmaster.sim.run import RunResult, simulate
 from trainmaster.sim.truth import TruthOptions
 from trainmaster.testing.builders import a_job
 from trainmaster.testing.streams import small_workload
 
 POLICIES = (
-    "fifo", "fifo:backfill=true", "srtf", "las", "tiresias", "drf", "optimus", "elasticflow", "gavel-max-min",
-    "gavel-max-min:mechanism=original",
+    "fifo", "fifo:backfill=true", "sjf", "srtf", "las", "tiresias", "drf", "optimus", "elasticflow", "gavel-max-min",
+    "gavel-max-min:mechanism=original", "gavel-ftf", "gavel-fifo:mechanism=original",
 )  # fmt: skip
 
 
@@ -62,10 +63,12 @@ def test_at_once_and_step_by_step_agree(
     truth = TruthOptions(restart_cost_ms=cost_ms, resize_cost_ms=cost_ms, spread_penalty=0.2)
     setting = Settings(placement=placement, round_ms=round_ms, seed=3)
     runs = [
-        simulate(jobs, parse_cluster(cluster), create(policy), setting, truth, at_once=at_once)
-        for at_once in (True, False)
+        simulate(
+            jobs, parse_cluster(cluster), create(policy), setting, truth, at_once=at_once, passage_decisions=decisions
+        )
+        for at_once, decisions in ((True, 4096), (True, 2), (True, 0), (False, 0))
     ]
-    assert _told(runs[0]) == _told(runs[1])
+    assert _told(runs[0]) == _told(runs[1]) == _told(runs[2]) == _told(runs[3])
 
 
 @pytest.mark.parametrize("policy", ["srtf", "gavel-max-min"])
@@ -94,9 +97,67 @@ def test_engines_end_alike(policy: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("trainmaster.sim.run.Engine", Watched)
     for at_once in (True, False):
         seen.append([])
-        simulate(jobs, parse_cluster("v100=8x4"), create(policy), at_once=at_once)
+        simulate(jobs, parse_cluster("v100=8x4"), create(policy), at_once=at_once, passage_decisions=0)
     slow = {state[:2]: state for state in seen[1]}  # type: ignore[index]
     common = [state for state in seen[0] if state[:2] in slow]  # type: ignore[index]
     assert len(common) > 20
     for state in common:
         assert state == slow[state[:2]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "policy", ["fifo", "srtf", "gavel-max-min", "gavel-max-min:mechanism=original", "gavel-water-filling"]
+)
+@pytest.mark.parametrize("seed", [5, 6])
+def test_passages_leave_the_engine_as_its_own_steps_do(policy: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in passages of one decision each: after every one the engine is where its own steps have led it."""
+    jobs = [job for job in small_workload(seed, 40) if not job.elastic]
+    cluster = parse_cluster("v100=8x4")
+    seen: list[dict[tuple[int, int], object]] = []
+    passages = 0
+
+    def note(engine: core.Engine) -> None:
+        if not engine.outstanding and not engine.commands:
+            seen[-1][engine.now_ms, engine.columns.version] = _state(engine)
+
+    class Watched(core.Engine):
+        def step(self, now_ms, *events):  # type: ignore[no-untyped-def]
+            commands = super().step(now_ms, *events)
+            note(self)
+            return commands
+
+    def go_on(self: Passage, next_job: int, now_ms: int, n_left: int) -> tuple[int, int, int] | None:
+        nonlocal passages
+        went_on = plain(self, next_job, now_ms, n_left)
+        if went_on is not None and not self.engine.changed:
+            self.engine.commands = []
+            note(self.engine)
+            passages += 1
+        return went_on
+
+    plain = Passage.go_on
+    monkeypatch.setattr("trainmaster.sim.run.Engine", Watched)
+    monkeypatch.setattr("trainmaster.sim.passage.MAX_PATIENCE", 1)
+    monkeypatch.setattr(Passage, "go_on", go_on)
+    for decisions in (1, 0):
+        seen.append({})
+        simulate(jobs, cluster, create(policy), passage_decisions=decisions)
+    common = seen[0].keys() & seen[1].keys()
+    assert passages > 10
+    assert len(common) > 20
+    for moment in sorted(common):
+        assert seen[0][moment] == seen[1][moment], moment
+
+
+def _state(engine: core.Engine) -> object:
+    columns, ledgers = engine.columns, (engine.planned, engine.physical)
+    rows = columns.rows
+    return (
+        engine.seq, sorted(engine.last_seq.items()), dict(engine.held), engine.decisions, engine.wake_at_ms,
+        [str(columns.specs[slot].id) for slot in rows.tolist()],  # type: ignore[union-attr]
+        {name: column[rows].tolist() for name, column in columns.ints.items()},
+        {name: column[rows].tobytes() for name, column in columns.floats.items()},
+        {name: column[rows].tolist() for name, column in columns.memo.items()},
+        dict(engine.memo_values), [[array.tolist() for array in ledger.arrays] for ledger in ledgers],
+        sorted(columns.free_slots), sorted(columns.slot_of.items()), sorted(engine.known), len(engine.ended_as),
+    )  # fmt: skip

@@ -180,7 +180,7 @@ class Engine(State):
             self.details = {int(slots[row]): details for row, details in plan.details.items()}
         for row in plan.admissions:
             ints["admitted"][slots[row]] = 1
-        self._remember(plan.memo, slots)
+        self.remember(plan.memo, slots)
         self.notes.extend(plan.notes)
         if plan.rejections:
             for row, rejection in sorted(plan.rejections.items()):
@@ -201,7 +201,8 @@ class Engine(State):
         if self.reserved:
             launch_reserved(self)
 
-    def _remember(self, memo: Memo, slots: Any) -> None:
+    def remember(self, memo: Memo, slots: Any) -> None:
+        """Keep what a policy wants to see again; `slots` are those of the rows that it saw."""
         self.memo_values = memo.values
         for name, column in memo.columns.items():
             values = np.asarray(column, np.float64)

@@ -46,6 +46,10 @@ class Held(MutableMapping[int, Allocation]):
         """These hold what is planned for them."""
         self._of.update(dict.fromkeys(slots))
 
+    def all_as_planned(self, slots: Iterable[int]) -> None:
+        """These hold what is planned for them, and no others hold anything."""
+        self._of = dict.fromkeys(slots)
+
     def is_as_planned(self, slot: int) -> bool:
         return self._of.get(slot, self) is None
 

@@ -165,7 +165,7 @@ def meta_record(engine: Engine) -> JsonObject:
         "nodes": [node.id for node in engine.cluster.nodes],
         "now_ms": engine.now_ms,
         "version": columns.version,
-        "arrivals": columns._arrivals,
+        "arrivals": columns.n_arrivals,
         "entities": list(columns.entities),
         "seq": engine.seq,
         "up": [bool(up) for up in engine.up],
@@ -235,7 +235,7 @@ def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator
         if record["blocker"] in columns.slot_of:
             columns.ints["blocker"][columns.slot_of[JobId(job_id)]] = columns.slot_of[record["blocker"]]
     columns.version = meta["version"]
-    columns._arrivals = meta["arrivals"]
+    columns.n_arrivals = meta["arrivals"]
     engine.known.update(JobId(job_id) for job_id in image.ended)
     engine.ended_as = {JobId(job_id): record["phase"] for job_id, record in image.ended.items()}
     engine.entity_weights = dict(meta["entity_weights"])

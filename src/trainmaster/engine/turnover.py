@@ -17,7 +17,6 @@ from trainmaster.engine.state import State
 from trainmaster.engine.verify import Verified
 from trainmaster.model.command import Launch
 from trainmaster.model.gangs import HEAD, KIND, PART, SHARE, add_gang, gang_fits, gang_length, gang_totals
-from trainmaster.model.ledger import Ledger
 from trainmaster.model.reasons import Why
 
 PENDING, LAUNCHING, RUNNING = 0, 2, 3  # phases as the kernels know them (checked against `Phase` by a test)
@@ -34,9 +33,9 @@ def turn_over(state: State, verified: Verified, backend: Immediate) -> bool:
     """Carry a plan out if it can be done at once. False: nothing has happened."""
     columns, ints, floats = state.columns, state.columns.ints, state.columns.floats
     slots, first, flat, ledger = verified.slots, verified.first, verified.flat, verified.ledger
-    stops, launches, early, width = _commands(
+    stops, launches, early, width = order_commands(
         slots, first, flat, ints["phase"], ints["worker_cpu_milli"], ints["worker_mem_mib"],
-        ints["server_cpu_milli"], ints["server_mem_mib"], *_arrays(state.physical),
+        ints["server_cpu_milli"], ints["server_mem_mib"], *state.physical.arrays,
     )  # fmt: skip
     first_seq = state.seq + len(stops) + 1
     last_seq = first_seq + len(launches) - 1
@@ -48,13 +47,13 @@ def turn_over(state: State, verified: Verified, backend: Immediate) -> bool:
     if answers is None:
         return False
     gangs = columns.allocations.rows(width)
-    _carry_out(
+    write_turnover(
         slots, first, flat, gangs, launches, answered, stops, *answers, state.now_ms,
         ints["phase"], ints["generation"], ints["attempts"], ints["preemptions"], ints["held_type"], ints["workers"],
         ints["servers"], ints["nodes_held"], ints["held_gpu_milli"], ints["as_of_ms"], ints["productive_ms"],
         ints["first_start_ms"], ints["waiting_since_ms"], ints["reason"], ints["after_stop"], floats["work_done"],
         floats["work_saved"], floats["rate"], floats["service_gpu_s"], floats["run_s"], floats["cost"],
-        columns.prices, columns.throughput, columns.throughput_spread, *_arrays(ledger), *_arrays(state.physical),
+        columns.prices, columns.throughput, columns.throughput_spread, *ledger.arrays, *state.physical.arrays,
     )  # fmt: skip
     changed = slots.tolist()
     columns.allocations.written(changed)
@@ -81,12 +80,8 @@ def turn_over(state: State, verified: Verified, backend: Immediate) -> bool:
     return True
 
 
-def _arrays(ledger: Ledger) -> tuple[np.ndarray, ...]:
-    return ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib
-
-
 @njit(cache=True)
-def _commands(
+def order_commands(
     slots, first, flat, phase, cpu_each, mem_each, server_cpu, server_mem, device_milli, whole, cpu_free, mem_free
 ):  # fmt: skip
     """Positions of the stops and of the launches, in the order of their commands, and how many launches need not
@@ -134,7 +129,7 @@ def _commands(
 
 
 @njit(cache=True)
-def _carry_out(
+def write_turnover(
     slots, first, flat, gangs, launches, answered, stops, saved, work_at_start, productive, now_ms,
     phase, generation, attempts, preemptions, held_type, workers, servers, nodes_held, held_gpu_milli, as_of_ms,
     productive_ms, first_start_ms, waiting_since_ms, reason, after_stop, work_done, work_saved, rate, service_gpu_s,

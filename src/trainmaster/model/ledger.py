@@ -80,6 +80,10 @@ class Ledger:
             mem_mib=cluster.mem_mib.copy(),
         )
 
+    @property
+    def arrays(self) -> tuple[Ints, Ints, Ints, Ints]:
+        return self.device_milli, self.whole, self.cpu_milli, self.mem_mib
+
     def copy(self) -> Ledger:
         return Ledger(self.device_milli.copy(), self.whole.copy(), self.cpu_milli.copy(), self.mem_mib.copy())
 

@@ -7,8 +7,9 @@ while the engine has not moved on (`freeze` copies everything for those who need
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,15 @@ _NEW_ROW = dict.fromkeys(INT_COLUMNS, 0) | {
 """What a row holds when a job arrives, before the job's own figures."""
 
 
+def float_row(spec: JobSpec) -> tuple[float, ...]:
+    """What the columns of floats hold of a job that arrives, in their order."""
+    total, budget = spec.work_total, spec.budget
+    nan = math.nan
+    return (
+        nan if total is None else total, 0.0, 0.0, 0.0, 0.0, 0.0, spec.weight, nan if budget is None else budget, 0.0
+    )  # fmt: skip
+
+
 class JobColumns:
     """The engine's job state. A slot is given on arrival, kept for life and reused afterwards."""
 
@@ -51,9 +61,11 @@ class JobColumns:
         self.cluster = cluster
         self.version = 0
         self.capacity = 0
-        self._int_block: Ints = np.zeros((len(INT_COLUMNS), 0), np.int64)
+        self.int_block: Ints = np.zeros((len(INT_COLUMNS), 0), np.int64)
+        """All columns of integers, one after the other: for compiled passes that need many of them."""
+        self.float_block: Floats = np.zeros((len(FLOAT_COLUMNS), 0))
         self.ints: dict[str, Ints] = {}
-        self.floats: dict[str, Floats] = {name: np.zeros(0) for name in FLOAT_COLUMNS}
+        self.floats: dict[str, Floats] = {}
         n_types = len(cluster.types)
         self.throughput: Floats = np.zeros((0, n_types))
         self.throughput_spread: Floats = np.zeros((0, n_types))
@@ -70,7 +82,7 @@ class JobColumns:
         self.entities: list[str] = []
         self._curve_index: dict[Scaling, int] = {}
         self._entity_index: dict[str, int] = {}
-        self._arrivals = 0
+        self.n_arrivals = 0
         self.prices: Floats = cluster.prices
         self._prices: list[float] = cluster.prices.tolist()
         self._used = 0
@@ -78,11 +90,12 @@ class JobColumns:
 
     def _grow(self, capacity: int) -> None:
         extra = capacity - self.capacity
-        self._int_block = np.concatenate([self._int_block, np.zeros((len(INT_COLUMNS), extra), np.int64)], axis=1)
-        self.ints.update({name: self._int_block[k] for k, name in enumerate(INT_COLUMNS)})
-        for columns in (self.floats, self.memo):
-            for name, column in columns.items():
-                columns[name] = cast(Any, np.concatenate([column, np.zeros((extra, *column.shape[1:]), column.dtype)]))
+        self.int_block = np.concatenate([self.int_block, np.zeros((len(INT_COLUMNS), extra), np.int64)], axis=1)
+        self.float_block = np.concatenate([self.float_block, np.zeros((len(FLOAT_COLUMNS), extra))], axis=1)
+        self.ints.update({name: self.int_block[k] for k, name in enumerate(INT_COLUMNS)})
+        self.floats.update({name: self.float_block[k] for k, name in enumerate(FLOAT_COLUMNS)})
+        for name, column in self.memo.items():
+            self.memo[name] = np.concatenate([column, np.zeros((extra, *column.shape[1:]), column.dtype)])
         n_types = len(self.cluster.types)
         self.throughput = np.concatenate([self.throughput, np.zeros((extra, n_types))])
         self.throughput_spread = np.concatenate([self.throughput_spread, np.zeros((extra, n_types))])
@@ -91,20 +104,37 @@ class JobColumns:
         self.allocations.grow(capacity)
         self.free_slots.extend(range(capacity - 1, self.capacity - 1, -1))
         self.capacity = capacity
-        self._rows_store = np.concatenate([self.rows, np.zeros(capacity - len(self.rows), np.int64)])
-        self.rows = self._rows_store[: self._used]
+        self.row_store = np.concatenate([self.rows, np.zeros(capacity - len(self.rows), np.int64)])
+        self.rows = self.row_store[: self._used]
 
     def add(self, spec: JobSpec, now_ms: int, throughput: Floats, throughput_spread: Floats) -> int:
         """Enter a job; its speed by type comes from the estimator (0 or NaN: cannot run there)."""
         if not self.free_slots:
-            self._grow(self.capacity * 2)
+            self.grow()
         slot = self.free_slots.pop()
-        floats = self.floats
+        self.int_block[:, slot] = self.int_row(spec, self.n_arrivals, now_ms)
+        self.float_block[:, slot] = float_row(spec)
+        self.throughput[slot] = throughput
+        self.throughput_spread[slot] = throughput_spread
+        self.allowed[slot] = self.allowed_types(spec, throughput)
+        for column in self.memo.values():
+            column[slot] = 0.0
+        self.specs[slot] = spec
+        self.allocations[slot] = None
+        self.slot_of[spec.id] = slot
+        self.row_store[self._used] = slot
+        self._used += 1
+        self.rows = self.row_store[: self._used]
+        self.n_arrivals += 1
+        return slot
+
+    def int_row(self, spec: JobSpec, arrival: int, now_ms: int) -> list[int]:
+        """What the columns of integers hold of a job that arrives now."""
         worker, server = spec.worker, spec.server
         asked = min(max(spec.workers_ref, spec.workers_min), spec.workers_max)
         values = _NEW_ROW.copy()
         values.update(
-            submit_ms=spec.submit_ms, arrival=self._arrivals,
+            submit_ms=spec.submit_ms, arrival=arrival,
             workers_min=spec.workers_min, workers_max=spec.workers_max,
             servers_min=spec.servers_min, servers_max=spec.servers_max, workers_ref=spec.workers_ref,
             servers_ref=spec.servers_ref, devices_each=worker.devices, share_milli=worker.share_milli,
@@ -115,38 +145,29 @@ class JobColumns:
             productive_ms=now_ms, waiting_since_ms=now_ms, workers_ask=asked, ask_gpu_milli=asked * worker.gpu_milli,
             servers_ask=min(max(spec.servers_ref, spec.servers_min), spec.servers_max),
         )  # fmt: skip
-        self._int_block[:, slot] = list(values.values())
-        floats["work_total"][slot] = np.nan if spec.work_total is None else spec.work_total
-        floats["budget"][slot] = np.nan if spec.budget is None else spec.budget
-        floats["weight"][slot] = spec.weight
-        for name in ("work_done", "work_saved", "rate", "service_gpu_s", "run_s", "cost"):
-            floats[name][slot] = 0.0
-        self.throughput[slot] = throughput
-        self.throughput_spread[slot] = throughput_spread
-        self.allowed[slot] = self._allowed_types(spec, throughput)
-        for column in self.memo.values():
-            column[slot] = 0.0
-        self.specs[slot] = spec
-        self.allocations[slot] = None
-        self.slot_of[spec.id] = slot
-        self._rows_store[self._used] = slot
-        self._used += 1
-        self.rows = self._rows_store[: self._used]
-        self._arrivals += 1
-        return slot
+        return list(values.values())
 
-    def _allowed_types(self, spec: JobSpec, throughput: Floats) -> Bools | bool:
+    def allowed_types(self, spec: JobSpec, throughput: Floats) -> Bools | bool:
         can = throughput > 0
         if spec.gpu_types:
             return can & np.array([name in spec.gpu_types for name in self.cluster.types], np.bool_)
         return can
 
+    def grow(self) -> None:
+        """Make room for as many jobs again."""
+        self._grow(self.capacity * 2)
+
+    def set_rows(self, used: int, n_arrivals: int) -> None:
+        """A compiled pass has let jobs come and go in `row_store`: so many are there, so many ever came."""
+        self._used, self.n_arrivals = used, n_arrivals
+        self.rows = self.row_store[:used]
+
     def remove(self, slot: int) -> None:
         """Forget a job that has ended."""
         used = self._used
-        kernels.drop(self._rows_store, used, slot)
+        kernels.drop(self.row_store, used, slot)
         self._used = used - 1
-        self.rows = self._rows_store[: self._used]
+        self.rows = self.row_store[: self._used]
         spec = self.specs[slot]
         assert spec is not None
         del self.slot_of[spec.id]

@@ -8,6 +8,7 @@ import numpy as np
 
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
+from trainmaster.model.rules import QueueRule
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.registry import register
 
@@ -28,6 +29,10 @@ class Fifo:
     @property
     def strict(self) -> bool:
         return not self.backfill
+
+    @property
+    def rule(self) -> QueueRule:
+        return QueueRule(by_remaining_time=False, preemptive=False, strict=self.strict, default=Why.CAPACITY)
 
     def decide(self, view: Snapshot) -> Plan:
         draft = view.draft()

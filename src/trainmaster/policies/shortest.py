@@ -8,6 +8,7 @@ import numpy as np
 
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
+from trainmaster.model.rules import QueueRule
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.registry import register
 
@@ -18,6 +19,7 @@ class ShortestJobFirst:
     """Of the waiting jobs the shortest that fits starts first; what runs is left alone."""
 
     own_rounds = False
+    rule = QueueRule(by_remaining_time=True, preemptive=False, strict=False, default=Why.CAPACITY)
 
     def decide(self, view: Snapshot) -> Plan:
         draft = view.draft()
@@ -32,6 +34,7 @@ class ShortestRemainingTimeFirst:
     """Down the list by remaining time, whatever fits runs; the rest is preempted or waits."""
 
     own_rounds = False
+    rule = QueueRule(by_remaining_time=True, preemptive=True, strict=False, default=Why.OUTRANKED)
 
     def decide(self, view: Snapshot) -> Plan:
         draft = view.draft()

@@ -2,7 +2,7 @@
 
 `SimulatedBackend` keeps an object for each incarnation and an event for each answer. Where no fault, delay, noise,
 interference or report is asked for, nothing but the job's work and speed matters, and whole plans are carried out in
-one pass here. Incarnations change hands when a plan is carried out the other way (`hand_back`, `_adopt`).
+one pass here. Incarnations change hands when a plan is carried out the other way (`hand_back`, `adopt`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-_REFUSED = -1
+REFUSED = -1
 
 
 def is_instant(options: TruthOptions) -> bool:
@@ -73,21 +73,19 @@ class InstantWorld:
         answered: int,
     ) -> tuple[Floats, Floats, Ints] | None:
         """Stop and launch (see `trainmaster.engine.ports.Immediate`)."""
-        if len(specs) > len(self._specs):
-            self._grow(len(specs))
+        self.make_room(len(specs))
         for slots in (stops, launches):
             for slot in slots.tolist():
-                if self._specs[slot] is not specs[slot]:
-                    self._adopt(slot, specs[slot])
+                self.adopt(slot, specs[slot])
         backend = self.backend
-        out = _exchange(
+        out = exchange_gangs(
             now_ms, backend.options.restart_cost_ms, stops, launches, first, flat, generation, self._generation,
             self._work, self._total, self._rate, self._as_of_ms, self._finish_ms, self._order, self._live,
             self._n_live, self._speed, backend._counter, backend.lost_gpu_s,
         )  # fmt: skip
         n_live, backend._counter, backend.lost_gpu_s, next_ms, saved, work_at_start, productive_ms = out
         self.next_ms = int(next_ms)
-        if n_live == _REFUSED:
+        if n_live == REFUSED:
             return None
         self._n_live = n_live
         backend.seen_up_to = max(backend.seen_up_to, last_seq)
@@ -112,7 +110,7 @@ class InstantWorld:
                 allocation = allocations[slot]
                 assert allocation is not None
                 self._revive(slot, spec, allocation)
-        self.next_ms = int(_soonest(self._live, self._n_live, self._finish_ms))
+        self.next_ms = int(soonest(self._live, self._n_live, self._finish_ms))
 
     def _revive(self, slot: int, spec: JobSpec, allocation: Allocation) -> None:
         nodes = {part.node for part in allocation.parts}
@@ -127,8 +125,10 @@ class InstantWorld:
             heapq.heappush(self.backend._heap, (finish_ms, order, "finish", (incarnation, 1)))
         self._n_live = _removed(slot, self._live, self._n_live)
 
-    def _adopt(self, slot: int, spec: JobSpec | None) -> None:
-        """A job that is new here, or that was carried out the other way until now."""
+    def adopt(self, slot: int, spec: JobSpec | None) -> None:
+        """Take over a job that is new here, or that was carried out the other way until now."""
+        if self._specs[slot] is spec:
+            return
         assert spec is not None
         before, self._specs[slot] = self._specs[slot], spec
         if before is not None and before.id == spec.id:
@@ -148,13 +148,42 @@ class InstantWorld:
             self._finish_ms[slot], self._order[slot] = incarnation.finish_ms, incarnation.finish_order
             self._live[self._n_live] = slot
             self._n_live += 1
+            self.next_ms = min(self.next_ms, incarnation.finish_ms)
 
-    def _grow(self, capacity: int) -> None:
+    def make_room(self, capacity: int) -> None:
         extra = capacity - len(self._specs)
+        if extra <= 0:
+            return
         self._specs.extend([None] * extra)
         for name in ("_work", "_total", "_rate", "_as_of_ms", "_finish_ms", "_order", "_generation", "_live", "_speed"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros((extra, *old.shape[1:]), old.dtype)]))
+
+    # -- passages (see `trainmaster.sim.passage`) ----------------------------------------------------
+
+    @property
+    def arrays(self) -> tuple[Ints | Floats, ...]:
+        """What a compiled pass needs to let this world go on."""
+        return (
+            self._work, self._total, self._rate, self._as_of_ms, self._finish_ms, self._order, self._generation,
+            self._live, self._speed,
+        )  # fmt: skip
+
+    @property
+    def n_live(self) -> int:
+        return self._n_live
+
+    def running_slots(self) -> Ints:
+        return self._live[: self._n_live]
+
+    def begun(self, slot: int) -> tuple[float, int]:
+        """With how much work done its present incarnation began, and when it gets on with it."""
+        return float(self._work[slot]), int(self._as_of_ms[slot])
+
+    def went_on(self, n_live: int, next_ms: int, specs: Sequence[JobSpec | None]) -> None:
+        """A compiled pass has let this world go on; all jobs are its own."""
+        self._n_live, self.next_ms = n_live, next_ms
+        self._specs[: len(specs)] = specs
 
     # -- time ----------------------------------------------------------------------------------------
 
@@ -186,7 +215,7 @@ def _removed(slot, live, n_live):
 
 
 @njit(cache=True)
-def _soonest(live, n_live, finish_ms):
+def soonest(live, n_live, finish_ms):
     soonest = np.int64(NEVER_MS)
     for k in range(n_live):
         soonest = min(soonest, finish_ms[live[k]])
@@ -205,7 +234,7 @@ def _take_due(live, n_live, finish_ms, now_ms):
         else:
             live[kept] = live[k]
             kept += 1
-    return due[:n], kept, _soonest(live, kept, finish_ms)
+    return due[:n], kept, soonest(live, kept, finish_ms)
 
 
 @njit(cache=True)
@@ -220,11 +249,11 @@ def _work_now(slot, now_ms, work, total, rate, as_of_ms):
 
 
 @njit(cache=True)
-def _exchange(
+def exchange_gangs(
     now_ms, restart_cost_ms, stops, launches, first, flat, believed_generation, generation, work, total, rate,
     as_of_ms, finish_ms, order, live, n_live, speed, counter, lost_gpu_s,
 ):  # fmt: skip
-    """Settle and stop, then launch, in the order of the commands. Refused (`_REFUSED`, nothing changed) when a job
+    """Settle and stop, then launch, in the order of the commands. Refused (`REFUSED`, nothing changed) when a job
     would end at the very moment of its start: then the order of events matters."""
     runs = np.zeros(work.size, np.bool_)
     for k in range(n_live):
@@ -245,7 +274,7 @@ def _exchange(
             left_ms = -(-(total[s] - at_start[i]) * 1000 // speeds[i])
             ends[i] = productive[i] + max(np.int64(left_ms), 0)
             if ends[i] <= now_ms:
-                return _REFUSED, counter, lost_gpu_s, _soonest(live, n_live, finish_ms), saved, at_start, productive
+                return REFUSED, counter, lost_gpu_s, soonest(live, n_live, finish_ms), saved, at_start, productive
     for i in range(stops.size):
         s = stops[i]
         work[s] = saved[i] = _work_now(s, now_ms, work, total, rate, as_of_ms)
@@ -262,4 +291,4 @@ def _exchange(
             order[s] = counter
         live[n_live] = s
         n_live += 1
-    return n_live, counter, lost_gpu_s, _soonest(live, n_live, finish_ms), saved, at_start, productive
+    return n_live, counter, lost_gpu_s, soonest(live, n_live, finish_ms), saved, at_start, productive

@@ -22,6 +22,7 @@ from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS, UNLIMITED
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.history import AllocationHistory
+from trainmaster.sim.passage import MAX_DECISIONS, Passage
 from trainmaster.sim.truth import Truth, TruthOptions
 
 MAX_IDLE_WAKES = 100_000
@@ -70,9 +71,11 @@ def simulate(
     record_timeline: bool = False,
     record_history: bool = False,
     at_once: bool = True,
+    passage_decisions: int = MAX_DECISIONS,
 ) -> RunResult:
     """Run to the end; `pairs` is how jobs really fare on shared devices. `at_once`: where nothing can come in
-    between, plans are carried out within a call (the results are the same; see `trainmaster.engine.turnover`).
+    between, plans are carried out within a call (`trainmaster.engine.turnover`), and up to `passage_decisions` of
+    them in one (`trainmaster.sim.passage`; 0: never). The results are the same.
 
     Raises `Unaccounted` unless every job has finished, failed or been rejected.
     """
@@ -93,12 +96,25 @@ def simulate(
     engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
     if at_once and not (record_timeline or record_history):  # those want to see every event
         engine.immediate = backend.answer_at_once()
+    passage = Passage.of(engine, backend, specs, passage_decisions) if passage_decisions else None
     failures = _NodeFailures(cluster, truth, settings.seed)
     ended: list[Ended] = []
     timeline: list[tuple[int, float, int, int]] = []
     history = AllocationHistory(cluster) if record_history else None
     total, next_job, now_ms, events_seen, idle = len(specs), 0, 0, 0, 0
     while len(ended) < total:
+        if passage is not None:
+            went_on = passage.go_on(next_job, now_ms, total - len(ended))
+            if went_on is not None:
+                next_job, now_ms, n_events = went_on
+                events_seen += n_events
+                if engine.changed:  # a decision that is the engine's
+                    for command in engine.step(now_ms):
+                        backend.perform(command)
+                ended.extend(engine.drain_ended())
+                if progress is not None:
+                    progress(len(ended), total, now_ms)
+                continue
         next_arrival = specs[next_job].submit_ms if next_job < total else NEVER_MS
         upcoming = min(next_arrival, backend.next_ms, engine.next_wake_ms, failures.next_ms)
         if upcoming >= NEVER_MS // 4:

@@ -34,6 +34,7 @@ STALLED_PASSES = 40  # without progress: what is left is rounding, if it is as s
 NEARLY_FITS = 1e-9
 ROOT = 2e-14
 ROOT_STEPS_MAX = 100
+PASSES_MAX = 20_000
 
 
 class Rise(NamedTuple):
@@ -306,7 +307,7 @@ def ascend(
     high: float,
     first: FloatArray,
     stabilise: bool,
-    passes_max: int = 20_000,
+    passes_max: int = PASSES_MAX,
 ) -> Ascent:
     return Ascent(*climb(T, gpus, counts, rise, low, high, first, stabilise, passes_max))
 

@@ -30,6 +30,7 @@ from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Pairs, Status
 from trainmaster.policies.gavel.round_pass import choose, competitors, give_time, survey
+from trainmaster.policies.gavel.round_rule import RoundRule, shares_are_due
 from trainmaster.policies.gavel.rounds import priorities
 from trainmaster.policies.registry import register
 
@@ -94,6 +95,27 @@ class GavelPolicy:
     def preferred_placement(self) -> str | None:
         """The original knows no nodes: it only counts GPUs of each type."""
         return "count" if self.mechanism == "original" else None
+
+    @property
+    def rule(self) -> RoundRule | None:
+        """Between two computations of the shares the rounds follow a rule, unless jobs share devices."""
+        if self.shares:
+            return None
+        original = self.mechanism == "original"
+        return RoundRule(
+            original, self.allocation in _TIME_DEPENDENT, self.allocation in _QUEUES and original,
+            0.0 if original else self.patience_s, RESET_MS, DEFAULT_ROUND_MS,
+        )  # fmt: skip
+
+    def renew_shares(self, view: Snapshot) -> tuple[Memo, list[str]]:
+        """What to remember when shares are due (see `rule`), and notes; `decide` does the same before its round."""
+        state, notes = _State.recall(view, self.allocation), []
+        state.own()
+        new = state.known == 0.0
+        state.received_s[new] = _round_ms(view) / MS_PER_S / 2.0
+        worker_s = _begin_anew(self, view, state, notes)
+        state.values.update(worker_s=worker_s.tolist())
+        return state.memo(), notes
 
     def decide(self, view: Snapshot) -> Plan:
         return _rounds(self, view, _State.recall(view, self.allocation))
@@ -166,7 +188,7 @@ def _asked_gpus(view: Snapshot) -> Floats:
     return view.jobs.ask_gpu_milli / GPU_MILLI
 
 
-def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -> None:
+def _compute(policy: GavelPolicy, view: Snapshot, state: _State, notes: list[str]) -> None:
     """Solve for the shares of the jobs now present and store them."""
     jobs, cluster = view.jobs, view.cluster
     ints, floats = jobs.columns.ints, jobs.columns.floats
@@ -201,7 +223,7 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
         type_names=cluster.types,
         entities=entities,
         entity_of=entity_of,
-        pairs=_pairs(policy, view, rows, draft),
+        pairs=_pairs(policy, view, rows, notes),
     )
     if (problem.slo_s <= 0).any():  # an SLO that has passed constrains nothing any more
         problem = _without_past_slos(problem)
@@ -210,9 +232,10 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
         options["aware"] = policy.aware
     if policy.allocation not in NO_PAIRS:
         options["space_sharing"] = problem.pairs is not None
+    # Not from the prices of the last time: that is quicker, but ends at corners that make jobs move more often.
     result = allocate(problem, policy.allocation, options)
     if result.status != Status.OPTIMAL:
-        draft.note(f"{policy.allocation}: {result.status.value}: {result.fallback}")
+        notes.append(f"{policy.allocation}: {result.status.value}: {result.fallback}")
     share = result.share
     state.pairs = PairBook.of_result(view, rows, problem.pairs, result, _round_ms(view) / MS_PER_S / 2.0)
     if policy.mechanism == "original" and problem.pairs is None:
@@ -226,12 +249,12 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, draft: Draft) -
         state.remaining_before[:] = np.nan_to_num(remaining)
 
 
-def _pairs(policy: GavelPolicy, view: Snapshot, rows: Ints, draft: Draft) -> Pairs | None:
+def _pairs(policy: GavelPolicy, view: Snapshot, rows: Ints, notes: list[str]) -> Pairs | None:
     if not policy.shares:
         return None
     pairs, known = possible_pairs(view, rows, _speeds(view))
     if known is False and policy.space_sharing:
-        draft.note(f"{policy.allocation}: no speeds of jobs that share GPUs are known; each runs alone")
+        notes.append(f"{policy.allocation}: no speeds of jobs that share GPUs are known; each runs alone")
     return pairs
 
 
@@ -348,13 +371,7 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
         worker_s += n_new * round_s / 2.0
         state.known[new] = 0.5
     if due:
-        elapsed_s = (view.now_ms - last_reset_ms) / MS_PER_S
-        state.deficit_s += state.share * elapsed_s - (state.received_s - round_s / 2.0)
-        state.received_s[:] = round_s / 2.0
-        _compute(policy, view, state, draft)
-        worker_s = np.full(len(worker_s), (len(jobs) + len(state.pairs)) * round_s / 2.0)
-        last_reset_ms = view.now_ms
-        values.update(computed_jobs=len(jobs), nodes_up=int(np.count_nonzero(view.up)))
+        worker_s = _begin_anew(policy, view, state, draft.notes)
     if not inside:
         round_end_ms = view.now_ms + _round_ms(view)
     left_s = (round_end_ms - view.now_ms) / MS_PER_S
@@ -364,8 +381,23 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: _State) -> Plan:
     if original and longest_s >= 0.0:  # the round is over when its longest slice is; jobs that end with it are gone
         round_end_ms = view.now_ms + int(np.ceil(longest_s * MS_PER_S)) + 1
     state.pairs.write(view, values)
-    values.update(round_end_ms=round_end_ms, worker_s=worker_s.tolist(), last_reset_ms=last_reset_ms)
+    values.update(round_end_ms=round_end_ms, worker_s=worker_s.tolist())
+    values.setdefault("last_reset_ms", last_reset_ms)
     return draft.plan(memo=state.memo(), wake_at_ms=None if idle and not original else round_end_ms, default=Why.SHARE)
+
+
+def _begin_anew(policy: GavelPolicy, view: Snapshot, state: _State, notes: list[str]) -> Floats:
+    """Compute the shares of the jobs now present, and count from here what each receives. What a job had less than
+    was due to it is remembered. Returns the time given on each type, which begins with half a round for each job."""
+    values, half_s = state.values, _round_ms(view) / MS_PER_S / 2.0
+    elapsed_s = (view.now_ms - int(values.get("last_reset_ms", 0))) / MS_PER_S
+    state.deficit_s += state.share * elapsed_s - (state.received_s - half_s)
+    state.received_s[:] = half_s
+    _compute(policy, view, state, notes)
+    values.update(
+        computed_jobs=len(view.jobs), nodes_up=int(np.count_nonzero(view.up)), last_reset_ms=view.now_ms
+    )  # fmt: skip
+    return np.full(len(view.cluster.types), (len(view.jobs) + len(state.pairs)) * half_s)
 
 
 def _each_alone(
@@ -446,10 +478,9 @@ def _recompute_due(
         or n_computed != values.get("computed_jobs", 0)
         or int(np.count_nonzero(view.up)) != values.get("nodes_up", 0)
     )
-    if policy.mechanism != "original" and policy.allocation in _TIME_DEPENDENT:
-        return stale or view.now_ms - last_reset_ms >= RESET_MS
-    nothing_to_run = not to_run and len(state.pairs) == 0
-    return stale and (view.now_ms - last_reset_ms >= RESET_MS or last_reset_ms == 0 or nothing_to_run)
+    original, time_dependent = policy.mechanism == "original", policy.allocation in _TIME_DEPENDENT
+    to_run = to_run or len(state.pairs) > 0
+    return shares_are_due(original, time_dependent, stale, to_run, view.now_ms, last_reset_ms, RESET_MS)
 
 
 def _with_patience(policy: GavelPolicy, view: Snapshot, priority: Floats, share: Floats) -> Floats:
