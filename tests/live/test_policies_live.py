@@ -114,20 +114,8 @@ _CASES: dict[str, dict[str, Any]] = {
 }
 
 
-_LIVE_CASES = [
-    pytest.param(
-        name,
-        name,
-        marks=[pytest.mark.xfail(reason="simulated, it takes its time until the deadline; live it does not")],
-    )
-    if name == "deadline"
-    else (name, name)
-    for name in sorted(_CASES)
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("live", "policy"), _LIVE_CASES, indirect=["live"])
+@pytest.mark.parametrize(("live", "policy"), [(name, name) for name in sorted(_CASES)], indirect=["live"])
 def test_live_as_simulated(live: Live, policy: str) -> None:
     ids = [
         _submit(live, steps, workers, **_CASES[policy]) for steps, workers in ((150, 1), (100, 2), (80, 1), (120, 1))

@@ -105,6 +105,9 @@ class Book:
         over = any((self.profile.free[k, : self.profile.n[k]] < 0).any() for k in range(len(self.capacity)))
         if not short.any() and not over:
             return
+        if not over and self._carry_on(np.flatnonzero(short & (self.jobs.held > 0))):
+            certs = self.certs
+            short &= self.jobs.held == 0
         certs[short & (certs[:, rs.CLASS] == rs.SOFT), rs.CLASS] = rs.NONE
         broken = np.flatnonzero(short & (certs[:, rs.CLASS] == rs.PROMISED))
         if broken.size and not over:
@@ -117,6 +120,33 @@ class Book:
                 return
         if broken.size or over:
             self._replan_all()
+
+    def _carry_on(self, rows: Ints) -> bool:
+        """New reservations for jobs that run behind their plan, from now on: those that wait move, not they.
+
+        Else a job that comes up a little late would be stopped for the next reservation, and that one again:
+        every start costs time, and with short pieces nothing gets done. False: nothing changed.
+        """
+        if rows.size == 0:
+            return False
+        idle = np.flatnonzero((self.certs[:, rs.CLASS] > 0) & (self.jobs.held == 0))
+        order = self._by_latest_start(rows)
+        for moved in (idle[:0], idle):
+            trial = self.certs.copy()
+            trial[rows, rs.COUNT] = trial[moved, rs.COUNT] = 0
+            p = self.build(rs.SOFT, trial)
+            ranked = np.concatenate([order, self._by_latest_start(moved)])
+            done = rs.reserve_in_order(
+                p.times, p.free, p.n, self.jobs, ranked, self._dues(self.certs), self.capacity, rs.PROMISED, trial
+            )
+            if done < ranked.size or (trial[rows, rs.FIRST] > self.now).any():
+                continue
+            interrupted = trial[rows, rs.COUNT] > np.maximum(self.certs[rows, rs.COUNT], 1)
+            if moved.size or idle.size == 0 or not interrupted.any():
+                trial[:, rs.CLASS] = self.certs[:, rs.CLASS]
+                self.certs, self.profile = trial, p
+                return True
+        return False
 
     def _true_due(self, row: int) -> float:
         return float(self.due[row])

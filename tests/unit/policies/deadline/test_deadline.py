@@ -17,6 +17,7 @@ from trainmaster.model.scaling import LINEAR
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import simulate
+from trainmaster.sim.truth import TruthOptions
 from trainmaster.testing.admitted_optimum import admitted, most_deadlines, tiny_deadline_instance
 
 
@@ -231,6 +232,17 @@ def test_of_the_soft_deadlines_the_largest_gives_way() -> None:
     certs = world.engine.columns.memo["plan"]
     kept = {name: certs[world.engine.columns.slot_of[JobId(name)], 0] for name in ("large", "s0", "s1", "s2", "hard")}
     assert kept == {"large": 0, "s0": 1, "s1": 1, "s2": 1, "hard": 2}
+
+
+def test_jobs_that_come_up_late_do_not_take_turns() -> None:
+    """Launching takes time that no plan knew of: what runs carries on, what waits moves."""
+    jobs = [
+        job(f"j{i}", float(steps), 600.0, workers_min=n, workers_max=n, workers_ref=n, submit_ms=60 * i)
+        for i, (steps, n) in enumerate(((15, 1), (10, 2), (8, 1), (12, 1)))
+    ]
+    result = simulate(jobs, parse_cluster("gpu=2"), create("deadline"), Settings(), TruthOptions(launch_ms=1500))
+    assert sum(end.preemptions for end in result.ended) == 0
+    assert max(end.ended_ms for end in result.ended) < 40_000
 
 
 def test_reservations_count_cpu_and_memory() -> None:
