@@ -16,6 +16,7 @@ from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.growth import AbsurdScores, Candidates, grow
+from trainmaster.policies.dl2.profiles import profile_new
 from trainmaster.policies.dl2.weights import load_once
 from trainmaster.policies.optimus import start_small
 from trainmaster.policies.optimus_estimates import TERMS, Beliefs, believe
@@ -42,6 +43,7 @@ class Dl2:
     error: float = field(default=0.0, metadata={"help": "relative error of the estimates, or of a profiled point"})
     fitted: bool = field(default=False, metadata={"help": "fit speed curves instead of believing the job"})
     profile_points: int = field(default=8, metadata={"help": "sizes at which a new job is profiled (fitted)"})
+    pooled: bool = field(default=True, metadata={"help": "fit all jobs of a model together (fitted)"})
     between_slots: bool = field(
         default=False, metadata={"help": "also decide when jobs come and go within a round, not only at its start"}
     )
@@ -68,7 +70,10 @@ class Dl2:
         ready = np.zeros(len(jobs), np.bool_)
         ready[waiting] = True
         growable = (ready & elastic_rows(view)) | resizable
-        beliefs = believe(view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, 0.01)
+        beliefs = believe(
+            view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, 0.01,
+            profile_new if self.pooled else None,
+        )  # fmt: skip
         try:
             sizes = self._sizes(view, beliefs, waiting, growable)
         except AbsurdScores as absurd:
