@@ -4,6 +4,7 @@
     python bench/study_dl2.py ablations     # the paper's parts one by one
     python bench/study_dl2.py federated     # one, two and four clusters feeding one learner
     python bench/study_dl2.py margins       # how far DRF, Optimus and we are from the bound
+    python bench/study_dl2.py scenarios     # other kinds, loads, clusters, speeds
 
 Trainings are short (stated below) on a small cluster, so that each table takes a few minutes of one core; test traces
 are those that nothing trains or chooses on. Intervals are 95 %, paired by trace.
@@ -18,15 +19,19 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from trainmaster.learn.baselines import mean_completion_s
 from trainmaster.learn.bound import least_mean_completion_s
-from trainmaster.learn.evaluate import LEARNED, SMALL, completion_s
+from trainmaster.learn.compiled_rollout import play_compiled
+from trainmaster.learn.evaluate import SCENARIOS, SMALL
 from trainmaster.learn.job_kinds import ANALYTIC
 from trainmaster.learn.options import TrainOptions
 from trainmaster.learn.seeds import TEST_SEEDS
-from trainmaster.learn.sizing_trace import SizingSpec, draw_traces
+from trainmaster.learn.sizing_trace import SizingSpec, draw_traces, with_beliefs
 from trainmaster.learn.teachers import record
 from trainmaster.learn.trainer import Trainer, play_best, scorer_of
-from trainmaster.report.statistics import mean_interval, paired_ratio
+from trainmaster.policies.dl2.network import ScoringNetwork
+from trainmaster.policies.dl2.weights import load_once
+from trainmaster.report.statistics import paired_ratio
 
 TINY = SizingSpec(servers=12, jobs=12, arrivals_per_slot_max=1)
 TRACES = 30
@@ -59,17 +64,15 @@ def run(options: TrainOptions, clusters: list[SizingSpec]) -> tuple[Trainer, flo
 
 def teachers(spec: SizingSpec) -> None:
     """Imitation alone must match its teacher; with reinforcement it must beat it."""
-    print(
-        "| teacher | teacher, s | imitation, s | against the teacher | with reinforcement, s | under the teacher | CPU s |"
-    )
+    print("| teacher | teacher, s | imitation, s | under the teacher | with reinforcement, s | under it | CPU s |")
     print("|---|---|---|---|---|---|---|")
     traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
-    for teacher in ("drf", "srtf", "fifo", "optimus:fitted=true,error=0.1"):
+    for teacher in ("drf", "srtf", "optimus:fitted=true,error=0.1"):
         taught = np.array([record(trace, teacher)[1] for trace in traces])
         base = replace(SHORT, teacher=teacher)
         alone, first_s = run(replace(base, iterations=0), [spec])
         imitated = tested(alone, spec)
-        both, then_s = run(replace(base, iterations=40, update="evolution", rate=0.5, pairs=8, episodes=6), [spec])
+        both, then_s = run(replace(base, iterations=25, update="evolution", rate=0.5, pairs=6, episodes=5), [spec])
         improved = tested(both, spec)
         print(
             f"| {teacher} | {taught.mean():,.0f} | {imitated.mean():,.0f} | {below(imitated, taught)} | "
@@ -79,7 +82,7 @@ def teachers(spec: SizingSpec) -> None:
 
 PAPER = replace(
     SHORT, teacher="drf", update="replay", reward="progress", exploration=0.4, discount=0.9, trace_decay=1.0,
-    entropy=0.01, rate=1e-3, batch=256, iterations=40,
+    entropy=0.01, rate=1e-3, batch=256, iterations=25,
 )  # fmt: skip
 WITHOUT = {
     "all of it": {},
@@ -90,7 +93,7 @@ WITHOUT = {
     "no warm-up": {"warm_up": False},
     "ours: PPO, completion reward": {"update": "clipped", "reward": "completion", "discount": 0.97, "trace_decay": 0.9,
                                      "exploration": 0.0, "entropy": 1e-3},
-    "ours: evolution": {"update": "evolution", "rate": 0.5, "pairs": 8, "episodes": 6},
+    "ours: evolution": {"update": "evolution", "rate": 0.5, "pairs": 6, "episodes": 5},
 }  # fmt: skip
 
 
@@ -119,36 +122,52 @@ def federated(spec: SizingSpec) -> None:
     traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
     equal = np.array([record(trace, "drf")[1] for trace in traces])
     for clusters in (1, 2, 4):
-        options = replace(SHORT, teacher="drf", update="evolution", rate=0.5, pairs=8, episodes=3 * clusters,
-                          iterations=25)  # fmt: skip
+        options = replace(SHORT, teacher="drf", update="evolution", rate=0.5, pairs=6, episodes=2 * clusters,
+                          iterations=15)  # fmt: skip
         figures = tested(run(options, [spec] * clusters)[0], spec)
-        print(f"| {clusters} | {3 * clusters} | {figures.mean():,.0f} | {below(figures, equal)} |", flush=True)
+        print(f"| {clusters} | {2 * clusters} | {figures.mean():,.0f} | {below(figures, equal)} |", flush=True)
 
 
 def margins(traces: int) -> None:
     """How much there is to gain: completion times beside the least that any schedule by slots could reach."""
-    names = ("drf", "optimus", "optimus:fitted=true,error=0.1", LEARNED, "dl2")
-    print("| speeds | " + " | ".join(names) + " | bound | bound under DRF | bound under fitted Optimus |")
-    print("|---" * (len(names) + 4) + "|")
+    names = ("drf", "optimus", "optimus:fitted=true,error=0.1")
+    print("| speeds | " + " | ".join(names) + " | dl2 | dl2, exact | bound | bound under DRF | under fitted Optimus |")
+    print("|---" * (len(names) + 6) + "|")
+    network = load_once("").network
+    assert isinstance(network, ScoringNetwork)
     for label, spec in (("measured", SMALL), ("analytic", replace(SMALL, kinds=ANALYTIC))):
         drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
-        found = {name: np.array([completion_s(trace, name) for trace in drawn]) for name in names}
+        found = [mean_completion_s(drawn, name) for name in names]
+        found.append(play_compiled(drawn, network))
+        found.append(play_compiled([with_beliefs(trace, trace.curve) for trace in drawn], network))
         least = np.array([least_mean_completion_s(trace) for trace in drawn])
-        cells = " | ".join(f"{found[name].mean():,.0f}" for name in names)
-        print(
-            f"| {label} | {cells} | {mean_interval(least.tolist()).mean:,.0f} | {below(least, found['drf'])} | "
-            f"{below(least, found[names[2]])} |", flush=True,
-        )  # fmt: skip
+        cells = " | ".join(f"{figures.mean():,.0f}" for figures in [*found, least])
+        print(f"| {label} | {cells} | {below(least, found[0])} | {below(least, found[2])} |", flush=True)
+
+
+def scenarios(traces: int) -> None:
+    """The shipped weights on every scenario, by slots, beside DRF and Optimus."""
+    names = ("drf", "optimus:fitted=true,error=0.1", "optimus")
+    print("| scenario | " + " | ".join(names) + " | dl2 | under DRF | under fitted Optimus | under exact Optimus |")
+    print("|---" * 8 + "|")
+    network = load_once("").network
+    assert isinstance(network, ScoringNetwork)
+    for label, spec in SCENARIOS.items():
+        drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
+        found = [mean_completion_s(drawn, name) for name in names]
+        learned = play_compiled(drawn, network)
+        cells = " | ".join(f"{figures.mean():,.0f}" for figures in [*found, learned])
+        print(f"| {label} | {cells} | " + " | ".join(below(learned, base) for base in found) + " |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=("teachers", "ablations", "federated", "margins"))
-    parser.add_argument("--traces", type=int, default=10, help="of `margins`")
+    parser.add_argument("table", choices=("teachers", "ablations", "federated", "margins", "scenarios"))
+    parser.add_argument("--traces", type=int, default=10, help="of `margins` and `scenarios`")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
-    if wanted.table == "margins":
-        margins(wanted.traces)
+    if wanted.table in ("margins", "scenarios"):
+        {"margins": margins, "scenarios": scenarios}[wanted.table](wanted.traces)
         return
     {"teachers": teachers, "ablations": ablations, "federated": federated}[wanted.table](TINY)
 

@@ -38,7 +38,8 @@ def finished_specs(ended: Sequence[Ended], types: Sequence[str] = ()) -> list[Jo
         raise InputError(f"{len(over)} jobs have finished", f"{FEWEST_JOBS} or more to learn from")
     first_ms = over[0].spec.submit_ms
     return [
-        replace(_with_speed(e, types), submit_ms=e.spec.submit_ms - first_ms, work_total=max(e.work_done, 1e-9)) for e in over
+        replace(_with_speed(e, types), submit_ms=e.spec.submit_ms - first_ms, work_total=max(e.work_done, 1e-9))
+        for e in over
     ]
 
 

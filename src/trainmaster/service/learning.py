@@ -97,7 +97,9 @@ def brief_training(seed: int = 0) -> TrainOptions:
     )  # fmt: skip
 
 
-def _train(cluster: Cluster, slot_s: float, options: TrainOptions, ended: Sequence[Ended], now: Path, out: Path) -> Path:
+def _train(
+    cluster: Cluster, slot_s: float, options: TrainOptions, ended: Sequence[Ended], now: Path, out: Path
+) -> Path:
     os.nice(19)  # jobs and service come first
     return train_candidate(ended, cluster, slot_s, now, out, options)
 
@@ -145,6 +147,7 @@ class Learning:
         if not is_dl2(policy):
             return
         learner = self.learner
+        learner.teacher = getattr(create(policy), "teacher", learner.teacher)
         in_force = weights_of(policy)
         if in_force != learner.current and not learner.busy:
             learner.current, learner.previous = in_force, None  # somebody chose others by hand

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from service_bench import Bench
 
 from trainmaster.engine.records import Ended
 from trainmaster.model.errors import InputError
@@ -17,8 +18,6 @@ from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
 from trainmaster.service.control import Request
 from trainmaster.service.learning import Learning, check_learning, weights_of, with_weights
-
-from service_bench import Bench
 
 
 class Inline(Executor):
@@ -68,7 +67,7 @@ def run_jobs(bench: Bench, count: int, between_s: float, seed: int = 0) -> None:
     rng = np.random.Generator(np.random.PCG64(seed))
     for _ in range(count):
         steps = int(np.exp(rng.uniform(4.0, 8.0)))
-        bench.submit(steps=steps, steps_per_s={"v100": 1.0}, workers={"min": 1, "max": 16})
+        bench.submit(steps=steps, steps_per_s={"v100": 4.0}, workers={"min": 1, "max": 16})
         bench.pass_s(between_s)
     for _ in range(400):
         if not bench.plane.live.columns.slot_of:
@@ -79,7 +78,7 @@ def run_jobs(bench: Bench, count: int, between_s: float, seed: int = 0) -> None:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, policy=f"dl2:weights={turned(tmp_path)},teacher=srtf", round_ms=60_000)
+    return Bench(tmp_path, nodes="v100=16x4", policy=f"dl2:weights={turned(tmp_path)},teacher=drf", round_ms=60_000)
 
 
 def learning(bench: Bench, tmp_path: Path, source: Path) -> Learning:
@@ -93,14 +92,14 @@ def notes(tmp_path: Path) -> list[str]:
 
 
 def test_weights_that_win_in_the_shadow_come_into_force_and_are_taken_back(bench: Bench, tmp_path: Path) -> None:
-    run_jobs(bench, 24, 20.0)
+    run_jobs(bench, 30, 10.0)
     task = learning(bench, tmp_path, SHIPPED)
     first = weights_of(bench.plane.policy_name)
     task.turn()  # trains, in this test at once
     assert weights_of(bench.plane.policy_name) == first, "nothing may change before the verdict"
     task.turn()
     promoted = weights_of(bench.plane.policy_name)
-    assert promoted.name == "candidate-0001.npz" and "teacher=srtf" in bench.plane.policy_name
+    assert promoted.name == "candidate-0001.npz" and "teacher=drf" in bench.plane.policy_name
     assert any("promoted" in note for note in notes(tmp_path))
     log = bench.plane.store.log_page(0, 10_000)
     assert any("candidate-0001" in entry.text for entry in log if entry.kind == "policy")
@@ -112,19 +111,19 @@ def test_weights_that_win_in_the_shadow_come_into_force_and_are_taken_back(bench
 
 
 def test_weights_that_lose_never_come_into_force(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, policy="dl2", round_ms=60_000)
-    run_jobs(bench, 24, 20.0)
+    bench = Bench(tmp_path, nodes="v100=16x4", policy="dl2:teacher=drf", round_ms=60_000)
+    run_jobs(bench, 30, 10.0)
     task = learning(bench, tmp_path, turned(tmp_path))
     task.turn()
     task.turn()
-    assert bench.plane.policy_name == "dl2"
+    assert bench.plane.policy_name == "dl2:teacher=drf"
     assert any("kept" in note for note in notes(tmp_path))
     task.turn()  # nothing new has ended: no training begins
     assert task.learner.rounds == 1
 
 
 def test_the_watch_goes_on_after_a_restart(bench: Bench, tmp_path: Path) -> None:
-    run_jobs(bench, 24, 20.0)
+    run_jobs(bench, 30, 10.0)
     task = learning(bench, tmp_path, SHIPPED)
     first = weights_of(bench.plane.policy_name)
     task.turn()

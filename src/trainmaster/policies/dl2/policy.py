@@ -126,6 +126,10 @@ def _candidates(
     unknown = ~np.isfinite(remaining)
     remaining = np.where(unknown, np.maximum(jobs.run_s[rows], slot_s) * scale, remaining)
     whole = np.where(unknown, np.inf, np.maximum(jobs.work_total[rows], 1e-12))
+    worker_cost = np.maximum.reduce(
+        [need.gpu[rows] / total[0], need.cpu[rows] / total[1], need.mem[rows] / total[2]]
+    )
+    server_cost = np.maximum(need.server_cpu[rows] / total[1], need.server_mem[rows] / total[2])
     return Candidates(
         row=rows,
         kind=kind[rows],
@@ -137,10 +141,8 @@ def _candidates(
         servers_least=start_servers[rows],
         workers_max=jobs.workers_max[rows],
         servers_max=jobs.servers_max[rows],
-        worker_cost=np.maximum.reduce(
-            [need.gpu[rows] / total[0], need.cpu[rows] / total[1], need.mem[rows] / total[2]]
-        ),
-        server_cost=np.maximum(need.server_cpu[rows] / total[1], need.server_mem[rows] / total[2]),
+        worker_cost=worker_cost,
+        server_cost=np.where(jobs.servers_max[rows] > 0, server_cost, worker_cost),
     )
 
 
