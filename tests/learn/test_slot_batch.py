@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.engine.core import Settings
-from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, believed_curve, draw_trace
+from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, believed_curves, draw_trace
 from trainmaster.learn.slot_batch import SlotBatch, choose
 from trainmaster.learn.teachers import Recorder, Sizes, record
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies import registry
+from trainmaster.policies.dl2.profiles import profile_new
 from trainmaster.policies.optimus_estimates import believe
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
@@ -121,7 +122,7 @@ def test_jobs_in_the_system_add_up_to_completion_times() -> None:
     assert present * slot_s + waited == pytest.approx(batch.completion_s()[0].sum(), rel=1e-6)
 
 
-def test_beliefs_are_those_of_fitted_optimus() -> None:
+def test_beliefs_are_those_of_the_policy() -> None:
     spec = replace(TINY, profile_noise=0.1)
     trace = draw_trace(spec, 9)
 
@@ -132,10 +133,10 @@ def test_beliefs_are_those_of_fitted_optimus() -> None:
 
         def decide(self, view: Snapshot) -> Plan:
             rows = np.arange(len(view.jobs))
-            beliefs = believe(view, rows, 0.1, True, 8, 0.01)
+            beliefs = believe(view, rows, 0.1, True, 8, 0.01, profile_new)
             for row in rows.tolist():
                 self.seen[view.jobs.id(row)] = beliefs.memo.columns["fitted_curve"][row]
-            return registry.create("drf").decide(view)
+            return replace(registry.create("drf").decide(view), memo=beliefs.memo)
 
     looks = Looks({})
     simulate(trace.job_specs(), spec.cluster(), looks, Settings(round_ms=1_200_000))
@@ -149,18 +150,16 @@ def test_traces_depend_on_the_seed_alone() -> None:
     assert draw_trace(TINY, 5).work.tobytes() != one.work.tobytes()
     assert (np.diff(one.submit_ms) >= 0).all()
     scaling = TINY.kinds[0].scaling()
-    exact = believed_curve(replace(TINY, profile_noise=0.0), "a", scaling, 0)
+    exact = believed_curves(replace(TINY, profile_noise=0.0), ["a"], np.zeros(1, np.int64), [scaling], 0)[0]
     for w, p in ((1, 1), (4, 8), (32, 16)):
         t = exact[0] / w + exact[1] + exact[2] * w / p + exact[3] * w + exact[4] * p + exact[5] / p + exact[6] * p / w
         assert 1 / t == pytest.approx(float(scaling.speed(w, p)), rel=1e-3)
 
 
 def test_lengths_are_as_the_paper_says() -> None:
-    from trainmaster.learn.sizing_trace import REFERENCE_SIZE
-
     spec = SizingSpec(jobs=4000, profile_noise=-1.0)
     trace = draw_trace(spec, 1)
-    speeds = np.array([float(kind.scaling().speed(REFERENCE_SIZE, REFERENCE_SIZE)) for kind in spec.kinds])
+    speeds = np.array([float(kind.scaling().speed(*kind.length_size(32, 32))) for kind in spec.kinds])
     minutes = trace.work / speeds[trace.kind] / 60
     assert 120 < minutes.mean() < 170
     assert (minutes > 60).mean() > 0.5

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
+from trainmaster.learn.job_kinds import ANALYTIC, MEASURED
 from trainmaster.learn.options import TrainOptions, paper
 from trainmaster.learn.sizing_trace import SizingSpec
 from trainmaster.learn.teachers import check_teacher
@@ -25,7 +26,8 @@ from trainmaster.traces import load
 learn_app = typer.Typer(help="Train policies that learn, and compare them with the baselines.", no_args_is_help=True)
 
 _FIELDS = {"servers": "servers", "jobs": "jobs", "arrivals": "arrivals_per_slot_max", "noise": "profile_noise",
-           "variation": "speed_variation", "load": "arrival_scale"}  # fmt: skip
+           "variation": "speed_variation", "load": "arrival_scale", "speeds": "kinds"}  # fmt: skip
+_SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC}
 
 
 @learn_app.command()
@@ -36,7 +38,7 @@ def dl2(
     iterations: Annotated[int, typer.Option(min=0, help="Of reinforcement; 0: only learn from the teacher.")] = 100,
     cluster: Annotated[
         list[str] | None,
-        typer.Option(help="servers=48,jobs=60,arrivals=3,noise=0.1; repeat it and all feed one learner."),
+        typer.Option(help="servers=48,jobs=60,arrivals=3,speeds=measured; repeat it and all feed one learner."),
     ] = None,
     recipe: Annotated[str, typer.Option(help="ours, or paper: the published recipe.")] = "ours",
     option: Annotated[
@@ -201,6 +203,11 @@ def _cluster(text: str) -> SizingSpec:
         if not equals or name not in _FIELDS:
             raise InputError(f"'{pair}' describes no cluster", ", ".join(f"{key}=..." for key in _FIELDS),
                              column="--cluster")  # fmt: skip
+        if name == "speeds":
+            if value not in _SPEEDS:
+                raise InputError(f"'speeds' is '{value}'", " or ".join(_SPEEDS), column="--cluster")
+            changes["kinds"] = _SPEEDS[value]
+            continue
         try:
             whole = name in ("servers", "jobs", "arrivals")
             changes[_FIELDS[name]] = int(value) if whole else float(value)

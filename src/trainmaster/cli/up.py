@@ -34,6 +34,9 @@ def up(
     reset_nodes: Annotated[
         bool, typer.Option("--reset-nodes", help="Take other nodes than before: jobs are kept, and start again.")
     ] = False,
+    learn: Annotated[
+        bool, typer.Option("--learn", help="With policy dl2: go on training it on the jobs that end.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the terminal.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     keep_days: Annotated[float, typer.Option(help="Days for which ended jobs and events are kept.")] = 30.0,
@@ -51,7 +54,7 @@ def up(
     options = ServiceOptions(
         home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
         placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
-        log_level=log_level, retention=Retention(days=keep_days),
+        log_level=log_level, retention=Retention(days=keep_days), learn=learn,
     )  # fmt: skip
     service = Service(options)
 

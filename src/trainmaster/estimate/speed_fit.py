@@ -61,7 +61,7 @@ def _fit(points: Sequence[Point], terms: Sequence[str]) -> SpeedFit:
 
 def profile_sizes(workers: tuple[int, int], servers: tuple[int, int], count: int) -> list[tuple[int, int]]:
     """At most `count` sizes to try in these ranges: powers of two and the ends, off the diagonal p = w."""
-    ws, ps = _doubling(*workers), _doubling(*servers)
+    ws, ps = doubling(*workers), doubling(*servers)
     sizes = [(w, p) for w in ws for p in ps]
     if servers[1] > 0:
         sizes = [(w, p) for w, p in sizes if w != p and p > 0] or sizes
@@ -72,7 +72,8 @@ def profile_sizes(workers: tuple[int, int], servers: tuple[int, int], count: int
     return [sizes[k] for k in picked.tolist()]
 
 
-def _doubling(low: int, high: int) -> list[int]:
+def doubling(low: int, high: int) -> list[int]:
+    """The ends of a range and the powers of two between them."""
     values = {low, high}
     step = 1
     while step < high:

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.engine.core import Settings
-from trainmaster.learn.job_kinds import JobKind
+from trainmaster.learn.job_kinds import ANALYTIC, JobKind, Kind, ProfiledKind
 from trainmaster.learn.seeds import TEST_SEEDS
 from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_trace
 from trainmaster.model.errors import InputError
+from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
 from trainmaster.sim.run import simulate
@@ -27,13 +28,19 @@ BASELINES = (
 )  # fmt: skip
 LEARNED = "dl2:fitted=true,error=0.1"
 
-UNSEEN_KINDS: tuple[JobKind, ...] = (
+UNSEEN_KINDS: tuple[Kind, ...] = (
+    ProfiledKind("transformer", Scaling(a=0.90, b=0.20, c=0.060, d=0.010, f=0.70)),
+    ProfiledKind("speech", Scaling(a=0.25, b=0.45, c=0.30, d=0.030, e=0.001)),
+    ProfiledKind("gan", Scaling(a=0.55, b=0.05, c=0.010, d=0.020, e=0.0005, f=0.10)),
+    ProfiledKind("factorisation", Scaling(a=0.02, b=0.05, c=0.15, d=0.008, f=0.60, g=0.004)),
+)
+"""Kinds that no training trace holds: ours, neither measured nor the paper's."""
+UNSEEN_ANALYTIC: tuple[Kind, ...] = (
     JobKind("transformer", 0.31, 260.0, 180.0),
     JobKind("lstm-ctc", 0.92, 88.0, 70.0),
     JobKind("gan", 0.12, 14.0, 110.0),
     JobKind("matrix-factor", 0.05, 61.0, 45.0),
 )
-"""Kinds that no training trace holds."""
 
 SMALL = SizingSpec()
 SCENARIOS: Mapping[str, SizingSpec] = {
@@ -42,6 +49,8 @@ SCENARIOS: Mapping[str, SizingSpec] = {
     "unseen-kinds": replace(SMALL, kinds=UNSEEN_KINDS),
     "twice-the-load": replace(SMALL, arrival_scale=2.0),
     "half-the-cluster": replace(SMALL, servers=24),
+    "analytic": replace(SMALL, kinds=ANALYTIC),
+    "unseen-analytic": replace(SMALL, kinds=UNSEEN_ANALYTIC),
     "speed-5%": replace(SMALL, speed_variation=0.05),
     "speed-15%": replace(SMALL, speed_variation=0.15),
     "speed-25%": replace(SMALL, speed_variation=0.25),

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from trainmaster.engine.core import Ended, Settings
-from trainmaster.learn.job_kinds import JobKind
+from trainmaster.learn.job_kinds import ProfiledKind
 from trainmaster.learn.options import TrainOptions
-from trainmaster.learn.sizing_trace import REFERENCE_SIZE, SizingSpec
+from trainmaster.learn.sizing_trace import SizingSpec
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec, Phase
-from trainmaster.model.scaling import LINEAR, Scaling
-from trainmaster.model.units import MS_PER_S
+from trainmaster.model.scaling import Scaling
+from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.weights import load, to_bytes
 from trainmaster.sim.run import simulate
@@ -30,23 +30,29 @@ FEWEST_JOBS = 20
 """With fewer finished jobs there is nothing to learn from, nor to judge by."""
 
 
-@dataclass(frozen=True)
-class MeasuredKind(JobKind):
-    """A kind known by the curve that its jobs declared or were measured at."""
-
-    curve: Scaling = LINEAR
-
-    def scaling(self) -> Scaling:
-        return self.curve
-
-
-def finished_specs(ended: Sequence[Ended]) -> list[JobSpec]:
-    """Finished jobs as they would be submitted again, from time 0, in order of submission."""
+def finished_specs(ended: Sequence[Ended], types: Sequence[str] = ()) -> list[JobSpec]:
+    """Finished jobs as they would be submitted again, from time 0, in order of submission. Those that declared no
+    speed get the one they ran at, on all of these types."""
     over = sorted((end for end in ended if end.phase == Phase.FINISHED), key=lambda e: (e.spec.submit_ms, e.spec.id))
     if len(over) < FEWEST_JOBS:
         raise InputError(f"{len(over)} jobs have finished", f"{FEWEST_JOBS} or more to learn from")
     first_ms = over[0].spec.submit_ms
-    return [replace(e.spec, submit_ms=e.spec.submit_ms - first_ms, work_total=max(e.work_done, 1e-9)) for e in over]
+    return [
+        replace(_with_speed(e, types), submit_ms=e.spec.submit_ms - first_ms, work_total=max(e.work_done, 1e-9))
+        for e in over
+    ]
+
+
+def _with_speed(end: Ended, types: Sequence[str]) -> JobSpec:
+    """What it ran at is taken as the speed of its mean number of workers."""
+    spec = end.spec
+    if spec.steps_per_s or not types or end.run_s <= 0 or end.work_done <= 0:
+        return spec
+    per_worker = max(spec.worker.gpu_milli, 1) / GPU_MILLI
+    workers = min(max(end.service_gpu_s / end.run_s / per_worker, 1.0), float(spec.workers_max))
+    servers = spec.servers_max
+    ratio = float(spec.scaling.speed(spec.workers_ref, spec.servers_ref)) / float(spec.scaling.speed(workers, servers))
+    return replace(spec, steps_per_s=dict.fromkeys(types, end.work_done / end.run_s * ratio))
 
 
 def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> SizingSpec:
@@ -57,15 +63,16 @@ def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> S
             f"{len(elastic)} of the finished jobs are elastic", f"{FEWEST_JOBS} or more",
             "DL2 learns sizes; let jobs be submitted with a range (--elastic A..B).",
         )  # fmt: skip
-    kinds: dict[str, MeasuredKind] = {}
+    widest = max(spec.workers_max for spec in elastic), max(1, *(spec.servers_max for spec in elastic))
+    kinds: dict[str, ProfiledKind] = {}
     lengths: list[float] = []
     for spec in elastic:
-        speed = max(spec.steps_per_s.values(), default=1.0)
-        reference = float(spec.scaling.speed(spec.workers_ref, spec.servers_ref))
-        ratio = float(spec.scaling.speed(REFERENCE_SIZE, REFERENCE_SIZE)) / reference
         name = spec.model or repr(spec.scaling)
-        kinds.setdefault(name, MeasuredKind(name, 0.0, 0.0, 1.0, _in_seconds(spec.scaling, speed / reference)))
-        lengths.append(float(spec.work_total or 0.0) / (speed * ratio))
+        per_unit = max(spec.steps_per_s.values(), default=1.0) / float(
+            spec.scaling.speed(spec.workers_ref, spec.servers_ref)
+        )
+        kind = kinds.setdefault(name, ProfiledKind(name, _in_seconds(spec.scaling, per_unit)))
+        lengths.append(float(spec.work_total or 0.0) / float(kind.scaling().speed(*kind.length_size(*widest))))
     arrivals_s = np.array([spec.submit_ms for spec in elastic]) / MS_PER_S
     gaps = np.diff(arrivals_s)
     cpus = [node.cpu_milli for node in cluster.nodes]
@@ -75,8 +82,7 @@ def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> S
         servers=len(cluster.nodes), gpus_per_server=max(1, int(np.median(cluster.gpus))),
         cpus_per_server=max(per_node, server_cpus), server_cpus=server_cpus, jobs=min(len(elastic), 100),
         slot_s=slot_s, kinds=tuple(kinds[name] for name in sorted(kinds)),
-        workers_max=max(spec.workers_max for spec in elastic),
-        servers_max=max(1, max(spec.servers_max for spec in elastic)),
+        workers_max=widest[0], servers_max=widest[1],
         lengths_s=tuple(lengths), gaps_s=tuple(np.maximum(gaps, 1e-3).tolist()) or (slot_s,),
         length_min_s=min(lengths), length_max_s=max(lengths),
     )  # fmt: skip
@@ -104,7 +110,7 @@ def train_candidate(
     options = replace(
         options, network="shared", warm_up=False, hidden=arrays["u"].shape[0], context=arrays["v"].shape[0]
     )
-    trainer = Trainer(options, [history_spec(finished_specs(ended), cluster, slot_s)])
+    trainer = Trainer(options, [history_spec(finished_specs(ended, cluster.types), cluster, slot_s)])
     with torch.no_grad():
         for name, value in trainer.actor.named_parameters():
             value.copy_(torch.from_numpy(np.array(arrays[name])))
@@ -168,6 +174,14 @@ Train = Callable[[Sequence[Ended], Path, Path], Path]
 """(ended, current weights, output) -> candidate."""
 
 
+def train_and_judge(
+    train: Train, ended: Sequence[Ended], cluster: Cluster, current: Path, out: Path, teacher: str, round_ms: int | None
+) -> tuple[Path, Verdict]:
+    """The whole of a turn, for another process: neither training nor the shadow runs may hold up the service."""
+    candidate = train(ended, current, out)
+    return candidate, judge(finished_specs(ended, cluster.types), cluster, candidate, current, teacher, round_ms)
+
+
 @dataclass
 class OnlineLearner:
     """At most one training at a time. `offer` starts one, `poll` promotes or drops what came of it, `watch` rolls
@@ -183,9 +197,13 @@ class OnlineLearner:
     previous: Path | None = None
     rounds: int = 0
     notes: tuple[str, ...] = ()
-    _running: Future[Path] | None = None
+    _running: Future[tuple[Path, Verdict]] | None = None
     _jobs: tuple[Ended, ...] = ()
     _before: tuple[Ended, ...] = ()
+
+    @property
+    def busy(self) -> bool:
+        return self._running is not None
 
     def offer(self, ended: Sequence[Ended]) -> bool:
         """Start training on these jobs unless a training runs; False when there are too few."""
@@ -194,7 +212,9 @@ class OnlineLearner:
         self.rounds += 1
         self._jobs = tuple(ended)
         out = self.folder / f"candidate-{self.rounds:04d}.npz"
-        self._running = self.executor.submit(self.train, self._jobs, self.current, out)
+        self._running = self.executor.submit(
+            train_and_judge, self.train, self._jobs, self.cluster, self.current, out, self.teacher, self.round_ms
+        )
         return True
 
     def poll(self) -> Verdict | None:
@@ -206,13 +226,15 @@ class OnlineLearner:
         if error is not None:
             self.notes = (*self.notes, f"dl2: training failed: {error}")
             return None
-        candidate = running.result()
-        specs = finished_specs(self._jobs)
-        verdict = judge(specs, self.cluster, candidate, self.current, self.teacher, self.round_ms)
+        candidate, verdict = running.result()
         if verdict.promoted:
             self.previous, self.current, self._before = self.current, candidate, self._jobs
         self.notes = (*self.notes, f"dl2: {'promoted' if verdict.promoted else 'kept'}: {verdict.why}")
         return verdict
+
+    def promoted_before(self, current: Path, previous: Path, before: Sequence[Ended]) -> None:
+        """Take up the watch of an earlier process: `current` replaced `previous` after these jobs."""
+        self.current, self.previous, self._before = current, previous, tuple(before)
 
     def watch(self, ended_since: Sequence[Ended]) -> bool:
         """Roll back to the previous weights when the jobs ended since the promotion fare worse."""

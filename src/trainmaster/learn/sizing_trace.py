@@ -8,24 +8,23 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.estimate.speed_fit import fit_speed, profile_sizes
-from trainmaster.learn.job_kinds import KINDS, JobKind
+from trainmaster.learn.job_kinds import MEASURED, REFERENCE_SIZE, Kind
 from trainmaster.model.cluster import Cluster, Node, cluster_of
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import Demand, JobId, JobSpec
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.stable_hash import stable_hash
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
+from trainmaster.policies.dl2.profiles import Cells, generator, learned, measured, sizes_to_profile
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 TERMS = ("a", "b", "c", "d", "e", "f", "g")
 ACCELERATOR = "gpu"
-REFERENCE_SIZE = 20
-"""Workers, and servers, at which a job's length is stated: about a fifth of the small cluster, which keeps some
-twenty jobs in it at once, the paper's window."""
 EPOCHS = 50
+PROFILE_POINTS = 8
+"""Sizes at which a new job is profiled: the policy's default."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class SizingSpec:
     """Spread of the log-normal lengths: 1.3 puts the median just over an hour when the mean is 147 minutes."""
     length_min_s: float = 600.0
     length_max_s: float = 48 * 3600.0
-    kinds: tuple[JobKind, ...] = KINDS
+    kinds: tuple[Kind, ...] = MEASURED
     lengths_s: tuple[float, ...] = field(default=(), repr=False)
     """Lengths to sample instead of the log-normal, such as those of a real trace."""
     gaps_s: tuple[float, ...] = field(default=(), repr=False)
@@ -136,7 +135,7 @@ class SizingTrace:
 
 def draw_trace(spec: SizingSpec, seed: int, beliefs_seed: int = 0) -> SizingTrace:
     """A trace that depends on (spec, seed) alone. `beliefs_seed` is the engine's seed in a run on this trace:
-    the profiled points are those that the policy `optimus:fitted=true` would see there."""
+    the profiled points are those that the policy `dl2:fitted=true` would see there."""
     rng = np.random.Generator(np.random.PCG64([seed, 2019]))
     n = spec.jobs
     submit_ms = _arrivals(spec, rng)
@@ -150,11 +149,11 @@ def draw_trace(spec: SizingSpec, seed: int, beliefs_seed: int = 0) -> SizingTrac
     ids = tuple(f"t{seed}-{k:04d}" for k in range(n))
     scalings = [kind_.scaling() for kind_ in spec.kinds]
     curve = np.array([[getattr(s, term) for term in TERMS] for s in scalings])[kind]
-    speed = np.array([float(s.speed(REFERENCE_SIZE, REFERENCE_SIZE)) for s in scalings])[kind]
+    sizes = [kind_.length_size(spec.workers_max, spec.servers_max) for kind_ in spec.kinds]
+    speed = np.array([float(s.speed(*size)) for s, size in zip(scalings, sizes, strict=True)])[kind]
     believed = curve.copy()
     if spec.profile_noise >= 0:
-        for k in range(n):
-            believed[k] = believed_curve(spec, ids[k], scalings[int(kind[k])], beliefs_seed)
+        believed = believed_curves(spec, ids, kind, scalings, beliefs_seed)
     factor = np.ones(n)
     if spec.speed_variation:
         factor = np.array([_hidden_factor(job_id, spec.speed_variation, beliefs_seed) for job_id in ids])
@@ -169,16 +168,19 @@ def with_beliefs(trace: SizingTrace, believed: Floats) -> SizingTrace:
     return replace(trace, believed=believed)
 
 
-def believed_curve(spec: SizingSpec, job_id: str, scaling: Scaling, seed: int) -> Floats:
-    """The speed fitted to eight profiled sizes, with the draws that the policy `optimus:fitted=true` makes."""
-    sizes = profile_sizes((1, spec.workers_max), (1, spec.servers_max), 8)
-    rng = np.random.Generator(np.random.PCG64([seed, stable_hash(job_id), 2]))
-    points = [
-        (w, p, float(scaling.speed(w, p)) * max(1.0 + spec.profile_noise * float(rng.standard_normal()), 0.05))
-        for w, p in sizes
-    ]
-    fitted = fit_speed(points).scaling
-    return np.array([getattr(fitted, term) for term in TERMS])
+def believed_curves(spec: SizingSpec, ids: Sequence[str], kind: Ints, scalings: Sequence[Scaling], seed: int) -> Floats:
+    """The speeds that the policy `dl2:fitted=true` believes, with the very draws that it makes: each job profiled at
+    eight sizes, jobs of a kind fitted together as they arrive."""
+    ranges = ((1, spec.workers_max), (1, spec.servers_max))
+    pools: dict[int, Cells] = {}
+    out = np.empty((len(ids), len(TERMS)))
+    for k, job_id in enumerate(ids):
+        own = int(kind[k])
+        rng = generator(seed, job_id)
+        sizes = sizes_to_profile(*ranges, PROFILE_POINTS, rng)
+        points = measured(sizes, lambda w, p, own=own: float(scalings[own].speed(w, p)), spec.profile_noise, rng)
+        pools[own], out[k] = learned(pools.get(own, ()), points)
+    return out
 
 
 def _hidden_factor(job_id: str, variation: float, seed: int) -> float:

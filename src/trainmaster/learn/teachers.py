@@ -2,7 +2,8 @@
 
 Any registered policy can teach. What is recorded is the size of every job in every slot; a lesson is a state on
 the way to those sizes with the actions that lead there. The name `rule` stands for a rule of our own that is no
-policy: the relative gain per share of the cluster, over a power of the remaining time, until a job fits the slot.
+policy: the relative gain per share of the cluster, over a power of the remaining time. Which power is chosen by
+trying a few on the lessons' own traces.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.engine.core import Settings
-from trainmaster.learn.rollout import Samples
+from trainmaster.learn.rollout import Samples, play
 from trainmaster.learn.sizing_trace import SizingTrace
 from trainmaster.learn.slot_batch import Decisions, SlotBatch, choose
 from trainmaster.model.errors import InputError
@@ -73,26 +74,15 @@ def check_teacher(name: str, specs: Sequence[JobSpec]) -> None:
         )  # fmt: skip
 
 
-def record(trace: SizingTrace, teacher: str) -> tuple[Sizes, float]:
-    """Sizes in every slot and mean completion time, when a registered policy schedules the trace in the engine."""
-    specs = trace.job_specs()
-    check_teacher(teacher, specs)
-    if teacher == RULE:
-        return _record_rule(trace)
-    round_ms = round(trace.spec.slot_s * MS_PER_S)
-    recorder = Recorder(registry.create(teacher), round_ms)
-    truth = TruthOptions(noise=trace.spec.speed_variation)
-    result = simulate(specs, trace.spec.cluster(), recorder, Settings(round_ms=round_ms), truth)
-    mean_s = float(np.mean([end.ended_ms - end.spec.submit_ms for end in result.ended])) / MS_PER_S
-    return recorder.sizes, mean_s
-
-
 @dataclass(frozen=True)
 class GainRule:
-    """score = ln(gain / cost) - power ln(time left at least) + fill min(0, ln(slots left at this size))."""
+    """score = ln(gain / cost) - power ln(time left at least) + fill min(0, ln(slots left at this size)).
 
-    power: float = 3.0
-    fill: float = 50.0
+    `power` 0 goes by gain alone, which is best where jobs soon stop gaining; 3 is close to shortest first, which is
+    best where they scale almost linearly. `fill` stops a job from growing once it ends within the slot."""
+
+    power: float = 0.0
+    fill: float = 0.0
 
     def scores(self, rows: Singles, starts: Ints, globals_: Singles) -> tuple[Singles, Singles]:
         del globals_
@@ -101,8 +91,35 @@ class GainRule:
         return score.astype(np.float32), np.full(len(starts), -1e5, np.float32)
 
 
-def _record_rule(trace: SizingTrace) -> tuple[Sizes, float]:
-    batch, rule = SlotBatch([trace]), GainRule()
+RULES = (GainRule(0.0, 0.0), GainRule(1.0, 0.0), GainRule(3.0, 50.0))
+
+
+def best_rule(traces: Sequence[SizingTrace]) -> GainRule:
+    """The rule with the least mean completion time on these traces."""
+    return min(RULES, key=lambda rule: float(play(traces, rule).mean()))
+
+
+Teacher = str | GainRule
+
+
+def record(trace: SizingTrace, teacher: Teacher) -> tuple[Sizes, float]:
+    """Sizes in every slot and mean completion time, when a registered policy schedules the trace in the engine."""
+    specs = trace.job_specs()
+    if teacher == RULE:
+        teacher = best_rule([trace])
+    if isinstance(teacher, GainRule):
+        return _record_rule(trace, teacher)
+    check_teacher(teacher, specs)
+    round_ms = round(trace.spec.slot_s * MS_PER_S)
+    recorder = Recorder(registry.create(teacher), round_ms)
+    truth = TruthOptions(noise=trace.spec.speed_variation)
+    result = simulate(specs, trace.spec.cluster(), recorder, Settings(round_ms=round_ms), truth)
+    mean_s = float(np.mean([end.ended_ms - end.spec.submit_ms for end in result.ended])) / MS_PER_S
+    return recorder.sizes, mean_s
+
+
+def _record_rule(trace: SizingTrace, rule: GainRule) -> tuple[Sizes, float]:
+    batch = SlotBatch([trace])
     s = batch.state
     sizes: dict[int, dict[str, tuple[int, int]]] = {}
     while len(batch.alive):
@@ -131,14 +148,16 @@ class Lessons:
 
 
 def lessons(
-    traces: Sequence[SizingTrace], recorded: Sequence[Sizes], kept: float, rng: np.random.Generator, teacher: str = ""
-) -> Lessons:
+    traces: Sequence[SizingTrace], recorded: Sequence[Sizes], kept: float, rng: np.random.Generator,
+    teachers: Sequence[Teacher] = (),
+) -> Lessons:  # fmt: skip
     """States on the way to the recorded sizes, which are carried out, so that the next slot is the teacher's.
 
     A registered policy tells sizes alone, so the order of actions is ours; the rule tells the order too."""
     out: list[tuple[Decisions, Singles, float]] = []
-    for trace, sizes in zip(traces, recorded, strict=True):
-        _teach(trace, sizes, kept, rng, out, teacher)
+    for k, (trace, sizes) in enumerate(zip(traces, recorded, strict=True)):
+        teacher = teachers[k] if teachers else ""
+        _teach(trace, sizes, kept, rng, out, teacher if isinstance(teacher, GainRule) else None)
     if not out:
         raise InputError("the recorded decisions hold no lesson", "slots in which jobs are given workers")
     lengths = np.array([len(item[0].rows) for item in out], np.int64)
@@ -160,7 +179,7 @@ def lessons(
 
 def _teach(
     trace: SizingTrace, sizes: Sizes, kept: float, rng: np.random.Generator,
-    out: list[tuple[Decisions, Singles, float]], teacher: str,
+    out: list[tuple[Decisions, Singles, float]], rule: GainRule | None,
 ) -> None:  # fmt: skip
     batch = SlotBatch([trace])
     s = batch.state
@@ -169,8 +188,8 @@ def _teach(
         decisions = batch.decisions()
         # The engine asks a policy only when something has changed: until then the last sizes hold.
         targets = sizes.get(int(s.slot[0]), targets)
-        if teacher == RULE:
-            wanted, lacking = _by_rule(decisions)
+        if rule is not None:
+            wanted, lacking = _by_rule(rule, decisions)
         else:
             wanted, lacking = _wanted(trace, decisions, s.workers[0], s.servers[0], targets)
         void = 0.0 if lacking else 1.0
@@ -182,8 +201,8 @@ def _teach(
         batch.apply(decisions, np.array([row]), np.array([action]))
 
 
-def _by_rule(decisions: Decisions) -> tuple[Singles, bool]:
-    scores, void = GainRule().scores(decisions.rows, decisions.starts, decisions.globals_)
+def _by_rule(rule: GainRule, decisions: Decisions) -> tuple[Singles, bool]:
+    scores, void = rule.scores(decisions.rows, decisions.starts, decisions.globals_)
     row, action, _ = choose(decisions, scores, void, np.zeros(1), True)
     wanted = np.zeros((len(decisions.rows), 3), np.float32)
     if row[0] >= 0:

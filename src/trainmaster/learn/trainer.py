@@ -27,7 +27,7 @@ from trainmaster.learn.options import TrainOptions
 from trainmaster.learn.rollout import Samples, Scorer, Slots, advantages, collect, joined, play
 from trainmaster.learn.seeds import LESSON_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS
 from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_traces
-from trainmaster.learn.teachers import Lessons, lessons, record
+from trainmaster.learn.teachers import RULE, Lessons, Teacher, best_rule, lessons, record
 from trainmaster.learn.torch_networks import Critic, SharedActor, WindowActor, log_softmax, owners
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 
@@ -87,10 +87,12 @@ class Trainer:
         return scorer_of(self.options, self.actor.export())
 
     def validate(self) -> float:
-        """Mean completion time on held-out traces of the first cluster; keeps the weights when they are the best."""
+        """Mean completion time on held-out traces of all clusters; keeps the weights when they are the best."""
         if not self._validation:
-            seeds = range(VALIDATION_SEEDS, VALIDATION_SEEDS + self.options.validation_traces)
-            self._validation = draw_traces(self.clusters[0], seeds)
+            for k, cluster in enumerate(self.clusters):
+                first = VALIDATION_SEEDS + 1000 * k
+                few = -(-self.options.validation_traces // len(self.clusters))
+                self._validation += draw_traces(cluster, range(first, first + few))
         mean_s = float(play_best(self._validation, self.scorer(), self.options.floor).mean())
         if mean_s < self.best_s:
             self.best_s, self.best = mean_s, self.actor.export()
@@ -110,14 +112,17 @@ class Trainer:
         teacher_s = float("nan")
         if taught is None:
             per_cluster = max(1, o.warm_up_traces // len(self.clusters))
-            traces = [
-                trace
-                for k, cluster in enumerate(self.clusters)
-                for trace in draw_traces(cluster, range(LESSON_SEEDS + 1000 * k, LESSON_SEEDS + 1000 * k + per_cluster))
-            ]
-            runs = [record(trace, o.teacher) for trace in traces]
+            traces: list[SizingTrace] = []
+            teachers: list[Teacher] = []
+            for k, cluster in enumerate(self.clusters):
+                first = LESSON_SEEDS + 1000 * k
+                here = draw_traces(cluster, range(first, first + per_cluster))
+                teacher = best_rule(here) if o.teacher == RULE else o.teacher
+                traces += here
+                teachers += [teacher] * len(here)
+            runs = [record(trace, teacher) for trace, teacher in zip(traces, teachers, strict=True)]
             teacher_s = float(np.mean([mean_s for _, mean_s in runs]))
-            taught = lessons(traces, [sizes for sizes, _ in runs], o.kept, rng, o.teacher)
+            taught = lessons(traces, [sizes for sizes, _ in runs], o.kept, rng, teachers)
         optimiser = torch.optim.Adam(self.actor.parameters(), lr=o.warm_up_rate)
         decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, o.warm_up_steps, o.warm_up_rate / 20)
         loss = torch.zeros(())

@@ -6,6 +6,7 @@ kept in the memo once drawn, because drawing and fitting for every job at every 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -38,8 +39,15 @@ class Beliefs(NamedTuple):
     memo: Memo
 
 
-def believe(view: Snapshot, rows: Ints, error: float, fitted: bool, profile_points: int, tolerance: float) -> Beliefs:
-    """Beliefs about these rows (the others read zero)."""
+Profile = Callable[[Snapshot, Ints, float, int], Memo]
+"""(view, rows, noise, points per job) -> the memo with a `fitted_curve` for each row."""
+
+
+def believe(
+    view: Snapshot, rows: Ints, error: float, fitted: bool, profile_points: int, tolerance: float,
+    profile: Profile | None = None,
+) -> Beliefs:  # fmt: skip
+    """Beliefs about these rows (the others read zero). `profile`: how new jobs are fitted, if not each on its own."""
     jobs = view.jobs
     n = len(jobs)
     coefficients, table, tables = _curves(view, rows)
@@ -52,7 +60,7 @@ def believe(view: Snapshot, rows: Ints, error: float, fitted: bool, profile_poin
     remaining = jobs.remaining.copy()
     memo = view.memo
     if fitted:
-        memo = _fit_new(view, rows, error, profile_points)
+        memo = (profile or _fit_new)(view, rows, error, profile_points)
         curves = memo.columns["fitted_curve"]
         known = np.asarray(curves.any(axis=1))
         coefficients = np.where(known[:, None], curves, coefficients)

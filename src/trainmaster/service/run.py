@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import uvicorn
 import uvloop
@@ -44,6 +44,9 @@ from trainmaster.service.routes.context import Context
 from trainmaster.sim.run import load_kernels
 from trainmaster.stores.sqlite import SqliteStore
 
+if TYPE_CHECKING:
+    from trainmaster.service.learning import Learning
+
 DEFAULT_PORT = 8642
 STOP_S = 5.0
 """How long open requests may take when the service stops."""
@@ -71,6 +74,8 @@ class ServiceOptions:
     restart_cost_s: float = 2.0
     """What policies are told that a restart costs."""
     resize_cost_s: float = 0.5
+    learn: bool = False
+    """Go on training policy dl2 on the jobs that end."""
 
 
 class LiveBackend(Protocol):
@@ -151,17 +156,30 @@ class Service:
             plane.open()
             load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
             driver.start()
+            learning = self._learning(driver)
             try:
                 foretell = partial(asyncio.to_thread, forecasts.inquire)
                 context = Context(driver, tokens, LogFolder(self.home.path), options.backend, foretell)
                 self._answer(listener, context, ready)
             finally:
+                if learning is not None:
+                    learning.stop()
                 driver.stop()
                 forecasts.close()
                 backend.close(end_jobs=options.stop_jobs)
         finally:
             store.close()
             log.info("stopped", jobs="stopped" if options.stop_jobs else "go on")
+
+    def _learning(self, driver: Driver) -> Learning | None:
+        if not self.options.learn:
+            return None
+        from trainmaster.service.learning import Learning
+
+        settings = driver.plane.settings
+        learning = Learning(driver, self.home.path / "learning", self.cluster, settings.round_ms, self.log.info)
+        learning.start()
+        return learning
 
     def _no_forecast(self, prospect: Prospect) -> Callable[[str], None]:
         def failed(why: str) -> None:
@@ -250,6 +268,10 @@ def _check_options(options: ServiceOptions) -> None:
     if options.policy is not None:
         create(options.policy)
     parse_strategy(options.placement)
+    if options.learn:
+        from trainmaster.service.learning import check_learning
+
+        check_learning(options.policy)
     if options.round_s is not None and not 0.001 <= options.round_s < 1e9:
         raise InputError(f"{options.round_s} s", "a positive number of seconds", column="--round")
     if options.port is not None and not 0 <= options.port < 65536:

@@ -61,27 +61,35 @@ def _log_rate(gain, cost):
 @njit(cache=True)
 def size_features(out, c, time_least, w, p, w_max, p_max, cost_worker, cost_server):
     """What depends on the size so far. `time_least`: time left at the smallest size over its step time, in slots,
-    so that the time left at any size is `time_least * step_time(c, w, p)`."""
+    so that the time left at any size is `time_least * step_time(c, w, p)`.
+
+    A job that takes no servers (p_max = 0) is shown as one that has as many servers as workers and gets them together,
+    which is how most jobs look that the network has met: its only action is "both", and gives a worker."""
     at_w, at_p = max(w, 1), p if p > 0 or p_max == 0 else 1
     now = step_time(c, at_w, at_p)
     log_now = np.log(max(time_least * now, 1e-6))
     out[1] = log_now / 3.0
     out[22] = min(log_now, 0.0)  # it ends within the slot: more would lie idle afterwards
-    gain_w = _gain(now, step_time(c, at_w + 1, at_p)) if w < w_max else 0.0
-    gain_p = _gain(now, step_time(c, at_w, at_p + 1)) if p < p_max else 0.0
-    gain_b = _gain(now, step_time(c, at_w + 1, at_p + 1)) if w < w_max and p < p_max else 0.0
+    if p_max == 0:
+        gain_w, gain_p = 0.0, 0.0
+        gain_b = _gain(now, step_time(c, at_w + 1, 0)) if w < w_max else 0.0
+    else:
+        gain_w = _gain(now, step_time(c, at_w + 1, at_p)) if w < w_max else 0.0
+        gain_p = _gain(now, step_time(c, at_w, at_p + 1)) if p < p_max else 0.0
+        gain_b = _gain(now, step_time(c, at_w + 1, at_p + 1)) if w < w_max and p < p_max else 0.0
     out[6], out[7], out[8] = gain_w, gain_p, gain_b
     out[9] = _log_rate(gain_w, cost_worker)
     out[10] = _log_rate(gain_p, cost_server)
     out[11] = _log_rate(gain_b, max(cost_worker, cost_server))
+    shown, shown_max = (w, w_max) if p_max == 0 else (p, p_max)
     out[12] = np.log1p(w) / 3.0
-    out[13] = np.log1p(p) / 3.0
-    out[14] = np.log((w + 1.0) / (p + 1.0)) / 2.0
+    out[13] = np.log1p(shown) / 3.0
+    out[14] = np.log((w + 1.0) / (shown + 1.0)) / 2.0
     out[15] = max(w * cost_worker, p * cost_server)
     out[18] = 1.0 if w == 0 else 0.0
     out[19] = 1.0 if p == 0 and p_max > 0 else 0.0
     out[20] = 1.0 if w < w_max else 0.0
-    out[21] = 1.0 if p < p_max else 0.0
+    out[21] = 1.0 if shown < shown_max else 0.0
 
 
 @njit(cache=True)

@@ -179,7 +179,7 @@ def _best(scores, void, allowed, features, inferences, free_gpu):
 @njit(cache=True)
 def _grant(i, action, stride, features, jobs, pools, need, workers, servers):
     row, kind = jobs.row[i], jobs.kind[i]
-    more_w, more_p = 0 if action == 1 else 1, 0 if action == 0 else 1
+    more_w, more_p = _more(i, action, jobs)
     for _ in range(stride):
         take(pools, need, row, kind, more_w, more_p)
         workers[row] += more_w
@@ -190,9 +190,17 @@ def _grant(i, action, stride, features, jobs, pools, need, workers, servers):
 
 
 @njit(cache=True)
+def _more(i, action, jobs):
+    """Workers and servers that an action gives; "both" gives a worker alone to a job that takes no servers."""
+    return 0 if action == 1 else 1, 0 if action == 0 or jobs.servers_max[i] == 0 else 1
+
+
+@njit(cache=True)
 def _may(i, action, jobs, pools, need, workers, servers):
     row = jobs.row[i]
-    more_w, more_p = 0 if action == 1 else 1, 0 if action == 0 else 1
+    if jobs.servers_max[i] == 0 and action != 2:
+        return False
+    more_w, more_p = _more(i, action, jobs)
     if workers[row] + more_w > jobs.workers_max[i] or servers[row] + more_p > jobs.servers_max[i]:
         return False
     return fits(pools, need, row, jobs.kind[i], more_w, more_p)

@@ -16,6 +16,7 @@ from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.growth import AbsurdScores, Candidates, grow
+from trainmaster.policies.dl2.profiles import profile_new
 from trainmaster.policies.dl2.weights import load_once
 from trainmaster.policies.optimus import start_small
 from trainmaster.policies.optimus_estimates import TERMS, Beliefs, believe
@@ -42,6 +43,7 @@ class Dl2:
     error: float = field(default=0.0, metadata={"help": "relative error of the estimates, or of a profiled point"})
     fitted: bool = field(default=False, metadata={"help": "fit speed curves instead of believing the job"})
     profile_points: int = field(default=8, metadata={"help": "sizes at which a new job is profiled (fitted)"})
+    pooled: bool = field(default=True, metadata={"help": "fit all jobs of a model together (fitted)"})
     between_slots: bool = field(
         default=False, metadata={"help": "also decide when jobs come and go within a round, not only at its start"}
     )
@@ -68,7 +70,10 @@ class Dl2:
         ready = np.zeros(len(jobs), np.bool_)
         ready[waiting] = True
         growable = (ready & elastic_rows(view)) | resizable
-        beliefs = believe(view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, 0.01)
+        beliefs = believe(
+            view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, 0.01,
+            profile_new if self.pooled else None,
+        )  # fmt: skip
         try:
             sizes = self._sizes(view, beliefs, waiting, growable)
         except AbsurdScores as absurd:
@@ -121,6 +126,10 @@ def _candidates(
     unknown = ~np.isfinite(remaining)
     remaining = np.where(unknown, np.maximum(jobs.run_s[rows], slot_s) * scale, remaining)
     whole = np.where(unknown, np.inf, np.maximum(jobs.work_total[rows], 1e-12))
+    worker_cost = np.maximum.reduce(
+        [need.gpu[rows] / total[0], need.cpu[rows] / total[1], need.mem[rows] / total[2]]
+    )
+    server_cost = np.maximum(need.server_cpu[rows] / total[1], need.server_mem[rows] / total[2])
     return Candidates(
         row=rows,
         kind=kind[rows],
@@ -132,10 +141,8 @@ def _candidates(
         servers_least=start_servers[rows],
         workers_max=jobs.workers_max[rows],
         servers_max=jobs.servers_max[rows],
-        worker_cost=np.maximum.reduce(
-            [need.gpu[rows] / total[0], need.cpu[rows] / total[1], need.mem[rows] / total[2]]
-        ),
-        server_cost=np.maximum(need.server_cpu[rows] / total[1], need.server_mem[rows] / total[2]),
+        worker_cost=worker_cost,
+        server_cost=np.where(jobs.servers_max[rows] > 0, server_cost, worker_cost),
     )
 
 

@@ -1,0 +1,176 @@
+"""DL2's tables: what it learns from which teacher, and what each part of the recipe is worth.
+
+    python bench/study_dl2.py teachers      # imitation beside its teacher, then reinforcement beside both
+    python bench/study_dl2.py ablations     # the paper's parts one by one
+    python bench/study_dl2.py federated     # one, two and four clusters feeding one learner
+    python bench/study_dl2.py margins       # how far DRF, Optimus and we are from the bound
+    python bench/study_dl2.py scenarios     # other kinds, loads, clusters, speeds
+
+Trainings are short (stated below) on a small cluster, so that each table takes a few minutes of one core; test traces
+are those that nothing trains or chooses on. Intervals are 95 %, paired by trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from trainmaster.learn.baselines import mean_completion_s
+from trainmaster.learn.bound import least_mean_completion_s
+from trainmaster.learn.compiled_rollout import play_compiled
+from trainmaster.learn.evaluate import SCENARIOS, SMALL
+from trainmaster.learn.job_kinds import ANALYTIC
+from trainmaster.learn.options import TrainOptions
+from trainmaster.learn.seeds import TEST_SEEDS
+from trainmaster.learn.sizing_trace import SizingSpec, draw_traces, with_beliefs
+from trainmaster.learn.teachers import record
+from trainmaster.learn.trainer import Trainer, play_best, scorer_of
+from trainmaster.policies.dl2.network import ScoringNetwork
+from trainmaster.policies.dl2.weights import load_once
+from trainmaster.report.statistics import paired_ratio
+
+TINY = SizingSpec(servers=12, jobs=12, arrivals_per_slot_max=1)
+TRACES = 30
+SHORT = TrainOptions(
+    warm_up_traces=12, warm_up_steps=800, warm_up_rate=0.01, kept=0.3, episodes=8, validation_traces=12,
+    validate_every=5,
+)  # fmt: skip
+
+
+def below(values: np.ndarray, base: np.ndarray) -> str:
+    """How far the values are below the base: of the means, and the interval paired by trace."""
+    ratio = paired_ratio(values.tolist(), base.tolist())
+    ends = "" if ratio is None or ratio.low is None or ratio.high is None else (
+        f" ({1 - ratio.high:.1%} to {1 - ratio.low:.1%})"
+    )  # fmt: skip
+    return f"{1 - values.mean() / base.mean():.1%}{ends}"
+
+
+def tested(trainer: Trainer, spec: SizingSpec) -> np.ndarray:
+    traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
+    return play_best(traces, scorer_of(trainer.options, trainer.best), trainer.options.floor)
+
+
+def run(options: TrainOptions, clusters: list[SizingSpec]) -> tuple[Trainer, float]:
+    begun = time.process_time()
+    trainer = Trainer(options, clusters)
+    trainer.run()
+    return trainer, time.process_time() - begun
+
+
+def teachers(spec: SizingSpec) -> None:
+    """Imitation alone must match its teacher; with reinforcement it must beat it."""
+    print("| teacher | teacher, s | imitation, s | under the teacher | with reinforcement, s | under it | CPU s |")
+    print("|---|---|---|---|---|---|---|")
+    traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
+    for teacher in ("drf", "srtf", "optimus:fitted=true,error=0.1"):
+        taught = np.array([record(trace, teacher)[1] for trace in traces])
+        base = replace(SHORT, teacher=teacher)
+        alone, first_s = run(replace(base, iterations=0), [spec])
+        imitated = tested(alone, spec)
+        both, then_s = run(replace(base, iterations=25, update="evolution", rate=0.5, pairs=6, episodes=5), [spec])
+        improved = tested(both, spec)
+        print(
+            f"| {teacher} | {taught.mean():,.0f} | {imitated.mean():,.0f} | {below(imitated, taught)} | "
+            f"{improved.mean():,.0f} | {below(improved, taught)} | {first_s + then_s:.0f} |", flush=True,
+        )  # fmt: skip
+
+
+PAPER = replace(
+    SHORT, teacher="drf", update="replay", reward="progress", exploration=0.4, discount=0.9, trace_decay=1.0,
+    entropy=0.01, rate=1e-3, batch=256, iterations=25,
+)  # fmt: skip
+WITHOUT = {
+    "all of it": {},
+    "no critic": {"critic": False},
+    "no exploration": {"exploration": 0.0},
+    "no replay": {"replay": 0},
+    "reward per job": {"reward": "per-job"},
+    "no warm-up": {"warm_up": False},
+    "ours: PPO, completion reward": {"update": "clipped", "reward": "completion", "discount": 0.97, "trace_decay": 0.9,
+                                     "exploration": 0.0, "entropy": 1e-3},
+    "ours: evolution": {"update": "evolution", "rate": 0.5, "pairs": 6, "episodes": 5},
+}  # fmt: skip
+
+
+def ablations(spec: SizingSpec) -> None:
+    """The paper's update on our network, with one part left out at a time."""
+    print("| recipe | mean, s | under imitation alone | against all of it | CPU s |")
+    print("|---|---|---|---|---|")
+    imitated = tested(run(replace(PAPER, iterations=0), [spec])[0], spec)
+    whole: np.ndarray | None = None
+    for name, changes in WITHOUT.items():
+        trainer, cpu_s = run(replace(PAPER, **changes), [spec])
+        # The last weights, not the best: what the recipe does, not what choosing among its steps does.
+        trainer.best = trainer.actor.export()
+        figures = tested(trainer, spec)
+        whole = figures if whole is None else whole
+        print(
+            f"| {name} | {figures.mean():,.0f} | {below(figures, imitated)} | {below(figures, whole)} | {cpu_s:.0f} |",
+            flush=True,
+        )
+
+
+def federated(spec: SizingSpec) -> None:
+    """Episodes of several clusters in every iteration: what is reached after equally many iterations."""
+    print("| clusters | episodes an iteration | mean, s | under DRF |")
+    print("|---|---|---|---|")
+    traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
+    equal = np.array([record(trace, "drf")[1] for trace in traces])
+    for clusters in (1, 2, 4):
+        options = replace(SHORT, teacher="drf", update="evolution", rate=0.5, pairs=6, episodes=2 * clusters,
+                          iterations=15)  # fmt: skip
+        figures = tested(run(options, [spec] * clusters)[0], spec)
+        print(f"| {clusters} | {2 * clusters} | {figures.mean():,.0f} | {below(figures, equal)} |", flush=True)
+
+
+def margins(traces: int) -> None:
+    """How much there is to gain: completion times beside the least that any schedule by slots could reach."""
+    names = ("drf", "optimus", "optimus:fitted=true,error=0.1")
+    print("| speeds | " + " | ".join(names) + " | dl2 | dl2, exact | bound | bound under DRF | under fitted Optimus |")
+    print("|---" * (len(names) + 6) + "|")
+    network = load_once("").network
+    assert isinstance(network, ScoringNetwork)
+    for label, spec in (("measured", SMALL), ("analytic", replace(SMALL, kinds=ANALYTIC))):
+        drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
+        found = [mean_completion_s(drawn, name) for name in names]
+        found.append(play_compiled(drawn, network))
+        found.append(play_compiled([with_beliefs(trace, trace.curve) for trace in drawn], network))
+        least = np.array([least_mean_completion_s(trace) for trace in drawn])
+        cells = " | ".join(f"{figures.mean():,.0f}" for figures in [*found, least])
+        print(f"| {label} | {cells} | {below(least, found[0])} | {below(least, found[2])} |", flush=True)
+
+
+def scenarios(traces: int) -> None:
+    """The shipped weights on every scenario, by slots, beside DRF and Optimus."""
+    names = ("drf", "optimus:fitted=true,error=0.1", "optimus")
+    print("| scenario | " + " | ".join(names) + " | dl2 | under DRF | under fitted Optimus | under exact Optimus |")
+    print("|---" * 8 + "|")
+    network = load_once("").network
+    assert isinstance(network, ScoringNetwork)
+    for label, spec in SCENARIOS.items():
+        drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
+        found = [mean_completion_s(drawn, name) for name in names]
+        learned = play_compiled(drawn, network)
+        cells = " | ".join(f"{figures.mean():,.0f}" for figures in [*found, learned])
+        print(f"| {label} | {cells} | " + " | ".join(below(learned, base) for base in found) + " |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=("teachers", "ablations", "federated", "margins", "scenarios"))
+    parser.add_argument("--traces", type=int, default=10, help="of `margins` and `scenarios`")
+    wanted = parser.parse_args()
+    torch.set_num_threads(1)
+    if wanted.table in ("margins", "scenarios"):
+        {"margins": margins, "scenarios": scenarios}[wanted.table](wanted.traces)
+        return
+    {"teachers": teachers, "ablations": ablations, "federated": federated}[wanted.table](TINY)
+
+
+if __name__ == "__main__":
+    main()

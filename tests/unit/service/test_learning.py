@@ -1,0 +1,155 @@
+"""DL2 learning on in the service: what wins comes into force by the usual request, what disappoints is taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from service_bench import Bench
+
+from trainmaster.engine.records import Ended
+from trainmaster.model.errors import InputError
+from trainmaster.policies.dl2.network import ScoringNetwork
+from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
+from trainmaster.service.control import Request
+from trainmaster.service.learning import Learning, check_learning, weights_of, with_weights
+
+
+class Inline(Executor):
+    """Runs at once, so that tests need not wait."""
+
+    def submit(self, fn, /, *args, **kwargs) -> Future:
+        future: Future = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Direct:
+    """A driver that answers in the caller's thread."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def put(self, request: Request[Any], answered: Callable[[Any], object]) -> None:
+        answered(self.bench.plane.batch([request])[0])
+
+
+def turned(tmp_path: Path) -> Path:
+    """The shipped weights with the sign of every job's score turned round: whoever gains least is served first."""
+    network = load(SHIPPED).network
+    assert isinstance(network, ScoringNetwork)
+    arrays = {name: -value if name in "AaS" else value for name, value in network.weights.items()}
+    arrays["b"] = np.full(1, -1e4, np.float32)
+    path = tmp_path / "turned.npz"
+    path.write_bytes(to_bytes(arrays, "shared", 0, {}))
+    return path
+
+
+def copying(source: Path) -> Callable[[Sequence[Ended], Path, Path], Path]:
+    def train(ended: Sequence[Ended], now: Path, out: Path) -> Path:
+        del ended, now
+        out.write_bytes(source.read_bytes())
+        return out
+
+    return train
+
+
+def run_jobs(bench: Bench, count: int, between_s: float, seed: int = 0) -> None:
+    """Elastic jobs of very different lengths, until all have ended."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    for _ in range(count):
+        steps = int(np.exp(rng.uniform(4.0, 8.0)))
+        bench.submit(steps=steps, steps_per_s={"v100": 4.0}, workers={"min": 1, "max": 16})
+        bench.pass_s(between_s)
+    for _ in range(400):
+        if not bench.plane.live.columns.slot_of:
+            return
+        bench.pass_s(60.0)
+    raise AssertionError("jobs do not end")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, nodes="v100=16x4", policy=f"dl2:weights={turned(tmp_path)},teacher=drf", round_ms=60_000)
+
+
+def learning(bench: Bench, tmp_path: Path, source: Path) -> Learning:
+    return Learning(
+        Direct(bench), tmp_path / "learning", bench.cluster, 60_000, train=copying(source), executor=Inline()
+    )
+
+
+def notes(tmp_path: Path) -> list[str]:
+    return [json.loads(line)["note"] for line in (tmp_path / "learning" / "history.jsonl").read_text().splitlines()]
+
+
+def test_weights_that_win_in_the_shadow_come_into_force_and_are_taken_back(bench: Bench, tmp_path: Path) -> None:
+    run_jobs(bench, 30, 10.0)
+    task = learning(bench, tmp_path, SHIPPED)
+    first = weights_of(bench.plane.policy_name)
+    task.turn()  # trains, in this test at once
+    assert weights_of(bench.plane.policy_name) == first, "nothing may change before the verdict"
+    task.turn()
+    promoted = weights_of(bench.plane.policy_name)
+    assert promoted.name == "candidate-0001.npz" and "teacher=drf" in bench.plane.policy_name
+    assert any("promoted" in note for note in notes(tmp_path))
+    log = bench.plane.store.log_page(0, 10_000)
+    assert any("candidate-0001" in entry.text for entry in log if entry.kind == "policy")
+    # A flood: jobs wait ten times as long as before, and the new weights are blamed for it.
+    run_jobs(bench, 60, 0.5, seed=1)
+    task.turn()
+    assert weights_of(bench.plane.policy_name) == first
+    assert any("rolled back" in note for note in notes(tmp_path))
+
+
+def test_weights_that_lose_never_come_into_force(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, nodes="v100=16x4", policy="dl2:teacher=drf", round_ms=60_000)
+    run_jobs(bench, 30, 10.0)
+    task = learning(bench, tmp_path, turned(tmp_path))
+    task.turn()
+    task.turn()
+    assert bench.plane.policy_name == "dl2:teacher=drf"
+    assert any("kept" in note for note in notes(tmp_path))
+    task.turn()  # nothing new has ended: no training begins
+    assert task.learner.rounds == 1
+
+
+def test_the_watch_goes_on_after_a_restart(bench: Bench, tmp_path: Path) -> None:
+    run_jobs(bench, 30, 10.0)
+    task = learning(bench, tmp_path, SHIPPED)
+    first = weights_of(bench.plane.policy_name)
+    task.turn()
+    task.turn()
+    again = learning(bench, tmp_path, SHIPPED)
+    assert again.learner.previous == first and again.learner.rounds == 1
+    run_jobs(bench, 60, 0.5, seed=1)
+    again.turn()
+    assert weights_of(bench.plane.policy_name) == first
+
+
+def test_other_policies_are_left_alone(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, policy="fifo")
+    learning(bench, tmp_path, SHIPPED).turn()
+    assert not (tmp_path / "learning" / "history.jsonl").exists()
+
+
+def test_learning_without_the_policy_is_refused() -> None:
+    with pytest.raises(InputError, match="policy dl2"):
+        check_learning("fifo")
+    check_learning("dl2:error=0.1")
+    check_learning(None)
+
+
+def test_other_options_are_kept() -> None:
+    assert with_weights("dl2:teacher=srtf,weights=/a.npz,error=0.1", Path("/b.npz")) == (
+        "dl2:teacher=srtf,error=0.1,weights=/b.npz"
+    )
+    assert with_weights("dl2:weights=/a.npz", SHIPPED) == "dl2"
