@@ -1,0 +1,1 @@
+"""Kubernetes: the same engine and policies schedule pods."""
