@@ -27,7 +27,7 @@ MAX_GPU_TYPES = 64
 MAX_CONTAINERS = 64
 DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
 
-CHANGEABLE = ("workers", "deadlineSeconds", "suspend", "weight", "priority", "maxAttempts")
+CHANGEABLE = ("workers", "deadlineSeconds", "suspend", "weight", "priority")
 """What may be edited after creation. The rest makes the job what it is."""
 
 STATES = ("pending", "running", "paused", "finished", "failed", "cancelled", "rejected")
@@ -100,9 +100,19 @@ def _positive(description: str) -> Json:
     return _number(description, minimum=0, exclusiveMinimum=True, maximum=1e15)
 
 
-def _object(description: str, properties: Json, required: tuple[str, ...] = (), **more: Any) -> Json:
+def _object(
+    description: str, properties: Json, required: tuple[str, ...] = (), rules: tuple[Json, ...] = (),
+    preserve: bool = False, **more: Any,
+) -> Json:  # fmt: skip
+    """`preserve`: keep what the schema does not name."""
     made: Json = {"type": "object", "description": description, "properties": properties, **more}
-    return {**made, "required": list(required)} if required else made
+    if preserve:
+        made["x-kubernetes-preserve-unknown-fields"] = True
+    if required:
+        made["required"] = list(required)
+    if rules:
+        made["x-kubernetes-validations"] = list(rules)
+    return made
 
 
 def _rule(rule: str, message: str, field: str = "", **more: str) -> Json:
@@ -152,9 +162,9 @@ def _spec() -> Json:
                 "max": _integer("Most workers that the job can use. Default: min.", 1, MAX_MEMBERS),
             },
             default={},
-            **{"x-kubernetes-validations": [
+            rules=(
                 _rule("!has(self.max) || self.min <= self.max", "workers.min must not be above workers.max", ".max"),
-            ]},
+            ),
         ),
         "servers": _object(
             "How many parameter servers the job may have; leave it out for a job without any.",
@@ -162,9 +172,9 @@ def _spec() -> Json:
                 "min": _integer("Fewest parameter servers.", 0, MAX_MEMBERS, default=0),
                 "max": _integer("Most parameter servers. Default: min.", 0, MAX_MEMBERS),
             },
-            **{"x-kubernetes-validations": [
+            rules=(
                 _rule("!has(self.max) || self.min <= self.max", "servers.min must not be above servers.max", ".max"),
-            ]},
+            ),
         ),
         "gpusPerWorker": _integer(
             "GPUs of each worker, in units of gpuResource. Default: what the template's first container asks for, else "
@@ -215,9 +225,7 @@ def _spec() -> Json:
         "work": _object(
             "How much there is to do; without it the job ends when it ends, and no finish time is predicted.",
             {"steps": _positive("Training steps in all."), "epochs": _positive("Epochs in all.")},
-            **{"x-kubernetes-validations": [
-                _rule("has(self.steps) != has(self.epochs)", "give either work.steps or work.epochs"),
-            ]},
+            rules=(_rule("has(self.steps) != has(self.epochs)", "give either work.steps or work.epochs"),),
         ),
         "stepsPerSecond": {
             "type": "object",
@@ -244,7 +252,7 @@ def _spec() -> Json:
         "What the user wants.",
         properties,
         ("template",),
-        **{"x-kubernetes-validations": [_frozen(name) for name in frozen]},
+        tuple(_frozen(name) for name in frozen),
     )  # fmt: skip
 
 
@@ -260,7 +268,6 @@ def _frozen(name: str) -> Json:
 
 
 def _template(description: str) -> Json:
-    kept = {"x-kubernetes-preserve-unknown-fields": True}
     container = _object(
         "A container, as in any pod.",
         {
@@ -268,7 +275,7 @@ def _template(description: str) -> Json:
             "image": _text("Image that it runs.", maxLength=1024),
         },
         ("name",),
-        **kept,
+        preserve=True,
     )
     pod = _object(
         "PodSpec, as in any pod. schedulerName, restartPolicy, hostname and subdomain are set by Trainmaster.",
@@ -282,9 +289,9 @@ def _template(description: str) -> Json:
             },
         },
         ("containers",),
-        **kept,
+        preserve=True,
     )
-    metadata = {"type": "object", "description": "Labels and annotations of the pods.", **kept}
+    metadata = _object("Labels and annotations of the pods.", {}, preserve=True)
     return _object(f"PodTemplateSpec. {description}", {"metadata": metadata, "spec": pod}, ("spec",))
 
 
