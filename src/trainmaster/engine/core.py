@@ -220,6 +220,7 @@ _HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.JobPaused: users.paused,
     ev.JobResumed: users.resumed,
     ev.JobRangeChanged: users.range_changed,
+    ev.JobTermsChanged: users.terms_changed,
     ev.EntityChanged: holds.entity_changed,
     ev.PolicyChanged: users.policy_changed,
     ev.Woken: users.woken,

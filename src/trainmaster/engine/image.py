@@ -39,7 +39,10 @@ _INTS = (
     "productive_ms", "waiting_since_ms", "not_before_ms", "reason", "admitted", "after_stop",
 )  # fmt: skip
 """Columns with a life of their own; the others follow from the job's description or its allocation."""
-_COMPARED_INTS = (*_INTS, "workers_min", "workers_max", "workers", "servers", "held_type", "held_gpu_milli")
+_COMPARED_INTS = (
+    *_INTS, "workers_min", "workers_max", "workers", "servers", "held_type", "held_gpu_milli", "deadline_ms",
+    "deadline_kind", "priority",
+)  # fmt: skip
 """Those and what shows that a job's description or allocation is another one."""
 _FLOATS = ("work_done", "work_saved", "rate", "service_gpu_s", "run_s", "cost")
 
@@ -104,7 +107,7 @@ def _columns(engine: Engine) -> list[npt.NDArray[np.int64]]:
     alive[columns.rows] = True
     blocker = np.maximum(ints["blocker"], 0)
     blocked_by = np.where((ints["blocker"] >= 0) & alive[blocker], arrival[blocker], -1)
-    floats = [columns.floats[name] for name in _FLOATS]
+    floats = [columns.floats[name] for name in (*_FLOATS, "weight")]
     tables = [columns.throughput, columns.throughput_spread]
     tables += [columns.memo[name].reshape(columns.capacity, -1) for name in sorted(engine.memo_columns)]
     floats += [table[:, k] for table in tables for k in range(table.shape[1])]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.job import DeadlineKind, JobId, JobSpec
 from trainmaster.model.units import NEVER_MS
 
 
@@ -39,6 +39,17 @@ class JobRangeChanged:
     job_id: JobId
     workers_min: int
     workers_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobTermsChanged:
+    """The user changed what the job wishes for; None: as it was. No deadline is `NEVER_MS` and kind `NONE`."""
+
+    job_id: JobId
+    deadline_ms: int | None = None
+    deadline_kind: DeadlineKind | None = None
+    weight: float | None = None
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +205,9 @@ class Inventory:
     nodes: frozenset[int]
 
 
-UserEvent = JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | EntityChanged | PolicyChanged
+UserEvent = (
+    JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | JobTermsChanged | EntityChanged
+    | PolicyChanged
+)  # fmt: skip
 Report = Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeUsed | NodeLost | Inventory
 Event = UserEvent | Report | Woken
