@@ -277,8 +277,9 @@ class Launcher:
         if self._command.started:
             again.append(Began(0))
         if self._hello is not None:
-            again.append(self._hello)
-            again += [said for said in (self._membership, self._joined, self._progress) if said is not None]
+            # The membership before the hello: whoever hears that all are here must know where they stand.
+            said = (self._membership, self._hello, self._joined, self._progress)
+            again += [message for message in said if message is not None]
         if self._ended is not None:
             again.append(self._ended)
         self._unsent = again + [message for message in self._unsent if message not in again]
