@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.engine import withheld
 from trainmaster.engine.core import Engine
 from trainmaster.engine.holds import apply_cap
 from trainmaster.engine.ports import Commit, Estimator, Image, JsonObject
@@ -181,6 +182,7 @@ def meta_record(engine: Engine) -> JsonObject:
         "memo_shapes": {name: list(columns.memo[name].shape[1:]) for name in sorted(engine.memo_columns)},
         "decisions": engine.decisions,
         "plans_refused": engine.plans_refused,
+        "used": [[node, *amounts] for node, amounts in sorted(engine.used.items())],
         "entity_weights": dict(engine.entity_weights),
         "quotas": dict(engine.quotas),
     }
@@ -237,6 +239,8 @@ def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator
     for job_id, record in image.jobs.items():
         if record["blocker"] in columns.slot_of:
             columns.ints["blocker"][columns.slot_of[JobId(job_id)]] = columns.slot_of[record["blocker"]]
+    for node, *amounts in meta.get("used", ()):
+        withheld.set_used(engine, node, (amounts[0], amounts[1], amounts[2]))
     columns.version = meta["version"]
     columns._arrivals = meta["arrivals"]
     engine.known.update(JobId(job_id) for job_id in image.ended)

@@ -73,7 +73,10 @@ class Woken:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The whole gang runs; productive work begins at `productive_ms` (after loading a checkpoint)."""
+    """The whole gang runs; productive work begins at `productive_ms` (after loading a checkpoint).
+
+    Here and below, work that is NaN was not measured: it is what the books say.
+    """
 
     job_id: JobId
     generation: int
@@ -146,6 +149,19 @@ class NodeJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeUsed:
+    """Others than our jobs use so much of a node from now on (or it is closed to newcomers): what is left is ours.
+
+    It does not disturb what runs: what cannot be withheld yet is, as soon as it is given back.
+    """
+
+    node: int
+    gpus: int = 0
+    cpu_milli: int = 0
+    mem_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLost:
     """A node is gone. `confirmed`: what ran there has certainly ended (power is off, agent says so).
 
@@ -193,5 +209,5 @@ UserEvent = (
     JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | JobTermsChanged | EntityChanged
     | PolicyChanged
 )  # fmt: skip
-Report = Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeLost | Inventory
+Report = Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeUsed | NodeLost | Inventory
 Event = UserEvent | Report | Woken

@@ -1,1 +1,1 @@
-"""Kubernetes: the same engine and policies schedule pods."""
+"""Jobs as pods of a Kubernetes cluster: the second real backend."""
