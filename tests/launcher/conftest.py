@@ -23,7 +23,7 @@ from trainmaster.wire.agent import Progress
 
 SECRET = b"s" * 32
 LEASE_S = 2.0
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Listener:
