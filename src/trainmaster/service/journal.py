@@ -64,6 +64,8 @@ class Journal:
                     "range", job_id, f"{job_id}: now takes {size}",
                     workers_min=event.workers_min, workers_max=event.workers_max,
                 )  # fmt: skip
+            case ev.JobTermsChanged():
+                self.add("terms", job_id, f"{job_id}: its user changed {_terms(event)}")
             case ev.EntityChanged():
                 quota = "no quota" if event.quota_milli is None else f"quota {event.quota_milli / 1000:g} GPUs"
                 self.add("entity", None, f"team {event.entity}: weight {event.weight:g}, {quota}", entity=event.entity)
@@ -170,3 +172,8 @@ def _where(places: Iterable[Mapping[str, Any]]) -> str:
 
 def rejected_text(why: Why, details: Mapping[str, Any]) -> str:
     return render(Reason(why, details=details))
+
+
+def _terms(event: ev.JobTermsChanged) -> str:
+    names = {"deadline_ms": "deadline", "weight": "weight", "priority": "priority"}
+    return ", ".join(text for name, text in names.items() if getattr(event, name) is not None) or "nothing"
