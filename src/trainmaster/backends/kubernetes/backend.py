@@ -351,9 +351,7 @@ class KubernetesBackend:
         if math.isnan(run.work) or told.work_done >= run.work:
             run.work = told.work_done
             job_id = JobId(key.job_id)
-            self._tell(
-                ev.Progressed(job_id, key.generation, told.work_done, self._now_ms(), told.rate, told.loss)
-            )
+            self._tell(ev.Progressed(job_id, key.generation, told.work_done, self._now_ms(), told.rate, told.loss))
 
     def exited(self, key: RunKey, member: str, code: int, why: str = "") -> None:
         """The command has ended. The pod follows; it is believed at once only where the pod has vanished."""
@@ -401,9 +399,7 @@ class KubernetesBackend:
                 self._tell_started(run)
             if run.started and run.seq > run.applied_seq and run.is_applied():
                 run.applied_seq = run.seq
-                self._tell(
-                    ev.Resized(JobId(run.key.job_id), run.key.generation, run.seq, run.work, self._now_ms())
-                )
+                self._tell(ev.Resized(JobId(run.key.job_id), run.key.generation, run.seq, run.work, self._now_ms()))
         elif not run.creating:
             self._check_over(run)
         if not run.over:

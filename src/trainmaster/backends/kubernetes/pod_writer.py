@@ -105,7 +105,9 @@ class PodWriter:
                     raise Refused(f"{name} was deleted", node) from None
                 if found["spec"].get("nodeName") == node:
                     return
-                raise Refused(f"{name} is bound to {found['spec'].get('nodeName')}, or is being deleted", node) from None
+                raise Refused(
+                    f"{name} is bound to {found['spec'].get('nodeName')}, or is being deleted", node
+                ) from None
             except ApiError as error:
                 if error.status not in BUSY:
                     raise Refused(f"{name} could not be bound to {node}: {error}", node) from None
