@@ -96,10 +96,6 @@ class Roster:
     def awaited(self) -> tuple[str, ...]:
         return tuple(name for name in self.members if not self._entries[name].here)
 
-    def awaited_of(self, members: Iterable[str]) -> tuple[str, ...]:
-        """Which of these belong and have not said hello."""
-        return tuple(name for name in members if name in self._entries and not self._entries[name].here)
-
     @property
     def unjoined(self) -> tuple[str, ...]:
         """Who does not work under the present version (yet)."""

@@ -96,6 +96,8 @@ class Trainer:
     suspected: int = 0
     stop_at_s: float = math.inf
     adopted: bool = False
+    notice: StopNotice | None = None
+    """The order to end, told again when it attaches again."""
 
     @property
     def name(self) -> str:
@@ -125,7 +127,6 @@ class AgentRun:
         self._listener = listener
         self._clock_s = clock_s
         self.roster = Roster(self._host_of, self._next_port, first_version)
-        self._stop: StopNotice | None = None
         self._told_begun = False
         self._told_settled = 0
         self._told_s = 0.0
@@ -158,12 +159,10 @@ class AgentRun:
 
     def stop(self, why: str, grace_s: float, members: Iterable[str] | None) -> None:
         notice = StopNotice(why, grace_s)
-        if members is None:
-            self._stop = notice
         for trainer in self._named(members):
             if not trainer.over:
                 trainer.stop_at_s = math.inf
-                trainer.leaving = True
+                trainer.leaving, trainer.notice = True, notice
                 trainer.tell(notice)
 
     def fence(self, members: Iterable[str] | None, why: str) -> None:
@@ -201,8 +200,8 @@ class AgentRun:
         trainer.begun |= attach.begun
         trainer.answered_ms = now_ms
         line.send(Welcome(self._lease_s))
-        if self._stop is not None:
-            line.send(self._stop)
+        if trainer.notice is not None:
+            line.send(trainer.notice)
         elif trainer.leaving and not trainer.joined:
             line.send(StopNotice("no longer wanted", self.facts.grace_s))
         self.go_on()
@@ -272,8 +271,8 @@ class AgentRun:
         return all(trainer.elastic for trainer in listed if not trainer.over and not trainer.leaving)
 
     def go_on(self, without_awaited: bool = False) -> None:
-        if self._stop is not None:
-            return
+        if all(trainer.over or trainer.notice is not None for trainer in self.trainers.values()):
+            return  # nobody stays
         self._begin_who_may()
         if not self._finishing:
             self._tell_membership(without_awaited)
@@ -304,20 +303,26 @@ class AgentRun:
             self._told_begun = True
             self._listener.begun(self.key)
         waiting = [trainer for trainer in wanted if not trainer.begun]
-        in_place = self.roster.current is not None and not self.roster.awaited_of(
-            [peer.member for peer in self.roster.current.peers]
-        )
-        if not in_place and not all(trainer.line is not None for trainer in waiting):
+        if self._in_place() is None and not all(trainer.line is not None for trainer in waiting):
             return
         for trainer in waiting:
             if trainer.line is not None and not trainer.told_to_begin:
                 trainer.told_to_begin = True
                 trainer.line.send(Begin(self._environment(trainer, wanted)))
 
+    def _in_place(self) -> Membership | None:
+        """The membership that newcomers will join: its workers are there, and go on."""
+        current = self.roster.current
+        if current is None:
+            return None
+        listed = [self.trainers.get(peer.member) for peer in current.workers]
+        lives = any(t is not None and t.joined and not t.over and not t.leaving for t in listed)
+        return current if lives else None
+
     def _environment(self, trainer: Trainer, gang: list[Trainer]) -> dict[str, str]:
         """What torchrun would set. One member per pod: its devices are all that it sees, so its local rank is 0."""
         seat = trainer.seat
-        current = self.roster.current
+        current = self._in_place()
         workers = sorted((t.seat.rank, t.name) for t in gang if t.seat.role == WORKER)
         master = current.master_addr if current is not None else self._host_of(workers[0][1] if workers else "")
         port = current.master_port if current is not None else port_of(self.key, 0)
