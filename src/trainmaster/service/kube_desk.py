@@ -166,9 +166,10 @@ def _known(plane: Any, ids: list[str]) -> bool:
 
 
 def _payload(plane: Any, job_id: str) -> Json | None:
-    engine: Any = plane.engine
-    slot = None if engine is None else engine.columns.slot_of.get(job_id)
-    return None if slot is None else dict(engine.columns.spec(slot).payload)
+    if plane.engine is None:
+        return None
+    slot = plane.engine.columns.slot_of.get(job_id)
+    return None if slot is None else dict(plane.engine.columns.spec(slot).payload)
 
 
 def _trusted(who: Principal) -> Principal:

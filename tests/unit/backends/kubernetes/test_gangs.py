@@ -53,7 +53,8 @@ def test_a_jobset_is_one_gang() -> None:
         ({"kind": "Job", "spec": {}}, 1),
         ({"kind": "JobSet", "spec": {"replicatedJobs": [
             {"replicas": 2, "template": {"spec": {"parallelism": 3}}}, {"template": {"spec": {}}}]}}, 7),
-        ({"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}}}, 4),
+        ({"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {
+            "Master": {"replicas": 1}, "Worker": {"replicas": 3}}}}, 4),
     ],
 )  # fmt: skip
 def test_the_owner_says_how_large_it_is(thing: dict[str, Any], size: int) -> None:
