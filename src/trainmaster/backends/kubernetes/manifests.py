@@ -101,13 +101,13 @@ def _roles(options: InstallOptions) -> list[Json]:
 
 
 def _service(options: InstallOptions) -> Json:
-    """Headless: clients find the leader's address, the only one that has the label."""
+    """Headless: clients find all replicas; one that does not lead passes requests on to the one that does."""
     ports = [
         {"name": "http", "port": HTTP_PORT, "targetPort": "http"},
         {"name": "agent", "port": AGENT_PORT, "targetPort": "agent"},
     ]
-    selector = {**_selector(options), "trainmaster.dev/leader": "true"}
-    return _named(options, "v1", "Service", spec={"clusterIP": "None", "selector": selector, "ports": ports})
+    spec = {"clusterIP": "None", "selector": _selector(options), "ports": ports}
+    return _named(options, "v1", "Service", spec=spec)
 
 
 def _deployment(options: InstallOptions) -> Json:
