@@ -2,6 +2,7 @@
 
 Single-threaded: the owner calls `poll` in its loop. A member is known by its name after a `Hello` with the
 right token; a second connection under the same name replaces the first (the process connected again).
+A part of the launcher's bundle: Python 3.8 or newer.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hmac
 import selectors
 import socket
 from dataclasses import dataclass, field
+from typing import Tuple, Union  # noqa: UP035
 
 from trainmaster.wire.agent import Hello, LineBuffer, Message, WireError, encode
 
@@ -27,7 +29,7 @@ class Gone:
     """A member's connection has ended (which does not say that the process has)."""
 
 
-Inbound = tuple[str, Message | Gone]
+Inbound = Tuple[str, Union[Message, Gone]]  # noqa: UP006, UP007
 
 
 class Endpoint:

@@ -24,9 +24,15 @@ class _Entry:
 
 
 class Roster:
-    def __init__(self, master_addr: str, new_port: Callable[[], int]) -> None:
+    """`master_addr`: where the worker of rank 0 is reached, or a function of its name. Versions begin at
+    `first_version`: who takes over from another begins beyond whatever that one may have told."""
+
+    def __init__(
+        self, master_addr: str | Callable[[str], str], new_port: Callable[[], int], first_version: int = 1
+    ) -> None:
         self._master_addr = master_addr
         self._new_port = new_port
+        self._first_version = first_version
         self._entries: dict[str, _Entry] = {}
         self._admitted = {WORKER: 0, SERVER: 0}
         self._order = 0
@@ -34,9 +40,9 @@ class Roster:
         self._why = ""
         self.current: Membership | None = None
 
-    def admit(self, role: str, node: str = "", local_rank: int = 0, why: str = "") -> str:
-        """A newcomer's name. It belongs from the next version on."""
-        name = f"{role}-{self._admitted[role]}"
+    def admit(self, role: str, node: str = "", local_rank: int = 0, why: str = "", name: str = "") -> str:
+        """A newcomer's name, given or made. It belongs from the next version on."""
+        name = name or f"{role}-{self._admitted[role]}"
         self._admitted[role] += 1
         self._order += 1
         self._entries[name] = _Entry(Peer(name, role, 0, local_rank, node), self._order)
@@ -58,6 +64,16 @@ class Roster:
         if entry is not None:
             self._stale |= bool(entry.here and entry.address != address)
             entry.here, entry.elastic, entry.address = True, elastic, address
+
+    def resume(self, membership: Membership) -> None:
+        """What members say they were last told, by an agent before this one: the newest is where we stand."""
+        if self.current is not None and membership.version <= self.current.version:
+            return
+        self.current = membership
+        for place, peer in enumerate(membership.peers):
+            if peer.member in self._entries:
+                self._entries[peer.member].number = place - len(membership.peers)  # older than whoever came since
+        self._stale = {peer.member for peer in membership.peers} != self._entries.keys()
 
     def joined(self, member: str, version: int) -> None:
         if member in self._entries:
@@ -111,10 +127,15 @@ class Roster:
                 replace(self._entries[name].peer, rank=rank, address=self._entries[name].address)
                 for rank, name in enumerate(of_role)
             ]
-        version = 1 if self.current is None else self.current.version + 1
-        self.current = Membership(version, tuple(peers), self._master_addr, self._new_port(), self._why)
+        version = max(self._first_version, 1 if self.current is None else self.current.version + 1)
+        self.current = Membership(version, tuple(peers), self._master(peers), self._new_port(), self._why)
         self._stale, self._why = bool(self.awaited), ""
         return self.current
+
+    def _master(self, peers: list[Peer]) -> str:
+        if isinstance(self._master_addr, str):
+            return self._master_addr
+        return self._master_addr(next((peer.member for peer in peers if peer.role == WORKER), ""))
 
     def _change(self, why: str) -> None:
         self._stale = True

@@ -36,6 +36,7 @@ _ALL = (
     Entry("pause", "control:pause", _JOBS, "Pause jobs: they free their GPUs and keep their progress."),
     Entry("resume", "control:resume", _JOBS, "Put paused jobs back into the queue."),
     Entry("resize", "control:resize", _JOBS, "Change how many workers a job may have."),
+    Entry("kube", "kube:app", _LIVE, "Install on Kubernetes."),
     Entry("demo", "demo:demo", _LIVE, "Watch small PyTorch jobs scheduled, resized and finished, with their ETA."),
     Entry(
         "simulate",

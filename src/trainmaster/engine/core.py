@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.engine import holds, inventory, nodes, reports, transitions, users
+from trainmaster.engine import grow, holds, inventory, nodes, reports, transitions, users, withheld
 from trainmaster.engine.dispatch import carry_out, launch_reserved, resend
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.records import Ended, Settings
@@ -48,6 +48,8 @@ class Engine(State):
             _HANDLERS[type(event)](self, event)
         if self.doubts:
             nodes.expire_leases(self)
+        if self.short:
+            withheld.make_good(self)
         if now_ms >= self.next_backoff_ms:
             transitions.end_backoffs(self)
         while True:
@@ -219,6 +221,7 @@ _HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.JobPaused: users.paused,
     ev.JobResumed: users.resumed,
     ev.JobRangeChanged: users.range_changed,
+    ev.JobTermsChanged: users.terms_changed,
     ev.EntityChanged: holds.entity_changed,
     ev.PolicyChanged: users.policy_changed,
     ev.Woken: users.woken,
@@ -229,6 +232,8 @@ _HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.Exited: reports.exited,
     ev.Stopped: reports.stopped,
     ev.NodeJoined: nodes.joined,
+    ev.ClusterGrew: grow.grew,
+    ev.NodeUsed: withheld.used,
     ev.NodeLost: nodes.lost,
     ev.Inventory: inventory.taken,
 }

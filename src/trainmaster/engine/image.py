@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.engine import withheld
 from trainmaster.engine.core import Engine
 from trainmaster.engine.holds import apply_cap
 from trainmaster.engine.ports import Commit, Estimator, Image, JsonObject
@@ -38,7 +39,10 @@ _INTS = (
     "productive_ms", "waiting_since_ms", "not_before_ms", "reason", "admitted", "after_stop",
 )  # fmt: skip
 """Columns with a life of their own; the others follow from the job's description or its allocation."""
-_COMPARED_INTS = (*_INTS, "workers_min", "workers_max", "workers", "servers", "held_type", "held_gpu_milli")
+_COMPARED_INTS = (
+    *_INTS, "workers_min", "workers_max", "workers", "servers", "held_type", "held_gpu_milli", "deadline_ms",
+    "deadline_kind", "priority",
+)  # fmt: skip
 """Those and what shows that a job's description or allocation is another one."""
 _FLOATS = ("work_done", "work_saved", "rate", "service_gpu_s", "run_s", "cost")
 
@@ -103,7 +107,7 @@ def _columns(engine: Engine) -> list[npt.NDArray[np.int64]]:
     alive[columns.rows] = True
     blocker = np.maximum(ints["blocker"], 0)
     blocked_by = np.where((ints["blocker"] >= 0) & alive[blocker], arrival[blocker], -1)
-    floats = [columns.floats[name] for name in _FLOATS]
+    floats = [columns.floats[name] for name in (*_FLOATS, "weight")]
     tables = [columns.throughput, columns.throughput_spread]
     tables += [columns.memo[name].reshape(columns.capacity, -1) for name in sorted(engine.memo_columns)]
     floats += [table[:, k] for table in tables for k in range(table.shape[1])]
@@ -178,9 +182,18 @@ def meta_record(engine: Engine) -> JsonObject:
         "memo_shapes": {name: list(columns.memo[name].shape[1:]) for name in sorted(engine.memo_columns)},
         "decisions": engine.decisions,
         "plans_refused": engine.plans_refused,
+        "used": [[node, *amounts] for node, amounts in sorted(engine.used.items())],
         "entity_weights": dict(engine.entity_weights),
         "quotas": dict(engine.quotas),
     }
+
+
+def image_of(engine: Engine) -> Image:
+    """Everything of an engine but the jobs that are over, of which it keeps how they ended."""
+    columns = engine.columns
+    jobs: dict[str, JsonObject] = {columns.spec(slot).id: job_record(engine, slot) for slot in columns.rows.tolist()}
+    ended: dict[str, JsonObject] = {job_id: {"phase": phase} for job_id, phase in engine.ended_as.items()}
+    return Image(jobs, ended, meta_record(engine))
 
 
 def ended_record(end: Ended) -> JsonObject:
@@ -234,6 +247,8 @@ def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator
     for job_id, record in image.jobs.items():
         if record["blocker"] in columns.slot_of:
             columns.ints["blocker"][columns.slot_of[JobId(job_id)]] = columns.slot_of[record["blocker"]]
+    for node, *amounts in meta.get("used", ()):
+        withheld.set_used(engine, node, (amounts[0], amounts[1], amounts[2]))
     columns.version = meta["version"]
     columns.n_arrivals = meta["arrivals"]
     engine.known.update(JobId(job_id) for job_id in image.ended)

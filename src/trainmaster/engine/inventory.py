@@ -57,7 +57,8 @@ def _reconcile(state: State, slot: int, entry: ev.Observed, event: ev.Inventory)
         reports.exited(state, ev.Exited(job_id, generation, entry.exit_code, entry.work))
         return
     if entry.stopped:
-        state.columns.floats["work_saved"][slot] = entry.work
+        if entry.work == entry.work:
+            state.columns.floats["work_saved"][slot] = entry.work
         _absent(state, slot, event)
         return
     phase = int(state.columns.ints["phase"][slot])

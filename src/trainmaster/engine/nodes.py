@@ -16,6 +16,7 @@ from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Stop
 from trainmaster.model.job import P
+from trainmaster.model.units import NEVER_MS
 
 
 def joined(state: State, event: ev.NodeJoined) -> None:
@@ -62,7 +63,9 @@ def _withdraw_plans(state: State, node: int) -> None:
 
 def _doubt(state: State, slot: int, node: int, last_renewed_ms: int) -> None:
     """Members may live on there until their lease has certainly run out."""
-    end_ms = state.settings.lease.certainly_over_ms(min(last_renewed_ms, state.now_ms))
+    end_ms = NEVER_MS
+    if state.columns.spec(slot).leased:
+        end_ms = state.settings.lease.certainly_over_ms(min(last_renewed_ms, state.now_ms))
     doubts = state.doubts.setdefault(slot, {})
     doubts[node] = min(end_ms, doubts.get(node, end_ms))
     _lose(state, slot)

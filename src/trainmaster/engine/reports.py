@@ -15,13 +15,18 @@ def started(state: State, event: ev.Started) -> None:
         return
     state.outstanding.pop(slot, None)
     ints, floats = state.columns.ints, state.columns.floats
-    floats["work_done"][slot] = floats["work_saved"][slot] = event.work_done
+    floats["work_done"][slot] = floats["work_saved"][slot] = _or_books(state, slot, event.work_done)
     ints["productive_ms"][slot] = event.productive_ms
     ints["as_of_ms"][slot] = state.now_ms
     if ints["first_start_ms"][slot] < 0:
         ints["first_start_ms"][slot] = state.now_ms
     transitions.move(state, slot, T.STARTED)
     _set_rate(state, slot)
+
+
+def _or_books(state: State, slot: int, work: float) -> float:
+    """What was measured; where nothing was (NaN), what is known to be saved."""
+    return work if work == work else float(state.columns.floats["work_saved"][slot])
 
 
 def _set_rate(state: State, slot: int) -> None:
@@ -59,7 +64,8 @@ def resized(state: State, event: ev.Resized) -> None:
     state.physical.take(allocation, spec.worker, spec.server)
     state.held[slot] = allocation
     transitions.move(state, slot, T.RESIZED)
-    columns.floats["work_done"][slot] = event.work_done
+    if event.work_done == event.work_done:
+        columns.floats["work_done"][slot] = event.work_done
     columns.ints["productive_ms"][slot] = event.productive_ms
     _set_rate(state, slot)
     state.changed = True
@@ -101,13 +107,14 @@ def exited(state: State, event: ev.Exited) -> None:
     slot = transitions.current(state, event.job_id, event.generation)
     if slot is None:
         return
+    saved = _or_books(state, slot, event.work_saved)
     if event.code != 0:
-        transitions.failed(state, slot, event.work_saved)
+        transitions.failed(state, slot, saved)
         return
     columns = state.columns
     columns.settle(slot, state.now_ms)
     total = columns.floats["work_total"][slot]
-    columns.floats["work_done"][slot] = total if total == total else event.work_saved
+    columns.floats["work_done"][slot] = total if total == total else saved
     transitions.release_held(state, slot)
     transitions.move(state, slot, T.FINISH)
 
@@ -117,8 +124,8 @@ def stopped(state: State, event: ev.Stopped) -> None:
     slot = transitions.current(state, event.job_id, event.generation)
     if slot is None:
         return
-    state.columns.floats["work_saved"][slot] = event.work_saved
+    saved = state.columns.floats["work_saved"][slot] = _or_books(state, slot, event.work_saved)
     if not event.silent:
-        transitions.gone(state, slot, event.work_saved)
+        transitions.gone(state, slot, saved)
         return
     nodes.ended_there(state, slot, [p.node for p in state.held[slot].parts if p.node not in event.silent])

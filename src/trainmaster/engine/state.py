@@ -49,6 +49,12 @@ class State:
         """By job and lost node: when its members there have certainly ended (their lease has run out)."""
         self.ended_on: dict[int, set[int]] = {}
         """Nodes on which the members of a live incarnation have certainly ended."""
+        self.used: dict[int, tuple[int, int, int]] = {}
+        """GPUs, CPU and memory that others use, by node."""
+        self.withheld: dict[int, tuple[tuple[int, ...], int, int]] = {}
+        """What of it is taken from both ledgers: devices, CPU, memory. Less than `used` while our jobs are there."""
+        self.short: set[int] = set()
+        """Nodes of which not all that others use could be withheld yet."""
         self.reserved: list[int] = []
         """Jobs whose launch waits for devices that are being freed, in the order of reservation."""
 

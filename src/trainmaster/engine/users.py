@@ -110,6 +110,26 @@ def range_changed(state: State, event: ev.JobRangeChanged) -> None:
         stop(state, slot, P.PENDING, "its user changed its size")
 
 
+def terms_changed(state: State, event: ev.JobTermsChanged) -> None:
+    """Take other wishes. What runs goes on; the policy sees them at its next decision, which is now due."""
+    slot = state.columns.slot_of.get(event.job_id)
+    if slot is None:
+        return
+    columns = state.columns
+    names = ("deadline_ms", "deadline_kind", "weight", "priority")
+    given = {name: getattr(event, name) for name in names if getattr(event, name) is not None}
+    if not given.get("weight", 1.0) > 0:
+        state.notes.append(f"weight {event.weight} for job {event.job_id} refused: expected a positive number")
+        return
+    columns.specs[slot] = replace(columns.spec(slot), **given)
+    for name in ("deadline_ms", "deadline_kind", "priority"):
+        if name in given:
+            columns.ints[name][slot] = int(given[name])
+    if "weight" in given:
+        columns.floats["weight"][slot] = given["weight"]
+    state.changed = True
+
+
 def policy_changed(state: State, _: ev.PolicyChanged) -> None:
     state.memo_values = {}
     state.memo_columns = set()

@@ -182,6 +182,7 @@ _SPEC: dict[str, Callable[[Any, str], Any]] = {
     "epochs_total": _maybe(_number(0.0)),
     "max_attempts": _whole(1),
     "preemptible": _flag,
+    "leased": _flag,
     "after": _texts,
     "payload": _object,
 }

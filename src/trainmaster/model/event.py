@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.job import DeadlineKind, JobId, JobSpec
 from trainmaster.model.units import NEVER_MS
 
 
@@ -42,6 +43,17 @@ class JobRangeChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class JobTermsChanged:
+    """The user changed what the job wishes for; None: as it was. No deadline is `NEVER_MS` and kind `NONE`."""
+
+    job_id: JobId
+    deadline_ms: int | None = None
+    deadline_kind: DeadlineKind | None = None
+    weight: float | None = None
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EntityChanged:
     """The operator set a team's weight and quota (thousandths of a GPU; None: no limit)."""
 
@@ -62,7 +74,10 @@ class Woken:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The whole gang runs; productive work begins at `productive_ms` (after loading a checkpoint)."""
+    """The whole gang runs; productive work begins at `productive_ms` (after loading a checkpoint).
+
+    Here and below, work that is NaN was not measured: it is what the books say.
+    """
 
     job_id: JobId
     generation: int
@@ -135,6 +150,26 @@ class NodeJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterGrew:
+    """There are more nodes, or larger ones, and no other types. Nodes that were there keep their index."""
+
+    cluster: Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsed:
+    """Others than our jobs use so much of a node from now on (or it is closed to newcomers): what is left is ours.
+
+    It does not disturb what runs: what cannot be withheld yet is, as soon as it is given back.
+    """
+
+    node: int
+    gpus: int = 0
+    cpu_milli: int = 0
+    mem_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLost:
     """A node is gone. `confirmed`: what ran there has certainly ended (power is off, agent says so).
 
@@ -178,6 +213,12 @@ class Inventory:
     nodes: frozenset[int]
 
 
-UserEvent = JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | EntityChanged | PolicyChanged
-Report = Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeLost | Inventory
+UserEvent = (
+    JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | JobTermsChanged | EntityChanged
+    | PolicyChanged
+)  # fmt: skip
+Report = (
+    Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | ClusterGrew | NodeUsed | NodeLost
+    | Inventory
+)  # fmt: skip
 Event = UserEvent | Report | Woken

@@ -146,6 +146,8 @@ class JobSpec:
     preemptible: bool = True
     after: tuple[JobId, ...] = ()
     """Jobs that must have finished before this one starts."""
+    leased: bool = True
+    """Its workers end by themselves when they are cut off; else only a confirmed end lets it start elsewhere."""
     payload: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from trainmaster.agent.clock import boot_clock_ms
 from trainmaster.model.lease import LeaseRule
 from trainmaster.runtime.errors import AgentUnreachable
 from trainmaster.wire.agent import (
@@ -38,19 +39,10 @@ from trainmaster.wire.agent import (
     encode,
 )
 
-RENEWALS_PER_LEASE = 4
-"""So that three renewals may be lost before the lease is."""
 REPORT_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 1.0
 RETRY_S = 0.2
 _UNIX_PATH_MAX = 107
-
-
-def boot_clock_ms() -> int:
-    """Milliseconds that also count while the machine sleeps: a lease must not outlive a closed lid."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-    return time.monotonic_ns() // 1_000_000
 
 
 def _end_process(why: str) -> None:
@@ -242,7 +234,7 @@ class AgentLink:
             self._number += 1
             self._sent_ms[self._number] = now_ms
             self._outgoing += encode(Renew(self._number))
-            self._next_renew_ms = now_ms + self._lease.lease_ms // RENEWALS_PER_LEASE
+            self._next_renew_ms = now_ms + self._lease.renew_every_ms
         if self._lease is None:
             return  # not welcomed yet: nothing may come before that
         with self._changed:
@@ -269,7 +261,7 @@ class AgentLink:
             again = self._lease is not None
             self._lease = LeaseRule(lease_ms=int(message.lease_s * 1000))
             self._extend_lease(self._hello_sent_ms)
-            self._next_renew_ms = self._hello_sent_ms + self._lease.lease_ms // RENEWALS_PER_LEASE
+            self._next_renew_ms = self._hello_sent_ms + self._lease.renew_every_ms
             if message.membership is not None:
                 self._take_membership(message.membership)
             if again and self._joined is not None:

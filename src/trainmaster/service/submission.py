@@ -12,21 +12,22 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.service import requests as ask
 from trainmaster.service.limits import App, Receive, Scope, Send
 from trainmaster.service.problems import Unreadable, headers_of, problem_of
 from trainmaster.service.routes.context import Context
 from trainmaster.wire.api import JobRequest, Problem
 
+OWN_HEADER = b"x-trainmaster-authorization"
+
 
 async def accept(here: Context, authorization: str | None, body: bytes) -> dict[str, Any]:
     """The answer to a submission, once the job is safe; raises what refuses it."""
-    who = here.tokens.who(authorization)
+    who = await here.desk.identify(authorization)
     try:
         request = JobRequest.model_validate_json(body)
     except ValidationError as error:
         raise Unreadable(error.errors(include_url=False)) from None
-    return await here.gateway.ask(ask.Submit(request, who))
+    return await here.desk.submit(who, request)
 
 
 class SubmissionRoute:
@@ -60,10 +61,10 @@ class SubmissionRoute:
 
 
 def _authorization(scope: Scope) -> str | None:
-    for key, value in scope["headers"]:
-        if key == b"authorization":
-            return value.decode("latin-1")
-    return None
+    """As `credentials` of the declared routes."""
+    found = {key: value for key, value in scope["headers"] if key in (OWN_HEADER, b"authorization")}
+    value = found.get(OWN_HEADER) or found.get(b"authorization")
+    return None if value is None else value.decode("latin-1")
 
 
 async def _body(receive: Receive) -> bytes | None:

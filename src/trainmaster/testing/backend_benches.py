@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainmaster.backends.local import kernel
+from trainmaster.agent import kernel
 from trainmaster.backends.local.backend import LocalBackend
 from trainmaster.backends.local.orders import Options
 from trainmaster.model import event as ev

@@ -15,13 +15,20 @@ Names are never used twice within an incarnation; ranks are positions in one mem
 
 The lease (`trainmaster.model.lease`): a member sends `Renew` and counts from the moment it sent it; when no
 `Renewed` has come for `lease_s`, or the connection is lost for so long, it must end itself.
+
+A launcher is an agent that itself has one: it passes on what its member and the service say to each other,
+and speaks for itself by `Attach` (first, answered by `Welcome` or `Refused`), `Renew`, `Began` and `Ended`.
+It starts the member's command when it is told to `Begin`, and never without a lease. When it attaches again,
+perhaps to another leader, it repeats what its member said last and the last `Membership` it has heard of.
+
+This module is a part of the launcher's bundle: the standard library, and Python 3.8 or newer.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, Union, get_args
 
 MAX_LINE_BYTES = 1 << 20
 WORKER = "worker"
@@ -31,6 +38,10 @@ EXIT_STOPPED = 75
 """Exit code of a member that was told to stop (notice or SIGTERM), has saved, and could go on later."""
 EXIT_LEASE_OVER = 76
 """Exit code of a member whose lease ran out: it ended itself without saving."""
+EXIT_NOT_RUN = 78
+"""Exit code of a launcher that may not run its command: it is fenced, or its container was started again."""
+EXIT_CANNOT_RUN = 127
+"""Exit code of a launcher whose command cannot be started at all."""
 
 
 class WireError(ValueError):
@@ -79,6 +90,61 @@ class Suspect:
 @dataclass(frozen=True)
 class Renew:
     number: int
+
+
+# -- from the launcher --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attach:
+    """`boot` names this start of the launcher; `host` is where peers reach the member; `begun`: its command was
+    started before."""
+
+    token: str
+    job_id: str
+    generation: int
+    member: str
+    boot: str
+    host: str
+    begun: bool = False
+
+
+@dataclass(frozen=True)
+class Began:
+    """The command runs as process `pid`."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The command has ended and nothing of it is left. -N: killed by signal N. `started` False: it never ran."""
+
+    code: int
+    why: str = ""
+    started: bool = True
+
+
+# -- to the launcher ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Refused:
+    """This launcher will never get a lease (again): it ends what it has started, and goes."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Start the command, with these variables added to its environment. Later ones are ignored."""
+
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """The end was heard of."""
 
 
 # -- from the agent -----------------------------------------------------------------------------------
@@ -139,10 +205,11 @@ class Renewed:
     number: int
 
 
-Message = Hello | Joined | Progress | Suspect | Renew | Membership | Welcome | StopNotice | Renewed
-_BY_NAME = {
-    kind.__name__: kind for kind in (Hello, Joined, Progress, Suspect, Renew, Membership, Welcome, StopNotice, Renewed)
-}
+Message = Union[  # noqa: UP007
+    Hello, Joined, Progress, Suspect, Renew, Membership, Welcome, StopNotice, Renewed,
+    Attach, Began, Ended, Refused, Begin, Noted,
+]  # fmt: skip
+_BY_NAME = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
@@ -202,6 +269,9 @@ def _build(kind: type[Any], data: Any) -> Any:
             if not isinstance(value, list):
                 raise WireError(f"{kind.__name__}.{field.name} is not a list")
             value = tuple(_build(Peer, item) for item in value)
+        elif wanted == "dict[str, str]":
+            if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+                raise WireError(f"{kind.__name__}.{field.name} is not an object of texts")
         elif value is not None:  # "Membership | None"
             value = _build(Membership, value)
         values[field.name] = value

@@ -6,7 +6,7 @@ may have left behind are killed, and the end is written down; a keeper that come
 
 from __future__ import annotations
 
-from trainmaster.backends.local import kernel
+from trainmaster.agent import kernel
 from trainmaster.backends.local.job_lock import JobLock
 from trainmaster.backends.local.layout import JobFolder, RunFolder, create_json, read_json
 from trainmaster.backends.local.outcome import EXITED, STOPPED, Outcome, outcome_from_json, outcome_to_json

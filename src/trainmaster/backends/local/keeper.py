@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trainmaster.agent import kernel
 from trainmaster.agent.endpoint import Endpoint
-from trainmaster.backends.local import kernel, member_process
+from trainmaster.backends.local import member_process
 from trainmaster.backends.local.control import ControlServer
 from trainmaster.backends.local.incarnation import Incarnation
 from trainmaster.backends.local.job_lock import JobLock

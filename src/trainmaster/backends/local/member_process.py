@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainmaster.backends.local.kernel import die_with_parent
+from trainmaster.agent.kernel import die_with_parent
 from trainmaster.backends.local.launch_record import LaunchRecord
 from trainmaster.backends.local.slots import Slot
 from trainmaster.wire.agent import WORKER

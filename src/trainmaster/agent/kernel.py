@@ -1,4 +1,4 @@
-"""What the keeper asks of Linux itself: dying with one's parent, adopting orphans, looking into /proc."""
+"""What keeper and launcher ask of Linux itself: dying with one's parent, adopting orphans, looking into /proc."""
 
 from __future__ import annotations
 

@@ -1,0 +1,257 @@
+"""All launchers of the cluster: renewals, leases that lapse, and the way to and from each incarnation's launchers.
+
+Lives in one asyncio loop. A renewal costs a few microseconds and touches nothing but its trainer's record: thousands
+of trainers renew several times per lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import math
+import time
+from collections.abc import Callable, Coroutine, Iterable
+
+from trainmaster.backends.kubernetes.agent_lines import AgentLine
+from trainmaster.backends.kubernetes.agent_run import AgentRun, HubListener, Trainer
+from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
+from trainmaster.launcher.notices import PATH as NOTICE_PATH
+from trainmaster.launcher.settings import NOTICE_PORT
+from trainmaster.model.lease import LeaseRule
+from trainmaster.wire.agent import Attach, Message, Refused, Renew, Renewed
+
+LOOK_EVERY_S = 0.5
+HELD_UP_S = 1.0
+NOTICE_EVERY_S = 1.0
+NOTICE_TIMEOUT_S = 2.0
+NOTICES_AT_ONCE = 100
+
+
+class AgentHub:
+    """`now_ms` is the engine's clock. Adopt what exists before `listen`: unknown launchers are refused for good."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        lease: LeaseRule,
+        now_ms: Callable[[], int],
+        listener: HubListener,
+        *,
+        first_version: int = 1,
+    ) -> None:
+        self._secret = secret
+        self._lease = lease
+        self._now_ms = now_ms
+        self._listener = listener
+        self._first_version = first_version
+        self._runs: dict[RunKey, AgentRun] = {}
+        self._lines: set[AgentLine] = set()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._notices = asyncio.Semaphore(NOTICES_AT_ONCE)
+        self._advertised = ""
+        self._halted = False
+        self._authority_ends_s = math.inf
+        self.renewals = 0
+        """Answered since the start."""
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def listen(self, host: str, port: int, advertise: str = "") -> int:
+        """`advertise`: host:port that launchers of adopted pods are told to turn to. Returns the port."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: self._line(), host, port, backlog=4096)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        self._advertised = advertise
+        self._spawn(self._look_after_all())
+        return bound
+
+    async def close(self) -> None:
+        self.halt()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def halt(self) -> None:
+        """This process leads no more: nothing is renewed from now on, and launchers look for another."""
+        self._halted = True
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for line in list(self._lines):
+            line.close()
+
+    def authority_until(self, monotonic_s: float) -> None:
+        """Renewals are answered up to this moment of `time.monotonic`: a process that was held up must not
+        answer for a leadership that another may have taken."""
+        self._authority_ends_s = monotonic_s
+
+    # -- the backend's orders ----------------------------------------------------------------------------
+
+    def open(self, facts: RunFacts) -> None:
+        if facts.key not in self._runs:
+            run = AgentRun(facts, self._lease.lease_ms / 1000, self._listener, time.monotonic, self._first_version)
+            self._runs[facts.key] = run
+
+    def admit(self, key: RunKey, seat: PodSeat) -> None:
+        """A member whose pod is about to be made. All that begin together are admitted without awaiting in between."""
+        self._runs[key].admit(seat)
+
+    def adopt(self, key: RunKey, seat: PodSeat, host: str = "") -> None:
+        """A member whose pod was made by the leader before. It may hold a lease until what that one last answered
+        has run out: at the latest now."""
+        trainer = self._runs[key].admit(seat, adopted=True)
+        trainer.answered_ms = self._now_ms()
+        self.address(key, seat.member, host)
+
+    def address(self, key: RunKey, member: str, pod_ip: str) -> None:
+        """The pod's address. An adopted launcher is told there who leads now."""
+        trainer = self._trainer(key, member)
+        if trainer is None or not pod_ip or trainer.line is not None:
+            return
+        trainer.host = trainer.host or pod_ip
+        if trainer.adopted:
+            trainer.adopted = False
+            self._spawn(self._tell_leader(trainer, pod_ip))
+
+    def dismiss(self, key: RunKey, members: Iterable[str], why: str, died: bool = False) -> None:
+        """They leave the gang, by handing over what they hold, or because they have `died`."""
+        if key in self._runs:
+            self._runs[key].dismiss(members, why, died)
+
+    def stop(self, key: RunKey, why: str, grace_s: float, members: Iterable[str] | None = None) -> None:
+        """Notice, SIGTERM, grace, SIGKILL: carried out by the launchers. A repeated order is harmless."""
+        if key in self._runs:
+            self._runs[key].stop(why, grace_s, members)
+
+    def fence(self, key: RunKey, members: Iterable[str] | None = None, why: str = "it is no longer wanted") -> None:
+        """Promise: they are not renewed any more, whatever happens."""
+        if key in self._runs:
+            self._runs[key].fence(members, why)
+
+    def close_run(self, key: RunKey) -> None:
+        """Nothing of it lives; launchers that speak of it still are refused."""
+        run = self._runs.pop(key, None)
+        if run is not None:
+            run.fence(None, "the incarnation is over")
+
+    # -- what may be asked -------------------------------------------------------------------------------
+
+    def elastic(self, key: RunKey) -> bool | None:
+        run = self._runs.get(key)
+        return None if run is None else run.elastic
+
+    def attached(self, key: RunKey, member: str) -> bool:
+        trainer = self._trainer(key, member)
+        return trainer is not None and trainer.line is not None
+
+    def last_renewed_ms(self, key: RunKey, member: str) -> int | None:
+        """When its last renewal was answered; None: it has never had a lease."""
+        trainer = self._trainer(key, member)
+        return None if trainer is None else trainer.answered_ms
+
+    @property
+    def trainers(self) -> int:
+        """Launchers that are attached."""
+        return len(self._lines)
+
+    def _trainer(self, key: RunKey, member: str) -> Trainer | None:
+        run = self._runs.get(key)
+        return None if run is None else run.trainers.get(member)
+
+    # -- lines -------------------------------------------------------------------------------------------
+
+    def _line(self) -> AgentLine:
+        line = AgentLine(self)
+        self._lines.add(line)
+        return line
+
+    def serving(self) -> bool:
+        return not self._halted and time.monotonic() < self._authority_ends_s
+
+    def heard(self, line: AgentLine, message: Message) -> None:
+        if not self.serving():
+            line.close()
+            return
+        trainer = line.owner
+        if isinstance(trainer, Trainer):
+            if isinstance(message, Renew):
+                if not trainer.fenced:
+                    trainer.answered_ms = self._now_ms()
+                    self.renewals += 1
+                    line.send(Renewed(message.number))
+            else:
+                trainer.run.hear(trainer, message)
+        elif isinstance(message, Attach):
+            self._attach(line, message)
+        else:
+            line.close()
+
+    def gone(self, line: AgentLine) -> None:
+        self._lines.discard(line)
+        trainer = line.owner
+        if isinstance(trainer, Trainer) and trainer.line is line:
+            trainer.line = None
+
+    def _attach(self, line: AgentLine, attach: Attach) -> None:
+        key = RunKey(attach.job_id, attach.generation)
+        if not hmac.compare_digest(attach.token.encode(), run_token(self._secret, key).encode()):
+            line.close()
+            return
+        run = self._runs.get(key)
+        if run is None:
+            line.send(Refused(f"incarnation {key.generation} of {key.job_id} is over"))
+            line.close()
+            return
+        run.attach(line, attach, self._now_ms())
+
+    # -- time --------------------------------------------------------------------------------------------
+
+    async def _look_after_all(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            await asyncio.sleep(LOOK_EVERY_S)
+            now_ms, now_s = self._now_ms(), time.monotonic()
+            held_up = now_s - began_s > LOOK_EVERY_S + HELD_UP_S  # renewals may be waiting to be read
+            for run in list(self._runs.values()):
+                for trainer in list(run.trainers.values()):
+                    renewed_ms = None if trainer.over or held_up else trainer.answered_ms
+                    if renewed_ms is not None and now_ms >= self._lease.certainly_over_ms(renewed_ms):
+                        self._lapse(trainer)
+                run.tick(now_s)
+
+    def _lapse(self, trainer: Trainer) -> None:
+        trainer.fenced = "its lease ran out"
+        if trainer.line is not None:
+            trainer.line.close()
+        self._listener.lapsed(trainer.run.key, trainer.name)
+
+    # -- telling adopted launchers who leads -------------------------------------------------------------
+
+    async def _tell_leader(self, trainer: Trainer, host: str) -> None:
+        """Until it has attached, or cannot any more."""
+        body = json.dumps({"token": trainer.run.facts.token, "address": self._advertised}).encode()
+        head = f"POST {NOTICE_PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        while trainer.line is None and not trainer.over and not self._halted:
+            if self._advertised:
+                with contextlib.suppress(OSError, asyncio.TimeoutError):
+                    async with self._notices:
+                        await asyncio.wait_for(_post(host, head + body), NOTICE_TIMEOUT_S)
+            await asyncio.sleep(NOTICE_EVERY_S)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _post(host: str, request: bytes) -> None:
+    reader, writer = await asyncio.open_connection(host, NOTICE_PORT)
+    try:
+        writer.write(request)
+        await writer.drain()
+        await reader.read(64)
+    finally:
+        writer.close()

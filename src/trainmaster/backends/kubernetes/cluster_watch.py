@@ -1,0 +1,217 @@
+"""Watches nodes and pods, and tells the backend what of it concerns us: our pods, nodes lost and found, room taken.
+
+It lives as long as the service, whether that leads or not, so that a new leader finds everything at hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from trainmaster.backends.kubernetes import nodes as n
+from trainmaster.backends.kubernetes import paths, pods
+from trainmaster.backends.kubernetes.client import KubeClient, Object
+from trainmaster.backends.kubernetes.reflector import DELETED, Change, Reflector
+from trainmaster.model.cluster import Cluster, Node
+
+FLUSH_S = 0.05
+"""Changes of what others use are gathered for so long."""
+NOBODY = Node("(none)", n.NO_GPU, 0, 0, 0)
+"""Stands in where a cluster has no node at all."""
+
+
+class Listener(Protocol):
+    def pod_changed(self, pod: Object, gone: bool) -> None: ...
+
+    def node_lost(self, node: str, index: int) -> None: ...
+
+    def node_ready(self, node: str, index: int) -> None: ...
+
+    def node_used(self, index: int, amounts: n.Amounts) -> None: ...
+
+
+class ClusterWatch:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        on_new_nodes: Callable[[], None] = lambda: None,
+        select: str | None = None,
+        gpu_resources: Iterable[str] = n.GPU_RESOURCES,
+    ) -> None:
+        """`on_new_nodes` is told when nodes came that are not listed, or grew. `select`: labels of nodes to use."""
+        self._resources = tuple(gpu_resources)
+        self._on_new_nodes = on_new_nodes
+        self.nodes = Reflector(client, paths.nodes(), self._node_changed, labels=select, trim=_trim_node)
+        self.pods = Reflector(client, paths.pods(), self._pod_changed, trim=_trim_pod)
+        self.facts: dict[str, n.NodeFacts] = {}
+        self.usage = n.Usage(self._resources)
+        self.cluster = Cluster((NOBODY,), {})
+        self._index: dict[str, int] = {}
+        self._told: dict[str, bool] = {}
+        """Whether the listener believes that a node is ready."""
+        self._told_used: dict[str, n.Amounts] = {}
+        self._dirty: set[str] = set()
+        self.listener: Listener | None = None
+        self.foreign: Callable[[Object, bool], None] | None = None
+        """Is told of pods of other controllers that name our scheduler."""
+
+    async def run(self) -> None:
+        await asyncio.gather(self.nodes.run(), self.pods.run())
+
+    async def synced(self) -> None:
+        await self.nodes.synced.wait()
+        await self.pods.synced.wait()
+
+    # -- for the backend -------------------------------------------------------------------------------
+
+    def name_of(self, index: int) -> str:
+        return self.cluster.nodes[index].id
+
+    def index_of(self, name: str) -> int | None:
+        return self._index.get(name)
+
+    def is_ready(self, name: str) -> bool:
+        facts = self.facts.get(name)
+        return facts is not None and facts.ready
+
+    def ready_indices(self) -> frozenset[int]:
+        return frozenset(index for name, index in self._index.items() if self._told.get(name))
+
+    def our_pods(self) -> Iterator[Object]:
+        yield from [pod for pod in self.pods.objects.values() if pods.is_ours(pod)]
+
+    def local_address(self) -> str:
+        """The address of this machine by which nodes are reached, and so, mostly, by which pods reach it."""
+        for node in self.nodes.objects.values():
+            for address in (node.get("status") or {}).get("addresses") or ():
+                if address.get("type") == "InternalIP":
+                    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+                        probe.connect((address["address"], 9))
+                        return str(probe.getsockname()[0])
+        return ""
+
+    # -- the list of nodes -------------------------------------------------------------------------------
+
+    def present(self, listed: Iterable[Node] = ()) -> tuple[Node, ...]:
+        """The nodes to go on with: those listed before keep their place, new ones follow by name."""
+        before = [node for node in listed if node.id != NOBODY.id]
+        kept = [n.merged(node, self.facts[node.id].node) if node.id in self.facts else node for node in before]
+        known = {node.id for node in before}
+        new = [self.facts[name].node for name in sorted(self.facts) if name not in known]
+        return tuple(kept + new) or (NOBODY,)
+
+    def outgrown(self) -> bool:
+        """Whether there are nodes, or more of a node, than the list has."""
+        return self.present(self.cluster.nodes) != self.cluster.nodes
+
+    def list_nodes(self, cluster: Cluster) -> None:
+        """These are the nodes from now on, by their index."""
+        self.cluster = cluster
+        self._index = {node.id: k for k, node in enumerate(cluster.nodes) if node.id != NOBODY.id}
+        for name in self._index:
+            self._touch(name)
+
+    def tell_all(self) -> None:
+        """Tell the listener of every node, as if nothing had been told before."""
+        self._told, self._told_used = {}, {}
+        for name in self._index:
+            self._touch(name)
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    def _node_changed(self, kind: Change, thing: Object, _: Object | None) -> None:
+        name = thing["metadata"]["name"]
+        if kind == DELETED:
+            self.facts.pop(name, None)
+        else:
+            facts = n.read_node(thing, self._resources)
+            if self.facts.get(name) == facts:
+                return
+            self.facts[name] = facts
+            listed = self.cluster.nodes[self._index[name]] if name in self._index else None
+            if listed is None or n.merged(listed, facts.node) != listed:
+                self._on_new_nodes()
+        self._touch(name)
+
+    def _pod_changed(self, kind: Change, pod: Object, _: Object | None) -> None:
+        gone = kind == DELETED
+        if pods.is_ours(pod):
+            if self.listener is not None:
+                self.listener.pod_changed(pod, gone)
+            return
+        if self.foreign is not None and pod["spec"].get("schedulerName") == "trainmaster":
+            self.foreign(pod, gone)
+        node = self.usage.pod_changed(pod, gone)
+        if node is not None:
+            self._touch(node)
+
+    def _touch(self, name: str) -> None:
+        if not self._dirty:
+            asyncio.get_running_loop().call_later(FLUSH_S, self._flush)
+        self._dirty.add(name)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = sorted(self._dirty), set()
+        if self.listener is None:
+            return
+        for name in dirty:
+            index = self._index.get(name)
+            if index is None:
+                continue
+            ready = self.is_ready(name)
+            if ready != self._told.get(name):
+                self._told[name] = ready
+                if ready:
+                    self.listener.node_ready(name, index)
+                else:
+                    self.listener.node_lost(name, index)
+            used = n.withheld(self.facts.get(name), self.cluster.nodes[index], self.usage.of(name))
+            if used != self._told_used.get(name, n.NOTHING):
+                self._told_used[name] = used
+                self.listener.node_used(index, used)
+
+
+_NODE_STATUS = ("allocatable", "capacity", "conditions", "addresses")
+
+
+def _trim_node(thing: Object) -> Object:
+    status = thing.get("status") or {}
+    meta = thing["metadata"]
+    return {
+        "metadata": {key: meta[key] for key in ("name", "uid", "resourceVersion", "labels") if key in meta},
+        "spec": {key: value for key, value in (thing.get("spec") or {}).items() if key in ("taints", "unschedulable")},
+        "status": {key: status[key] for key in _NODE_STATUS if key in status},
+    }
+
+
+_POD_META = (
+    "name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp", "ownerReferences",
+    "creationTimestamp",
+)  # fmt: skip
+_POD_SPEC = (
+    "nodeName", "schedulerName", "overhead", "nodeSelector", "affinity", "tolerations", "priority",
+    "schedulingGates",
+)  # fmt: skip
+_POD_STATUS = (
+    "phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses", "podIP", "startTime",
+)  # fmt: skip
+
+
+def _trim_pod(pod: Object) -> Object:
+    """What is needed of a pod: whose it is, what it asks for, where it is, and how it fares."""
+    meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+    small = {key: spec[key] for key in _POD_SPEC if key in spec}
+    for name in ("containers", "initContainers"):
+        if spec.get(name):
+            small[name] = [
+                {key: c[key] for key in ("name", "resources", "restartPolicy") if key in c} for c in spec[name]
+            ]
+    return {
+        "metadata": {key: meta[key] for key in _POD_META if key in meta},
+        "spec": small,
+        "status": {key: status[key] for key in _POD_STATUS if key in status},
+    }

@@ -1,0 +1,168 @@
+"""What a pod needs to be a trainer: the launcher around its command, the environment, a name that resolves.
+
+Nothing in the image is asked for but a Python 3.8 or newer: the launcher comes in by a ConfigMap.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any, Protocol
+
+from trainmaster.backends.kubernetes.agent_run import port_of
+from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts
+from trainmaster.launcher.bundle import FILE_NAME, launcher_bytes, launcher_hash
+from trainmaster.model.errors import InputError
+from trainmaster.wire.agent import WORKER
+
+SUBDOMAIN = "trainmaster-pods"
+"""Headless Service of every namespace with jobs: `<pod name>.trainmaster-pods` resolves to the pod."""
+POD_MARK = ("trainmaster.dev/trainer", "true")
+LAUNCHER_VOLUME, LAUNCHER_DIR = "trainmaster-launcher", "/trainmaster"
+RUN_VOLUME, RUN_DIR = "trainmaster-run", "/trainmaster-run"
+FAREWELL_S = 5
+"""After the grace of the command, for the launcher itself."""
+USERS_OWN = frozenset({"TRAINMASTER_CHECKPOINT_DIR", "TRAINMASTER_EMULATED_SLOWDOWN"})
+"""Variables of ours that a template may set."""
+
+
+def config_map_name() -> str:
+    return f"trainmaster-launcher-{launcher_hash()}"
+
+
+def equip(pod: dict[str, Any], seat: PodSeat, run: RunFacts) -> None:
+    """Make a trainer of a pod that was made from the job's template. `InputError` names what the template lacks."""
+    spec = pod["spec"]
+    container = spec["containers"][0]
+    metadata = pod.setdefault("metadata", {})
+    metadata.setdefault("labels", {})[POD_MARK[0]] = POD_MARK[1]
+    if not spec.get("hostNetwork"):
+        spec["hostname"], spec["subdomain"] = metadata["name"][:63].rstrip("-."), SUBDOMAIN
+    spec["restartPolicy"] = "Never"
+    env = environment(seat, run)
+    if run.launcher:
+        env |= _launcher_environment(run)
+        wrap(spec, container)
+        spec["terminationGracePeriodSeconds"] = math.ceil(run.grace_s) + FAREWELL_S
+    else:
+        env |= static_rendezvous(metadata["name"], seat, run)
+        spec.setdefault("terminationGracePeriodSeconds", math.ceil(run.grace_s))
+    set_environment(container, env, {"TRAINMASTER_POD_IP": "status.podIP"} if run.launcher else {})
+
+
+def wrap(spec: dict[str, Any], container: dict[str, Any]) -> None:
+    """The launcher becomes the container's command, and the command its argument."""
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    if not container.get("command"):
+        raise InputError(
+            "the trainer's container has no command",
+            "the command to start, since the launcher cannot see the image's own",
+            'Set it, or refuse the launcher by the annotation trainmaster.dev/launcher: "false".',
+            column="spec.template.spec.containers[0].command",
+        )
+    container["command"] = ["python3", "-I", "-S", f"{LAUNCHER_DIR}/{FILE_NAME}", "--", *words]
+    container.pop("args", None)
+    volumes = [v for v in spec.get("volumes") or [] if v.get("name") not in (LAUNCHER_VOLUME, RUN_VOLUME)]
+    spec["volumes"] = [
+        *volumes,
+        {"name": LAUNCHER_VOLUME, "configMap": {"name": config_map_name(), "defaultMode": 0o444}},
+        {"name": RUN_VOLUME, "emptyDir": {}},
+    ]
+    container["volumeMounts"] = [
+        *(container.get("volumeMounts") or []),
+        {"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIR, "readOnly": True},
+        {"name": RUN_VOLUME, "mountPath": RUN_DIR},
+    ]
+
+
+def set_environment(container: dict[str, Any], env: dict[str, str], fields: dict[str, str]) -> None:
+    """Ours wins over the template's, of which variables that look like ours but are not are left out."""
+    kept = [
+        entry
+        for entry in container.get("env") or []
+        if entry.get("name") in USERS_OWN
+        or (entry.get("name") not in env and not str(entry.get("name")).startswith("TRAINMASTER_"))
+    ]
+    ours = [{"name": name, "value": value} for name, value in sorted(env.items())]
+    from_pod = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in sorted(fields.items())]
+    container["env"] = [*from_pod, *ours, *kept]
+
+
+def environment(seat: PodSeat, run: RunFacts) -> dict[str, str]:
+    """What all members of Trainmaster's jobs are told, wherever they run."""
+    spec = run.spec
+    env = {
+        "TRAINMASTER_JOB_ID": run.key.job_id,
+        "TRAINMASTER_JOB_NAME": run.name,
+        "TRAINMASTER_GENERATION": str(run.key.generation),
+        "TRAINMASTER_ATTEMPT": str(run.key.generation),
+        "TRAINMASTER_ROLE": seat.role,
+        "TRAINMASTER_MEMBER": seat.member,
+        "TRAINMASTER_NODE": seat.node,
+        "PYTHONUNBUFFERED": "1",
+    }
+    if spec.steps_per_s:
+        per_worker = {name: speed / spec.workers_ref for name, speed in sorted(spec.steps_per_s.items())}
+        env["TRAINMASTER_STEPS_PER_S"] = json.dumps(per_worker)
+    if spec.work_total is not None:
+        env["TRAINMASTER_STEPS"] = f"{spec.work_total:.17g}"
+    return env
+
+
+def _launcher_environment(run: RunFacts) -> dict[str, str]:
+    return {
+        "TRAINMASTER_SERVICE": ",".join(run.agents),
+        "TRAINMASTER_AGENT_TOKEN": run.token,
+        "TRAINMASTER_GRACE_S": f"{run.grace_s:g}",
+        "TRAINMASTER_RUN_DIR": RUN_DIR,
+    }
+
+
+def static_rendezvous(pod_name: str, seat: PodSeat, run: RunFacts) -> dict[str, str]:
+    """For a job without launcher, whom nobody can tell addresses: the name of the pod of rank 0."""
+    first = pod_name.rpartition("-")[0] + "-w0"
+    env = {"MASTER_ADDR": f"{first}.{SUBDOMAIN}.{run.namespace}.svc", "MASTER_PORT": str(port_of(run.key, 0))}
+    if seat.role != WORKER:
+        return env
+    return env | {
+        "RANK": str(seat.rank), "WORLD_SIZE": str(seat.workers), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": str(seat.rank), "GROUP_WORLD_SIZE": str(seat.workers),
+    }  # fmt: skip
+
+
+def launcher_config_map() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": config_map_name(), "labels": {"app.kubernetes.io/managed-by": "trainmaster"}},
+        "immutable": True,
+        "binaryData": {FILE_NAME: base64.b64encode(launcher_bytes()).decode()},
+    }
+
+
+def headless_service() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": SUBDOMAIN, "labels": {"app.kubernetes.io/managed-by": "trainmaster"}},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {POD_MARK[0]: POD_MARK[1]}},
+    }
+
+
+class Creating(Protocol):
+    async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
+
+
+async def ensure_namespace(client: Creating, namespace: str) -> None:
+    """What must be in a namespace before trainers start there; what is there already stays."""
+    from trainmaster.backends.kubernetes.client import Conflict
+
+    for path, body in (
+        (f"/api/v1/namespaces/{namespace}/configmaps", launcher_config_map()),
+        (f"/api/v1/namespaces/{namespace}/services", headless_service()),
+    ):
+        try:
+            await client.create(path, body)
+        except Conflict:
+            continue

@@ -1,0 +1,204 @@
+"""Pods as data: what is asked of the API server for a member of a gang, and what a pod's status says of it. No I/O."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.backends.kubernetes import facts as f
+from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
+from trainmaster.backends.kubernetes.paths import API_VERSION
+from trainmaster.wire.agent import EXIT_LEASE_OVER, EXIT_STOPPED, SERVER, WORKER
+
+Object = dict[str, Any]
+EXIT_FENCED = 78
+"""The launcher did not run the command: its incarnation was over."""
+NOBODYS_FAULT = frozenset({EXIT_STOPPED, EXIT_LEASE_OVER, EXIT_FENCED})
+KILLED = 137
+HOPELESS = frozenset(
+    {"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
+)
+"""Reasons for which a container waits that time does not mend: the job's description is at fault."""
+EVICTED = frozenset(
+    {"Evicted", "Preempting", "NodeShutdown", "Terminated", "NodeLost", "Shutdown", "TerminationByKubelet"}
+)
+CANNOT_RUN = frozenset({"StartError", "ContainerCannotRun"})
+OWN, NODES, NOBODYS = "own", "node", "nobody"
+
+
+@dataclass(frozen=True)
+class PodEnd:
+    """How a member ended. `fault`: the job's own, the node's (it never ran there), or nobody's (it was taken away)."""
+
+    code: int
+    why: str
+    fault: str
+    ran: bool = True
+
+
+# -- making ------------------------------------------------------------------------------------------
+
+
+def base_name(name: str, uid: str, generation: int) -> str:
+    """A job that is made anew under the same name has other pods; the last one may linger on a lost node."""
+    return f"{name}-{uid.replace('-', '')[:5]}-g{generation}"
+
+
+def pod_name(run: RunFacts, role: str, number: int) -> str:
+    return f"{base_name(run.name, run.uid, run.key.generation)}-{role[0]}{number}"
+
+
+def pod_body(run: RunFacts, seat: PodSeat, number: int) -> Object:
+    """The pod of one member, not bound to a node yet."""
+    spec = run.job["spec"]
+    template = spec.get("serverTemplate") if seat.role == SERVER else None
+    template = copy.deepcopy(template or spec["template"])
+    meta = template.get("metadata") or {}
+    name = pod_name(run, seat.role, number)
+    pod: Object = template["spec"]
+    pod.pop("nodeName", None)
+    pod["schedulerName"] = f.SCHEDULER
+    pod["restartPolicy"] = "Never"
+    pod.setdefault("hostname", name[:63].rstrip("-."))
+    _ask_for_gpus(pod["containers"][0], str(run.spec.payload["gpu_resource"]), seat.n_devices)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": run.namespace,
+            "labels": {
+                **(meta.get("labels") or {}),
+                f.JOB: run.name,
+                f.ROLE: seat.role,
+                f.RANK: str(seat.rank),
+                f.GENERATION: str(run.key.generation),
+            },
+            "annotations": {
+                **(meta.get("annotations") or {}),
+                f.JOB_ID: run.key.job_id,
+                f.SEQ: str(run.seq),
+                f.MEMBER: seat.member,
+                f.NODE: seat.node,
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION, "kind": "TrainingJob", "name": run.name, "uid": run.uid,
+                    "controller": True, "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": pod,
+    }  # fmt: skip
+
+
+def _ask_for_gpus(container: Object, resource: str, n_devices: int) -> None:
+    """Extended resources cannot be over-committed: request and limit are the same."""
+    resources = container.setdefault("resources", {})
+    for side in ("limits", "requests"):
+        amounts = dict(resources.get(side) or {})
+        amounts.pop(resource, None)
+        if n_devices:
+            amounts[resource] = str(n_devices)
+        if amounts:
+            resources[side] = amounts
+        else:
+            resources.pop(side, None)
+
+
+def binding_body(name: str, namespace: str, node: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": namespace},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+def is_ours(pod: Object) -> bool:
+    """Whether it is a member of a job of ours (which does not say that the job still exists)."""
+    meta = pod["metadata"]
+    return f.GENERATION in (meta.get("labels") or {}) and f.JOB_ID in (meta.get("annotations") or {})
+
+
+def run_of(pod: Object) -> RunKey | None:
+    """The incarnation a pod belongs to; None when what it says of itself cannot be."""
+    meta = pod["metadata"]
+    generation = meta["labels"][f.GENERATION]
+    if not generation.isdigit():
+        return None
+    return RunKey(meta["annotations"][f.JOB_ID], int(generation))
+
+
+def member_of(pod: Object) -> tuple[str, str, int]:
+    """(member, role, number); the number is never used twice within an incarnation."""
+    member = str(pod["metadata"]["annotations"].get(f.MEMBER, ""))
+    role, _, digits = member.rpartition("-")
+    return member, role if role in (WORKER, SERVER) else WORKER, int(digits) if digits.isdigit() else 0
+
+
+def node_of(pod: Object) -> str | None:
+    return pod["spec"].get("nodeName")
+
+
+def trainer_status(pod: Object) -> Object:
+    name = pod["spec"]["containers"][0]["name"]
+    for status in pod.get("status", {}).get("containerStatuses") or ():
+        if status["name"] == name:
+            return status
+    return {}
+
+
+def is_running(pod: Object) -> bool:
+    return "running" in (trainer_status(pod).get("state") or {})
+
+
+def is_over(pod: Object) -> bool:
+    """Nothing of it occupies its node any more, as far as the node has told."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def hopeless(pod: Object) -> str | None:
+    """Why it will never start by its own fault; None: it may."""
+    statuses = pod.get("status", {})
+    for status in (*(statuses.get("initContainerStatuses") or ()), *(statuses.get("containerStatuses") or ())):
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in HOPELESS:
+            told = waiting.get("message") or ""
+            return f"{waiting['reason']}: {told}" if told else f"{waiting['reason']}: image {status.get('image')}"
+    return None
+
+
+def end_of(pod: Object, with_launcher: bool) -> PodEnd | None:
+    """How its trainer ended; None: it may still live."""
+    status = pod.get("status", {})
+    phase, reason = status.get("phase"), status.get("reason") or ""
+    ended = (trainer_status(pod).get("state") or {}).get("terminated")
+    taken_away = reason in EVICTED or any(
+        c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in status.get("conditions") or ()
+    )
+    name = pod["metadata"]["name"]
+    if ended is None:
+        if phase == "Succeeded":
+            return PodEnd(0, "", OWN)
+        if phase != "Failed":
+            return None
+        if taken_away:
+            return PodEnd(KILLED, f"{name}: {reason}: {status.get('message', '')}", NOBODYS, ran=False)
+        for init in status.get("initContainerStatuses") or ():
+            broken = (init.get("state") or {}).get("terminated") or {}
+            if broken.get("exitCode"):
+                return PodEnd(broken["exitCode"], f"{name}: init container {init['name']} failed", OWN, ran=False)
+        return PodEnd(KILLED, f"{name}: {reason}: {status.get('message', '')}", NODES, ran=False)
+    code, why = int(ended.get("exitCode", KILLED)), ended.get("reason") or ""
+    if why in CANNOT_RUN:
+        return PodEnd(code, f"{name}: {ended.get('message') or why}", OWN, ran=False)
+    if taken_away or (why == "ContainerStatusUnknown" and code == KILLED):
+        return PodEnd(code, f"{name}: {reason or 'its node went down'}", NOBODYS)
+    if with_launcher and code in NOBODYS_FAULT:
+        return PodEnd(code, f"{name}: stopped", NOBODYS)
+    return PodEnd(code, "" if code == 0 else f"{name}: {why or 'exit code'} {code}", OWN)

@@ -1,0 +1,27 @@
+"""`launcher.pyz -- COMMAND ARGS...`: see the package."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from trainmaster.launcher.loop import Launcher
+from trainmaster.launcher.settings import BadSettings, read_settings
+from trainmaster.wire.agent import EXIT_NOT_RUN
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    words = words[1:] if words[:1] == ["--"] else words
+    try:
+        if not words:
+            raise BadSettings("no command; expected launcher.pyz -- COMMAND ARGS...")
+        settings = read_settings(os.environ)
+    except BadSettings as error:
+        sys.stderr.write(f"trainmaster: {error}\n")
+        return EXIT_NOT_RUN
+    return Launcher(settings, words, os.environ.copy()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

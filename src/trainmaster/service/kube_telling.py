@@ -1,0 +1,290 @@
+"""Writes what users see: statuses of TrainingJobs and Events. Few writes, in the background, latest wins.
+
+The driver's thread only notes which jobs changed (`stepped`); the loop asks for a view of those whose time has come,
+compares with what the object says already, and writes the difference. A job that waits for a moment is not told to
+wait: what starts at once costs one write. Writes about waiting jobs are slowed down so that a long queue does not
+take the API server from those that start pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmaster.backends.kubernetes import paths
+from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient, NotFound
+from trainmaster.backends.kubernetes.happenings import Happening, event_body, event_name, happening_of, object_of
+from trainmaster.backends.kubernetes.status import Telling, rejected_status, same_status, status_of
+from trainmaster.backends.kubernetes.translate import stamp_of
+from trainmaster.engine.ports import LogEntry
+from trainmaster.model.errors import InputError, TrainmasterError
+from trainmaster.model.job import JobId, P
+from trainmaster.service.control import ControlPlane, Request
+from trainmaster.service.gateway import Gateway
+from trainmaster.service.requests import Read
+from trainmaster.service.views import Views
+
+Json = dict[str, Any]
+SOON_S = 0.3
+"""After a start, an end or a change of size."""
+SETTLE_S = 2.0
+"""A job that begins to wait, or waits for another reason, is told so if it still does then."""
+REFRESH_S = 30.0
+"""Progress and estimates of a running job."""
+WAITING_PER_S = 50.0
+"""At most so many writes a second about jobs that wait."""
+BATCH = 64
+WRITERS = 8
+RETRY_S = 5.0
+MAX_EVENTS = 2_000
+"""Events that wait to be written; beyond it the oldest about waiting are dropped: the status says the same."""
+_STARTED = (P.RUNNING, P.RESIZING)
+
+
+@dataclass
+class Tellings:
+    """Counters for the metrics."""
+
+    statuses: int = 0
+    events: int = 0
+    unchanged: int = 0
+    dropped_events: int = 0
+    faults: int = 0
+    by_reason: dict[str, int] = field(default_factory=dict)
+
+
+class Teller:
+    """`stepped` in the driver's thread after each commit; `run` in the loop of the client, until cancelled."""
+
+    def __init__(
+        self, client: KubeClient, gateway: Gateway, object_for: Callable[[str], Json | None],
+        also: Callable[[str, Telling], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`object_for`: the TrainingJob of a job's id, as last seen. `also` is told of jobs that have none."""
+        self._client = client
+        self._gateway = gateway
+        self._object_for = object_for
+        self._also = also
+        self._lock = threading.Lock()
+        self._due_s: dict[str, float] = {}
+        self._keys: dict[str, tuple[int, ...]] = {}
+        self._happenings: list[tuple[str, Happening]] = []
+        self._waiting_told: dict[str, str] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+        self._waiting_credit = WAITING_PER_S
+        self._credit_s = time.monotonic()
+        self.tally = Tellings()
+
+    # -- the driver's thread -------------------------------------------------------------------------
+
+    def stepped(self, plane: ControlPlane, entries: Iterable[LogEntry], changed: Iterable[str]) -> None:
+        """Note what changed. Cheap: a few numbers for each job."""
+        now_s = time.monotonic()
+        columns = plane.live.columns
+        ints = columns.ints
+        phases, reasons = ints["phase"], ints["reason"]
+        generations, workers = ints["generation"], ints["workers"]
+        with self._lock:
+            for job_id in changed:
+                slot = columns.slot_of.get(JobId(job_id))
+                if slot is None:
+                    self._keys.pop(job_id, None)
+                    self._due_s[job_id] = min(self._due_s.get(job_id, now_s + SOON_S), now_s + SOON_S)
+                    continue
+                phase = int(phases[slot])
+                key = (phase, int(reasons[slot]), int(generations[slot]), int(workers[slot]))
+                if key == self._keys.get(job_id):
+                    wait_s = REFRESH_S if phase in _STARTED else 10 * REFRESH_S
+                else:
+                    self._keys[job_id] = key
+                    wait_s = SETTLE_S if phase in (P.PENDING, P.RESERVED) else SOON_S
+                self._due_s[job_id] = min(self._due_s.get(job_id, now_s + wait_s), now_s + wait_s)
+            for entry in entries:
+                happening = None if entry.job_id is None else happening_of(entry)
+                if happening is not None:
+                    self._happenings.append((entry.job_id or "", happening))
+        self._rouse()
+
+    def told_of_waiting(self, job_id: str, reason: str, message: str) -> None:
+        """An Event for a new reason to wait; the text may differ in numbers without being another reason."""
+        if self._waiting_told.get(job_id) == reason:
+            return
+        self._waiting_told[job_id] = reason
+        with self._lock:
+            if len(self._happenings) >= MAX_EVENTS:
+                self.tally.dropped_events += 1
+                return
+            self._happenings.append((job_id, Happening("Waiting", message, said=reason)))
+
+    def everything(self, job_ids: Iterable[str]) -> None:
+        """Look at all of them again: a new leader does not know what the last one told."""
+        now_s = time.monotonic()
+        with self._lock:
+            for job_id in job_ids:
+                self._due_s.setdefault(job_id, now_s + SETTLE_S)
+        self._rouse()
+
+    def _rouse(self) -> None:
+        if self._loop is not None and self._wake is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    # -- the loop ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        while True:
+            ready, next_s = self._ready()
+            if ready:
+                await self._tell(ready)
+            await self._tell_happenings()
+            if not ready:
+                self._wake.clear()
+                if self._happenings:
+                    continue
+                try:
+                    await asyncio.wait_for(self._wake.wait(), next_s)
+                except TimeoutError:
+                    continue
+                await asyncio.sleep(0.05)  # one look for the steps of a moment
+
+    def _ready(self) -> tuple[list[str], float]:
+        """Jobs whose time has come, most urgent first, and how long to sleep when there are none."""
+        now_s = time.monotonic()
+        passed_s, self._credit_s = now_s - self._credit_s, now_s
+        self._waiting_credit = min(self._waiting_credit + passed_s * WAITING_PER_S, 2 * WAITING_PER_S)
+        with self._lock:
+            urgent, patient, next_s = [], [], 60.0
+            for job_id, due_s in self._due_s.items():
+                if due_s > now_s:
+                    next_s = min(next_s, due_s - now_s)
+                elif self._keys.get(job_id, (P.FINISHED,))[0] in (P.PENDING, P.RESERVED):
+                    patient.append(job_id)
+                else:
+                    urgent.append(job_id)
+            room = min(BATCH - min(len(urgent), BATCH), int(self._waiting_credit))
+            chosen = urgent[:BATCH] + patient[:room]
+            self._waiting_credit -= len(chosen) - min(len(urgent), BATCH)
+            for job_id in chosen:
+                del self._due_s[job_id]
+        if patient and not chosen:
+            next_s = min(next_s, 1.0 / WAITING_PER_S * 8)
+        return chosen, max(next_s, 0.01)
+
+    async def _tell(self, job_ids: Sequence[str]) -> None:
+        try:
+            tellings = await self._gateway.ask(_look(job_ids))
+        except TrainmasterError:
+            self._again(job_ids)
+            await asyncio.sleep(1.0)
+            return
+        slots = asyncio.Semaphore(WRITERS)
+
+        async def one(job_id: str, telling: Telling) -> None:
+            async with slots:
+                await self._write(job_id, telling)
+
+        await asyncio.gather(*(one(job_id, telling) for job_id, telling in tellings.items()))
+
+    async def _write(self, job_id: str, telling: Telling) -> None:
+        tj = self._object_for(job_id)
+        if tj is None:
+            if self._also is not None:
+                self._also(job_id, telling)
+            return
+        status = status_of(tj, telling)
+        if status["state"] in ("pending", "paused") and status["reason"]:
+            self.told_of_waiting(job_id, status["reason"], status["message"])
+        else:
+            self._waiting_told.pop(job_id, None)
+        if same_status(status, tj.get("status") or {}):
+            self.tally.unchanged += 1
+            return
+        await self._patch(job_id, tj, status)
+
+    async def _patch(self, job_id: str, tj: Json, status: Json) -> None:
+        meta = tj["metadata"]
+        path = paths.training_jobs(meta["namespace"], meta["name"], "status")
+        before = tj.get("status") or {}
+        gone = {key: None for key in before if key not in status and key != "engine"}
+        try:
+            await self._client.patch(path, {"metadata": {"uid": meta["uid"]}, "status": {**gone, **status}})
+            self.tally.statuses += 1
+        except (NotFound, Conflict):
+            return  # it was deleted, perhaps made again under its name: nobody is left to be told
+        except ApiError:
+            self.tally.faults += 1
+            self._again([job_id], RETRY_S)
+
+    def _again(self, job_ids: Iterable[str], wait_s: float = RETRY_S) -> None:
+        due_s = time.monotonic() + wait_s
+        with self._lock:
+            for job_id in job_ids:
+                self._due_s.setdefault(job_id, due_s)
+
+    async def reject(self, tj: Json, error: InputError) -> None:
+        """Of an object that cannot be a job; once, and again only if its text changed."""
+        status = rejected_status(tj, error, time.time())
+        if same_status(status, tj.get("status") or {}):
+            return
+        await self._patch("", tj, status)
+        await self.event(object_of(tj), Happening("Rejected", status["message"], warning=True))
+
+    # -- Events --------------------------------------------------------------------------------------
+
+    async def _tell_happenings(self) -> None:
+        with self._lock:
+            taken, self._happenings = self._happenings[:BATCH], self._happenings[BATCH:]
+        if not taken:
+            return
+        slots = asyncio.Semaphore(WRITERS)
+
+        async def one(job_id: str, happening: Happening) -> None:
+            tj = self._object_for(job_id)
+            if tj is not None:
+                async with slots:
+                    await self.event(object_of(tj), happening)
+
+        await asyncio.gather(*(one(job_id, happening) for job_id, happening in taken))
+
+    async def event(self, about: Json, happening: Happening) -> None:
+        now = stamp_of(time.time())
+        try:
+            try:
+                await self._client.create(paths.core("events", about["namespace"]), event_body(about, happening, now))
+            except Conflict:
+                await self._count_up(about, happening, now)
+            self.tally.events += 1
+            self.tally.by_reason[happening.reason] = self.tally.by_reason.get(happening.reason, 0) + 1
+        except ApiError:
+            self.tally.faults += 1  # an Event that is lost is not worth a second queue: the status says it too
+
+    async def _count_up(self, about: Json, happening: Happening, now: str) -> None:
+        path = paths.core("events", about["namespace"], event_name(about, happening))
+        present = await self._client.get(path)
+        more = {"count": int(present.get("count") or 1) + 1, "lastTimestamp": now, "message": happening.message}
+        await self._client.patch(path, more)
+
+
+def _look(job_ids: Sequence[str]) -> Request[dict[str, Telling]]:
+    """A request for the views of these jobs; those that nobody knows any more are left out."""
+
+    def look(views: Views) -> dict[str, Telling]:
+        found: dict[str, Telling] = {}
+        now_s = views.plane.time.instant_s(views.now_ms)
+        columns = views.columns
+        for job_id in job_ids:
+            slot = columns.slot_of.get(JobId(job_id))
+            try:
+                view = views.job(job_id)
+            except TrainmasterError:
+                continue
+            generation = view["attempts"] if slot is None else int(columns.ints["generation"][slot])
+            found[job_id] = Telling(view, generation, now_s)
+        return found
+
+    return Read(look)
