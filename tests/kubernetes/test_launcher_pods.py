@@ -20,7 +20,7 @@ from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run
 from trainmaster.backends.kubernetes.launching import equip, headless_service, launcher_config_map
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_job
-from trainmaster.testing.kube_cluster import NoCluster, TestCluster, test_cluster
+from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
 from trainmaster.testing.trainer_records import PROGRAM, read_lives
 from trainmaster.wire.agent import Progress
 
@@ -55,7 +55,7 @@ class Listener:
 
 
 class Bench:
-    def __init__(self, cluster: TestCluster, records: Path) -> None:
+    def __init__(self, cluster: KubeCluster, records: Path) -> None:
         self.cluster, self.records = cluster, records
         self.listener = Listener()
         self.loop = asyncio.new_event_loop()
@@ -123,7 +123,7 @@ def bench() -> Iterator[Bench]:
         pytest.skip("real nodes need root")
     records = Path(tempfile.mkdtemp(prefix="tm-records-"))
     try:
-        with test_cluster(fake=0, nodes=2) as cluster:
+        with kubernetes_cluster(fake=0, nodes=2) as cluster:
             if cluster.tool is None:
                 pytest.skip("needs a cluster of its own, whose nodes may be cut off")
             yield Bench(cluster, records)

@@ -22,7 +22,7 @@ from trainmaster.testing.builders import a_job
 from trainmaster.wire.agent import Progress
 
 SECRET = b"s" * 32
-LEASE_S = 2.0
+LEASE_S = 3.0
 PATIENCE_S = 60.0
 
 
@@ -60,7 +60,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.listener = Listener()
-        self.rule = LeaseRule(int(LEASE_S * 1000), margin_ms=500)
+        self.rule = LeaseRule(int(LEASE_S * 1000))
         self.key = RunKey("job-1", 1)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)

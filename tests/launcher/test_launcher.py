@@ -95,7 +95,7 @@ def test_a_lease_that_is_not_renewed_ends_the_command_in_time(bench: Bench) -> N
     answered_s = time.monotonic()
     bench.until(lambda: not _lives(pid), "the end of the command")
     took_s = time.monotonic() - answered_s
-    assert LEASE_S * 0.5 < took_s <= LEASE_S + 0.3
+    assert LEASE_S * 0.5 < took_s <= LEASE_S + 0.9
     assert launcher.wait(20) == 76
     assert bench.hear("lapsed") == ("lapsed", "worker-0")
     assert time.monotonic() - answered_s >= took_s, "it was given up before it had ended"
