@@ -214,13 +214,16 @@ class AgentHub:
             began_s = time.monotonic()
             await asyncio.sleep(LOOK_EVERY_S)
             now_ms, now_s = self._now_ms(), time.monotonic()
-            held_up = now_s - began_s > LOOK_EVERY_S + HELD_UP_S  # renewals may be waiting to be read
+            if now_s - began_s > LOOK_EVERY_S + HELD_UP_S:
+                continue  # this process was held up: renewals may be waiting to be read
+            over_ms = now_ms - self._lease.certainly_over_ms(0)
             for run in list(self._runs.values()):
                 for trainer in list(run.trainers.values()):
-                    renewed_ms = None if trainer.over or held_up else trainer.answered_ms
-                    if renewed_ms is not None and now_ms >= self._lease.certainly_over_ms(renewed_ms):
+                    renewed_ms = trainer.answered_ms
+                    if renewed_ms is not None and renewed_ms <= over_ms and not trainer.over:
                         self._lapse(trainer)
-                run.tick(now_s)
+                if now_s >= run.due_s:
+                    run.tick(now_s)
 
     def _lapse(self, trainer: Trainer) -> None:
         trainer.fenced = "its lease ran out"
