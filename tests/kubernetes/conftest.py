@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from trainmaster.backends.kubernetes.crd import NAME, crd
-from trainmaster.testing.kube_cluster import NoCluster, KubeCluster, kubernetes_cluster
+from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
 
 
 @pytest.fixture(scope="session")

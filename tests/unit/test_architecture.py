@@ -15,7 +15,7 @@ ALLOWED = {
     "policies": {"model", "estimate", "policies"},
     "engine": {"model", "engine"},
     "stores": {"model", "engine", "stores"},
-    "backends": {"model", "engine", "backends", "wire", "agent", "launcher"},
+    "backends": {"model", "engine", "stores", "backends", "wire", "agent", "launcher"},
     "agent": {"wire", "agent"},
     "launcher": {"model", "wire", "agent", "launcher"},
     "sim": {"model", "estimate", "policies", "engine", "stores", "traces", "sim"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -164,3 +165,10 @@ def number_of(job_id: str) -> int:
     """The number at the end of an id such as `job-12`; 0 when there is none."""
     digits = job_id.rpartition("-")[2]
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else 0
+
+
+def order_of(job_id: str, submit_ms: int) -> int:
+    """A number by which pages of jobs are ordered: that of the id, or one from when the job came, for ids without."""
+    if job_id.startswith("job-"):
+        return number_of(job_id)
+    return max(submit_ms, 0) * 100_000 + zlib.crc32(job_id.encode()) % 100_000

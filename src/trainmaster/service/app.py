@@ -37,11 +37,18 @@ def build_app(context: Context) -> BodyLimit:
     app.include_router(jobs.router, prefix=PREFIX)
     app.include_router(cluster.router, prefix=PREFIX)
     app.add_api_route("/healthz", _healthz, methods=["GET"], tags=["service"])
+    app.add_api_route("/livez", _livez, methods=["GET"], tags=["service"])
+    app.add_api_route("/readyz", _healthz, methods=["GET"], tags=["service"])
     app.add_api_route("/metrics", _metrics, methods=["GET"], tags=["service"])
     app.add_exception_handler(TrainmasterError, _known_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)
     return BodyLimit(app)
+
+
+async def _livez() -> Response:
+    """200 while the process answers at all; whether it can serve is another question (`/readyz`)."""
+    return answer({"status": "ok"})
 
 
 async def _healthz(request: Request) -> Response:

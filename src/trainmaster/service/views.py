@@ -13,7 +13,7 @@ import numpy as np
 from trainmaster import __version__
 from trainmaster.engine.image import ended_from_record
 from trainmaster.engine.lifecycle import LIVE
-from trainmaster.engine.ports import EndedFilter, LogEntry, number_of
+from trainmaster.engine.ports import EndedFilter, LogEntry, number_of, order_of
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
 from trainmaster.foresight.forecast import Band
@@ -64,22 +64,37 @@ class Views:
         return self._ended(record)
 
     def jobs(
-        self, states: frozenset[str] | None, name: str | None, entity: str | None, limit: int, cursor: str | None
+        self,
+        states: frozenset[str] | None,
+        name: str | None,
+        entity: str | None,
+        limit: int,
+        cursor: str | None,
+        spaces: frozenset[str] | None = None,
     ) -> Json:
-        """A page, oldest first; `cursor` is the number of the last job of the page before."""
+        """A page, oldest first; `cursor` is the number of the last job of the page before.
+
+        `spaces`: only jobs of these namespaces; their number in all is then that of the active ones.
+        """
         after = _read_cursor(cursor)
         phases = None if states is None else {int(p) for p, state in STATE_OF.items() if state.value in states}
         slots = self._active_slots(phases, name, entity)
-        numbered = [(number_of(self.columns.spec(slot).id), slot) for slot in slots]
+        if spaces is not None:
+            slots = [slot for slot in slots if self.columns.spec(slot).payload.get("namespace") in spaces]
+        numbered = [(order_of(spec.id, spec.submit_ms), slot) for slot, spec in self._specs(slots)]
         active = [pair for pair in sorted(numbered) if pair[0] > after]
         total, ended = len(slots), []
         over = frozenset(TERMINAL) if phases is None else TERMINAL & phases
         if over:
             where = EndedFilter(frozenset(over), name, entity)
             ended = self.plane.store.ended_page(after, limit + 1, where)
-            total += self.plane.store.count_ended(where)
+            if spaces is None:
+                total += self.plane.store.count_ended(where)
+            else:
+                ended = [record for record in ended if record["spec"]["payload"].get("namespace") in spaces]
+                total += len(ended)
         page: list[tuple[int, int | Json]] = [*active[: limit + 1]]
-        page += [(number_of(record["spec"]["id"]), record) for record in ended]
+        page += [(order_of(record["spec"]["id"], record["spec"]["submit_ms"]), record) for record in ended]
         page.sort(key=lambda pair: pair[0])
         shown = page[:limit]
         live = self._active([item for _, item in shown if isinstance(item, int)])
@@ -87,6 +102,9 @@ class Views:
         views = [next(made) if isinstance(item, int) else self._ended(item) for _, item in shown]
         more = str(shown[-1][0]) if len(page) > limit and shown else None
         return {"jobs": views, "cursor": more, "total": total}
+
+    def _specs(self, slots: Sequence[int]) -> list[tuple[int, JobSpec]]:
+        return [(slot, self.columns.spec(slot)) for slot in slots]
 
     def _active_slots(self, phases: set[int] | None, name: str | None, entity: str | None) -> list[int]:
         rows = self.columns.rows
@@ -128,6 +146,7 @@ class Views:
         return {
             "id": spec.id,
             "name": spec.name,
+            "namespace": spec.payload.get("namespace"),
             "state": STATE_OF[phase].value,
             "phase": phase.name.lower(),
             "reason": text_of(reason),
@@ -194,6 +213,7 @@ class Views:
         return {
             "id": spec.id,
             "name": spec.name,
+            "namespace": spec.payload.get("namespace"),
             "state": STATE_OF[end.phase].value,
             "phase": end.phase.name.lower(),
             "reason": text,
@@ -288,6 +308,12 @@ class Views:
             }
             for name in sorted(names)
         ]
+
+    def namespaces(self) -> frozenset[str]:
+        """Those that active jobs are in."""
+        columns = self.columns
+        found = {columns.spec(slot).payload.get("namespace") for slot in columns.rows.tolist()}
+        return frozenset(space for space in found if space)
 
     def question(self) -> Json:
         if self.plane.prospect is None:

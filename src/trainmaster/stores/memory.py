@@ -1,47 +1,96 @@
-"""A store in memory: for simulation and tests. It keeps bytes, so nothing leaks out by reference."""
+"""A store in memory: for simulation and tests. It keeps text, so nothing leaks out by reference."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
 from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, number_of
+
+
+class Encoded(NamedTuple):
+    """A commit as text: all that can fail has been done."""
+
+    jobs: dict[str, str | None]
+    ended: dict[str, str]
+    meta: str
+    log: list[tuple[int, str, str | None, str, str]]
+    requests: dict[str, str]
+    documents: dict[str, str]
+    now_ms: int
+
+
+class Dump(NamedTuple):
+    """Everything that a store holds, as text."""
+
+    jobs: dict[str, str]
+    ended: dict[str, str]
+    meta: str | None
+    log: list[tuple[int, str, str | None, str, str, int]]
+    next_number: int
+    requests: dict[str, tuple[int, str]]
+    documents: dict[str, str]
+
+
+def encoded(commit: Commit) -> Encoded:
+    return Encoded(
+        {job_id: None if record is None else _encode(record) for job_id, record in commit.jobs.items()},
+        {job_id: _encode(record) for job_id, record in commit.ended.items()},
+        _encode(commit.meta),
+        [(entry.at_ms, entry.kind, entry.job_id, entry.text, _encode(entry.details)) for entry in commit.log],
+        {key: _encode(answer) for key, answer in commit.requests.items()},
+        {name: _encode(body) for name, body in commit.documents.items()},
+        int(commit.meta.get("now_ms", 0)),
+    )
 
 
 class MemoryStore:
     """See `trainmaster.engine.ports.Archive`."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, bytes] = {}
-        self._ended: dict[str, bytes] = {}
-        self._meta: bytes | None = None
-        self._log: list[tuple[LogEntry, bytes]] = []
+        self._jobs: dict[str, str] = {}
+        self._ended: dict[str, str] = {}
+        self._meta: str | None = None
+        self._log: list[tuple[LogEntry, str]] = []
         self._next_number = 1
-        self._requests: dict[str, tuple[int, bytes]] = {}
-        self._documents: dict[str, bytes] = {}
+        self._requests: dict[str, tuple[int, str]] = {}
+        self._documents: dict[str, str] = {}
 
     def commit(self, commit: Commit) -> None:
-        # Everything that can fail happens before the first change.
-        changed = {job_id: None if record is None else _encode(record) for job_id, record in commit.jobs.items()}
-        ended = {job_id: _encode(record) for job_id, record in commit.ended.items()}
-        meta = _encode(commit.meta)
-        log = [(replace(entry, details={}), _encode(entry.details)) for entry in commit.log]
-        now_ms = int(commit.meta.get("now_ms", 0))
-        requests = {key: (now_ms, _encode(answer)) for key, answer in commit.requests.items()}
-        documents = {name: _encode(body) for name, body in commit.documents.items()}
-        for job_id, record in changed.items():
+        self.apply(encoded(commit))  # everything that can fail happens before the first change
+
+    def apply(self, delta: Encoded) -> None:
+        for job_id, record in delta.jobs.items():
             if record is None:
                 self._jobs.pop(job_id, None)
             else:
                 self._jobs[job_id] = record
-        self._ended.update(ended)
-        self._meta = meta
-        for entry, details in log:
-            self._log.append((replace(entry, number=self._next_number), details))
+        self._ended.update(delta.ended)
+        self._meta = delta.meta
+        for at_ms, kind, job_id, text, details in delta.log:
+            self._log.append((LogEntry(at_ms, kind, job_id, text, {}, self._next_number), details))
             self._next_number += 1
-        self._requests.update(requests)
-        self._documents.update(documents)
+        self._requests.update({key: (delta.now_ms, answer) for key, answer in delta.requests.items()})
+        self._documents.update(delta.documents)
+
+    def dump(self) -> Dump:
+        """Everything that it holds, as it is now: later changes do not show."""
+        log = [(e.at_ms, e.kind, e.job_id, e.text, details, e.number) for e, details in self._log]
+        return Dump(
+            dict(self._jobs), dict(self._ended), self._meta, log, self._next_number, dict(self._requests),
+            dict(self._documents),
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, dump: Dump) -> MemoryStore:
+        store = cls()
+        store._jobs, store._ended, store._meta = dict(dump.jobs), dict(dump.ended), dump.meta
+        store._log = [(LogEntry(*head, {}, number), details) for *head, details, number in dump.log]
+        store._next_number = dump.next_number
+        store._requests = {key: (at_ms, answer) for key, (at_ms, answer) in dump.requests.items()}
+        store._documents = dict(dump.documents)
+        return store
 
     def load(self) -> Image:
         return self._image({job_id: json.loads(record) for job_id, record in sorted(self._ended.items())})
@@ -119,6 +168,5 @@ class MemoryStore:
         """Nothing to give back."""
 
 
-def _encode(data: dict[str, Any]) -> bytes:
-    # A policy may remember NaN or infinity; Python's JSON reads back what it writes of them.
-    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+# A policy may remember NaN or infinity; Python's JSON reads back what it writes of them.
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False).encode

@@ -60,6 +60,10 @@ class JobRequest(_Body):
     memory_mib_per_worker: Count = 0
     gpu_types: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
+    image: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+    """On Kubernetes: what the containers run."""
+    namespace: Name | None = None
+    """On Kubernetes: where the job is made; default: that of the user's kubeconfig, else `default`."""
     workdir: str | None = None
     """Default: where `submit` was called."""
     server_command: list[str] | None = None
@@ -135,6 +139,8 @@ class Band(BaseModel):
 class JobView(BaseModel):
     id: str
     name: str
+    namespace: str | None = None
+    """On Kubernetes: where the job is."""
     state: StateName
     phase: str
     reason: str

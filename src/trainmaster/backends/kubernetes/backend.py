@@ -15,15 +15,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainmaster.backends.kubernetes import pods as p
-from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient, NotFound, Object
+from trainmaster.backends.kubernetes.client import KubeClient, Object
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
 from trainmaster.backends.kubernetes.facts import RunFacts, RunKey, run_token
+from trainmaster.backends.kubernetes.launching import equip
 from trainmaster.backends.kubernetes.pod_writer import PodWriter, Refused
 from trainmaster.backends.kubernetes.run import EXITED, START_FAILED, STOPPED, Ending, Member, Run, Slot
+from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
+from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
@@ -32,6 +35,8 @@ from trainmaster.wire.agent import SERVER, WORKER, Progress
 log = logging.getLogger(__name__)
 REMEMBER_S = 120.0
 """So long after its end was passed on, an incarnation without pods stays in inventories."""
+KIND_PATIENCE = 6
+"""So many times as long as the report of its start waits, a gang may take to say that it goes along with resizes."""
 NAN = float("nan")
 
 
@@ -84,6 +89,7 @@ class KubernetesBackend:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tending: set[RunKey] = set()
         self._halted = False
+        self._adopting = False
         self.binds = 0
 
     # -- for the driver ------------------------------------------------------------------------------
@@ -101,12 +107,29 @@ class KubernetesBackend:
 
     # -- life ------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Adopt every pod that is there. The watch has been synchronised."""
-        self._watch.listener = self
+    def start(self, expected: Iterable[Launch] = ()) -> None:
+        """Adopt every pod that is there. The watch has been synchronised.
+
+        `expected` are incarnations that have been answered for: what they hold, by their last command.
+        """
+        self._adopting = True
+        for launch in expected:
+            key = RunKey(launch.job_id, launch.generation)
+            facts = self._facts(launch.spec, key, launch.seq)
+            if facts is not None:
+                run = self.runs[key] = Run(key, facts, started=True, told_started=True)
+                run.applied_seq = launch.seq
+                run.aim(self._slots(launch.spec, launch.allocation), launch.seq)
+                self._newest[key.job_id] = max(key.generation, self._newest.get(key.job_id, 0))
+                self._open(run)
         for pod in self._watch.our_pods():
             self.pod_changed(pod, gone=False)
+        self._adopting = False
+        self._watch.listener = self
+        self._watch.tell_all()
         for run in list(self.runs.values()):
+            if run.started and run.unfilled() and not (run.facts.launcher and run.facts.spec.elastic):
+                run.stop("its pods vanished while nobody watched")
             self._judge(run)
 
     def halt(self) -> None:
@@ -247,7 +270,9 @@ class KubernetesBackend:
             member = run.adopt(pod)
             run.applied_seq = max(run.applied_seq, _seq_of(pod))
             if self._hub is not None and run.facts.launcher:
-                self._hub.adopt(key, run.seat(member), member.pod_name)
+                self._hub.adopt(key, run.seat(member))
+        if self._hub is not None and gone and run.facts.launcher:
+            member.heard = member.heard or self._hub.last_renewed_ms(key, name) is not None
         run.saw(member, pod, gone, self._watch.is_ready(member.slot.node))
         if self._hub is not None and run.facts.launcher and not gone and pod.get("status", {}).get("podIP"):
             self._hub.address(key, member.name, pod["status"]["podIP"])
@@ -261,9 +286,6 @@ class KubernetesBackend:
         job = self._job_of(meta["namespace"], meta["labels"].get(p.f.JOB, ""))
         if job is None:
             return None  # the garbage collector ends it with the object that it belonged to
-        from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
-        from trainmaster.model.errors import InputError
-
         try:
             spec = spec_of_trainingjob(job, 0)
         except InputError:
@@ -280,7 +302,7 @@ class KubernetesBackend:
 
     def _open(self, run: Run) -> None:
         if self._hub is not None and run.facts.launcher:
-            self._hub.open(run.key, run.facts)
+            self._hub.open(run.facts)
 
     def node_lost(self, node: str, index: int) -> None:
         """The node is not ready: nothing that runs there has its lease renewed from now on."""
@@ -322,6 +344,7 @@ class KubernetesBackend:
                 run.begun, run.begun_s = True, time.monotonic()
                 if run.facts.spec.elastic:
                     self._loop.call_later(self.options.hello_wait_s, self._judge, run)
+                    self._loop.call_later(KIND_PATIENCE * self.options.hello_wait_s + 0.01, self._judge, run)
             self._judge(run)
 
     def here(self, key: RunKey, member: str, elastic: bool) -> None:
@@ -337,11 +360,6 @@ class KubernetesBackend:
             run.settled = frozenset(members)
             self._judge(run)
 
-    def attached(self, key: RunKey, member: str) -> None:
-        run = self.runs.get(key)
-        if run is not None and member in run.members:
-            run.members[member].heard = True
-
     def progress(self, key: RunKey, member: str, told: Progress) -> None:  # noqa: ARG002
         run = self.runs.get(key)
         if run is None or run.over:
@@ -351,9 +369,7 @@ class KubernetesBackend:
         if math.isnan(run.work) or told.work_done >= run.work:
             run.work = told.work_done
             job_id = JobId(key.job_id)
-            self._tell(
-                ev.Progressed(job_id, key.generation, told.work_done, self._now_ms(), told.rate, told.loss)
-            )
+            self._tell(ev.Progressed(job_id, key.generation, told.work_done, self._now_ms(), told.rate, told.loss))
 
     def exited(self, key: RunKey, member: str, code: int, why: str = "") -> None:
         """The command has ended. The pod follows; it is believed at once only where the pod has vanished."""
@@ -385,8 +401,10 @@ class KubernetesBackend:
 
     def _judge(self, run: Run) -> None:
         """Draw every conclusion that can be drawn now, and let the rest be done."""
-        if self._halted or run.over:
+        if self._halted or self._adopting or run.over:
             return
+        if run.restarting and not run.alive:
+            run.restarting = run.begun = False
         dead = run.conclude(run.facts.spec.max_attempts * 10)
         if run.ending is None:
             for member in dead:
@@ -401,9 +419,7 @@ class KubernetesBackend:
                 self._tell_started(run)
             if run.started and run.seq > run.applied_seq and run.is_applied():
                 run.applied_seq = run.seq
-                self._tell(
-                    ev.Resized(JobId(run.key.job_id), run.key.generation, run.seq, run.work, self._now_ms())
-                )
+                self._tell(ev.Resized(JobId(run.key.job_id), run.key.generation, run.seq, run.work, self._now_ms()))
         elif not run.creating:
             self._check_over(run)
         if not run.over:
@@ -416,7 +432,7 @@ class KubernetesBackend:
             run.over = True
             run.ended_s = time.monotonic()
             if self._hub is not None and run.facts.launcher:
-                self._hub.close(run.key)
+                self._hub.close_run(run.key)
             self._report_end(run)
             self._loop.call_later(REMEMBER_S, self._forget, run.key)
         elif all(member.severed for member in alive) and silent != run.reported_silent:
@@ -439,7 +455,7 @@ class KubernetesBackend:
         job_id, generation, ending = JobId(run.key.job_id), run.key.generation, run.ending
         assert ending is not None
         if ending.kind == START_FAILED:
-            node = None if ending.node is None else self._watch.index_of(ending.node)
+            node = None if ending.node is None else self._watch.index_of(ending.node) or 0
             self._tell(ev.StartFailed(job_id, generation, ending.why, node))
         elif ending.kind == EXITED:
             self._tell(ev.Exited(job_id, generation, ending.code, run.work_saved, ending.why))
@@ -483,7 +499,15 @@ class KubernetesBackend:
     def _has_work(self, run: Run) -> bool:
         if run.ending is not None or run.restarting:
             return any(not m.delete_asked and m.pod is not None and not m.gone for m in run.alive)
+        if run.started and run.facts.spec.elastic and not self._kind_known(run):
+            return False
         return run.seq > 0 and (bool(run.unfilled()) or bool(run.surplus()) or self._unbound(run) != [])
+
+    def _kind_known(self, run: Run) -> bool:
+        """Whether it is clear if the runtime goes along with changes of size; it has some time to say so."""
+        if not run.facts.launcher or run.speaks is not None:
+            return True
+        return run.begun and time.monotonic() >= run.begun_s + KIND_PATIENCE * self.options.hello_wait_s
 
     def _unbound(self, run: Run) -> list[Member]:
         return [m for m in run.staying() if m.pod is not None and not m.gone and not m.bound]
@@ -526,14 +550,11 @@ class KubernetesBackend:
         """A gang that does not speak is resized by ending all and starting all."""
         run.restarting = True
         if self._hub is not None and run.facts.launcher:
+            self._hub.stop(run.key, "resize", run.facts.grace_s)
             self._hub.dismiss(run.key, [m.name for m in run.staying()], "resize")
         for member in run.alive:
             member.leaving = True
         await self._delete(run, [m for m in run.alive if m.pod is not None and not m.gone])
-        while run.alive and run.ending is None and not self._halted:
-            await asyncio.sleep(0.1)
-        run.restarting = False
-        run.begun = False
 
     async def _fill(self, run: Run, slots: Sequence[Slot]) -> None:
         """Create pods for these places, and bind them when all of them are there."""
@@ -543,7 +564,7 @@ class KubernetesBackend:
             if self._hub is not None and run.facts.launcher and new:
                 await self._writer.ensure_namespace(run.facts.namespace)
                 for member in new:
-                    self._hub.admit(run.key, run.seat(member), member.pod_name)
+                    self._hub.admit(run.key, run.seat(member))
             bodies = [self._body(run, member) for member in new]
             made = await self._writer.create(run.facts.namespace, bodies)
             for member, pod in zip(new, made, strict=True):
@@ -560,7 +581,8 @@ class KubernetesBackend:
                 if run.started:
                     run.ending = Ending(STOPPED, why=refused.why)
                 else:
-                    run.ending = Ending(START_FAILED, 1, refused.why, refused.node)
+                    node = run.target[0].node if refused.node == "" else refused.node
+                    run.ending = Ending(START_FAILED, 1, refused.why, node)
         finally:
             run.creating = False
             for member in run.members.values():
@@ -571,7 +593,10 @@ class KubernetesBackend:
     def _body(self, run: Run, member: Member) -> Object:
         seat = run.seat(member)
         body = p.pod_body(run.facts, seat, member.number)
-        self._writer.equip(body, seat, run.facts)
+        try:
+            equip(body, seat, run.facts)
+        except InputError as error:
+            raise Refused(str(error)) from None
         return body
 
     async def _delete(self, run: Run, members: Sequence[Member]) -> None:
@@ -620,6 +645,3 @@ def _uid(member: Member) -> str | None:
 
 def _never(member: Member) -> Object:
     return {"metadata": {"name": member.pod_name}, "spec": {"containers": [{"name": ""}]}}
-
-
-__all__ = ["ApiError", "Conflict", "KubernetesBackend", "NotFound", "PodOptions"]

@@ -169,6 +169,18 @@ class KubeClient:
     async def get(self, path: str, **params: str) -> Object:
         return await self.request("GET", path, params=params or None)
 
+    async def text(self, path: str, **params: str) -> bytes:
+        """An answer that is no JSON, such as a log; one attempt."""
+        assert self._session is not None, "open the client first"
+        async with self._session.get(
+            self.config.server + path, params=params or None, headers={**self._headers(None), "Accept": "*/*"},
+            timeout=aiohttp.ClientTimeout(total=60.0),
+        ) as response:  # fmt: skip
+            answer = await response.read()
+            if response.status >= 400:
+                raise _error_of(response.status, answer)
+            return answer
+
     async def create(self, path: str, body: Object | bytes, **options: Any) -> Object:
         return await self.request("POST", path, body=body, **options)
 

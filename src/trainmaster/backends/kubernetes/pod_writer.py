@@ -10,7 +10,7 @@ import orjson
 
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient, NotFound, Object, Unreachable
-from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts
+from trainmaster.backends.kubernetes.launching import ensure_namespace
 from trainmaster.backends.kubernetes.pods import binding_body
 
 BUSY = (0, 429, 500, 502, 503, 504)
@@ -34,8 +34,6 @@ class PodWriter:
 
     async def ensure_namespace(self, namespace: str) -> None:
         """What launchers need there, once."""
-        from trainmaster.backends.kubernetes.launching import ensure_namespace
-
         task = self._ready.get(namespace)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._ready[namespace] = asyncio.ensure_future(ensure_namespace(self._client, namespace))
@@ -43,11 +41,6 @@ class PodWriter:
             await asyncio.shield(task)
         except ApiError as error:
             raise Refused(f"namespace {namespace} could not be prepared: {error}", node="") from None
-
-    def equip(self, body: Object, seat: PodSeat, run: RunFacts) -> None:
-        from trainmaster.backends.kubernetes.launching import equip
-
-        equip(body, seat, run)
 
     async def create(self, namespace: str, bodies: Sequence[Object]) -> list[Object | None]:
         """The pods as the server has them (None: it was there already); `Refused` when one cannot be made."""
@@ -105,7 +98,9 @@ class PodWriter:
                     raise Refused(f"{name} was deleted", node) from None
                 if found["spec"].get("nodeName") == node:
                     return
-                raise Refused(f"{name} is bound to {found['spec'].get('nodeName')}, or is being deleted", node) from None
+                raise Refused(
+                    f"{name} is bound to {found['spec'].get('nodeName')}, or is being deleted", node
+                ) from None
             except ApiError as error:
                 if error.status not in BUSY:
                     raise Refused(f"{name} could not be bound to {node}: {error}", node) from None

@@ -20,7 +20,9 @@ HOPELESS = frozenset(
     {"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
 )
 """Reasons for which a container waits that time does not mend: the job's description is at fault."""
-EVICTED = frozenset({"Evicted", "Preempting", "NodeShutdown", "Terminated", "NodeLost", "Shutdown", "TerminationByKubelet"})
+EVICTED = frozenset(
+    {"Evicted", "Preempting", "NodeShutdown", "Terminated", "NodeLost", "Shutdown", "TerminationByKubelet"}
+)
 CANNOT_RUN = frozenset({"StartError", "ContainerCannotRun"})
 OWN, NODES, NOBODYS = "own", "node", "nobody"
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 from trainmaster.foresight.question import situation_of
 from trainmaster.foresight.situation import to_json
 from trainmaster.service import requests as ask
+from trainmaster.service.desk import only_seen
 from trainmaster.service.routes.context import REFUSALS, Anyone, Here, Operator, answer
 from trainmaster.service.routes.jobs import WaitS
 from trainmaster.service.views import MAX_PAGE
@@ -29,14 +30,17 @@ router = APIRouter(responses=REFUSALS)
 
 
 @router.get("/nodes", tags=["cluster"], response_model=list[NodeView])
-async def nodes(here: Here, who: Anyone) -> Response:  # noqa: ARG001
-    return answer(await here.gateway.ask(ask.Read(lambda views: views.nodes())))
+async def nodes(here: Here, who: Anyone) -> Response:
+    await here.desk.see_everything(who, "nodes")
+    spaces = await here.desk.seen(who)
+    found = await here.gateway.ask(ask.Read(lambda views: views.nodes()))
+    return answer([{**node, "jobs": only_seen(node["jobs"], spaces)} for node in found])
 
 
 @router.get("/events", tags=["cluster"], response_model=EventPage)
 async def events(
     here: Here,
-    who: Anyone,  # noqa: ARG001
+    who: Anyone,
     after: Annotated[int, Query(ge=0, le=2**62, description="Events above this number.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     job: Annotated[str | None, Query(max_length=200)] = None,
@@ -45,21 +49,25 @@ async def events(
 ) -> Response:
     """What happened, in order. With `wait_s`, waits for something to happen."""
     until_s = time.monotonic() + wait_s
+    job_id = None if job is None else await here.desk.see_job(who, job)
+    spaces = await here.desk.seen(who)
     while True:
-        page = await here.gateway.ask(
-            ask.Read(
-                lambda views: views.events(after, limit, None if job is None else ask.find(views.plane, job), last)
-            )
-        )
+        begin = after
+        page = await here.gateway.ask(ask.Read(lambda views, begin=begin: views.events(begin, limit, job_id, last)))
+        if spaces is not None:
+            page["events"] = [event for event in page["events"] if only_seen([event["job"] or ""], spaces)]
         left_s = until_s - time.monotonic()
         if page["events"] or left_s <= 0:
             return answer(page)
+        after = page["next"]
         await here.gateway.news(left_s)
 
 
 @router.get("/entities", tags=["teams"], response_model=list[EntityView])
-async def entities(here: Here, who: Anyone) -> Response:  # noqa: ARG001
-    return answer(await here.gateway.ask(ask.Read(lambda views: views.entities())))
+async def entities(here: Here, who: Anyone) -> Response:
+    spaces = await here.desk.seen(who)
+    found = await here.gateway.ask(ask.Read(lambda views: views.entities()))
+    return answer([team for team in found if spaces is None or team["name"] in spaces])
 
 
 @router.put("/entities/{name}", tags=["teams"], response_model=EntityView)
@@ -69,8 +77,9 @@ async def set_entity(name: Name, body: EntityRequest, here: Here, who: Operator)
 
 
 @router.get("/situation", tags=["foresight"], response_model=dict[str, Any])
-async def situation(here: Here, who: Anyone) -> Response:  # noqa: ARG001
+async def situation(here: Here, who: Anyone) -> Response:
     """The present queue, for `trainmaster whatif`; put together outside the thread that schedules."""
+    await here.desk.see_everything(who, "trainingjobs")
     asked = await here.gateway.ask(ask.Read(lambda views: views.question()))
     return answer(await asyncio.to_thread(lambda: to_json(situation_of(asked))))
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 
 from trainmaster.service.auth import OPERATOR, Principal, Tokens
+from trainmaster.service.desk import Desk, OpenDesk
 from trainmaster.service.gateway import Gateway
 from trainmaster.service.logs import LogFolder
 from trainmaster.service.problems import Forbidden
@@ -29,6 +30,14 @@ class Context:
     logs: LogFolder
     backend: str
     started_s: float = field(default_factory=time.time)
+    own_desk: Desk | None = None
+    """None: everybody with a token sees everything."""
+
+    @property
+    def desk(self) -> Desk:
+        if self.own_desk is None:
+            self.own_desk = OpenDesk(self.gateway, self.tokens, self.logs)
+        return self.own_desk
 
 
 def context_of(request: Request) -> Context:
@@ -39,8 +48,13 @@ async def _context(request: Request) -> Context:
     return context_of(request)
 
 
+def credentials(request: Request) -> str | None:
+    """The API server keeps the usual header to itself when it passes requests on, so another one serves as well."""
+    return request.headers.get("x-trainmaster-authorization") or request.headers.get("authorization")
+
+
 async def _anyone(request: Request) -> Principal:
-    return context_of(request).tokens.who(request.headers.get("authorization"))
+    return await context_of(request).desk.identify(credentials(request))
 
 
 async def _operator(who: Annotated[Principal, Depends(_anyone)]) -> Principal:

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import State
 from trainmaster.service import requests as ask
-from trainmaster.service.routes.context import REFUSALS, Anyone, Here, answer, context_of
+from trainmaster.service.desk import without_hidden
+from trainmaster.service.routes.context import REFUSALS, Anyone, Here, answer, context_of, credentials
 from trainmaster.service.views import MAX_PAGE
 from trainmaster.wire.api import Accepted, JobPage, JobRequest, JobView, LogChunk, ResizeRequest, WhyView
 
@@ -38,18 +39,18 @@ async def submit(request: Request) -> Response:
     """Accept a job. It survives any crash once this has answered; the same `request_id` again gives the same answer."""
     # Token and body are read by hand: this route is the busy one, and declared parameters cost as much as all else.
     here = context_of(request)
-    who = here.tokens.who(request.headers.get("authorization"))
+    who = await here.desk.identify(credentials(request))
     try:
         body = JobRequest.model_validate_json(await request.body())
     except ValidationError as error:
         raise RequestValidationError(error.errors(include_url=False)) from None
-    return answer(await here.gateway.ask(ask.Submit(body, who)), 201)
+    return answer(await here.desk.submit(who, body), 201)
 
 
 @router.get("", response_model=JobPage)
 async def jobs(
     here: Here,
-    who: Anyone,  # noqa: ARG001 - a token is needed
+    who: Anyone,
     state: Annotated[
         list[str] | None, Query(description="States, repeated or with commas; `active`: not over.")
     ] = None,
@@ -59,8 +60,11 @@ async def jobs(
     cursor: Annotated[str | None, Query(max_length=40)] = None,
 ) -> Response:
     """A page of jobs, oldest first."""
-    states = _states(state)
-    return answer(await here.gateway.ask(ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor))))
+    states, spaces = _states(state), await here.desk.seen(who)
+    page = await here.gateway.ask(
+        ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor, spaces=spaces))
+    )
+    return answer({**page, "jobs": [without_hidden(view, spaces) for view in page["jobs"]]})
 
 
 def _states(given: list[str] | None) -> frozenset[str] | None:
@@ -78,32 +82,36 @@ def _states(given: list[str] | None) -> frozenset[str] | None:
 
 
 @router.get("/{job}", response_model=JobView)
-async def job(job: Job, here: Here, who: Anyone) -> Response:  # noqa: ARG001
-    return answer(await here.gateway.ask(ask.Read(lambda views: views.job(ask.find(views.plane, job)))))
+async def job(job: Job, here: Here, who: Anyone) -> Response:
+    job_id = await here.desk.see_job(who, job)
+    view = await here.gateway.ask(ask.Read(lambda views: views.job(job_id)))
+    return answer(without_hidden(view, await here.desk.seen(who)))
 
 
 @router.get("/{job}/why", response_model=WhyView)
-async def why(job: Job, here: Here, who: Anyone) -> Response:  # noqa: ARG001
+async def why(job: Job, here: Here, who: Anyone) -> Response:
     """Why it waits: what is short, who holds it, the smallest change that would start it."""
-    return answer(await here.gateway.ask(ask.Read(lambda views: views.why(ask.find(views.plane, job)))))
+    job_id = await here.desk.see_job(who, job)
+    view = await here.gateway.ask(ask.Read(lambda views: views.why(job_id)))
+    return answer(without_hidden(view, await here.desk.seen(who)))
 
 
 @router.post("/{job}/resize", response_model=JobView)
 async def resize(job: Job, body: ResizeRequest, here: Here, who: Anyone) -> Response:
     """Change how many workers it may have."""
-    return answer(await here.gateway.ask(ask.Resize(job, body.workers, who)))
+    return answer(await here.desk.resize(who, job, body.workers))
 
 
 @router.post("/{job}/{action}", response_model=JobView)
 async def act(job: Job, action: Literal["cancel", "pause", "resume"], here: Here, who: Anyone) -> Response:
-    return answer(await here.gateway.ask(ask.Act(job, action, who)))
+    return answer(await here.desk.act(who, job, action))
 
 
 @router.get("/{job}/logs", response_model=LogChunk)
 async def logs(
     job: Job,
     here: Here,
-    who: Anyone,  # noqa: ARG001
+    who: Anyone,
     attempt: Annotated[int | None, Query(ge=1, description="Default: the last.")] = None,
     member: Annotated[str | None, Query(max_length=200, description="Default: the first worker.")] = None,
     offset: Annotated[int, Query(ge=-(2**53), le=2**53, description="Negative: from the end.")] = 0,
@@ -112,10 +120,11 @@ async def logs(
 ) -> Response:
     """A piece of a log. `ended`: nothing more will come of this attempt."""
     until_s = time.monotonic() + wait_s
+    job_id = await here.desk.see_job(who, job)
     while True:
         # State first: what the log holds after the job was seen to be over is all that it will ever hold.
-        state = await here.gateway.ask(ask.Read(lambda views: ask.log_state(views.plane, job)))
-        chunk = here.logs.read(state.job_id, attempt, member, offset, limit)
+        state = await here.gateway.ask(ask.Read(lambda views: ask.log_state(views.plane, job_id)))
+        chunk = await here.desk.read_log(who, state.job_id, attempt, member, offset, limit)
         over = not state.active or chunk.attempt < state.generation
         if chunk.text or over or time.monotonic() >= until_s:
             break

@@ -1,0 +1,192 @@
+"""The desk on Kubernetes: users and rights are the cluster's, jobs are its objects, logs are its pods'.
+
+A request to change a job changes its TrainingJob, so that `kubectl` and `trainmaster` never disagree, and tells the
+control plane at once, so that the answer shows the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import Any
+
+from trainmaster.backends.kubernetes import paths
+from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient
+from trainmaster.backends.kubernetes.translate import job_id_of_object
+from trainmaster.model.errors import InputError, TrainmasterError
+from trainmaster.service import requests as ask
+from trainmaster.service.auth import OPERATOR, Principal
+from trainmaster.service.desk import Spaces, space_of
+from trainmaster.service.gateway import Gateway
+from trainmaster.service.kube_logs import read_pod_log
+from trainmaster.service.kube_rights import KubeRights, Right
+from trainmaster.service.kube_submit import training_job
+from trainmaster.service.logs import Chunk
+from trainmaster.service.problems import Conflict as Conflicting
+from trainmaster.service.problems import Forbidden, NotFound, Refusal
+from trainmaster.service.views import Json
+from trainmaster.wire.api import JobRequest, Range
+
+APPEAR_S = 10.0
+"""How long a new object may take to reach the control plane before the answer is given without it."""
+_VERB = {"cancel": "delete", "pause": "patch", "resume": "patch"}
+
+
+class KubeDesk:
+    def __init__(self, gateway: Gateway, client: KubeClient) -> None:
+        """`client` is not open yet: it belongs to the event loop of the server."""
+        self.gateway = gateway
+        self.rights = KubeRights(client)
+
+    async def identify(self, authorization: str | None) -> Principal:
+        return await self.rights.identify(authorization)
+
+    async def seen(self, who: Principal) -> Spaces:
+        if await self.rights.may(who, Right("list")):
+            return None
+        there = await self.gateway.ask(ask.Read(lambda views: views.namespaces()))
+        return frozenset([space for space in sorted(there) if await self.rights.may(who, Right("list", space))])
+
+    async def see_job(self, who: Principal, text: str) -> str:
+        job_id = await self._find(who, text)
+        await self.rights.need(who, Right("get", space_of(job_id) or ""))
+        return job_id
+
+    async def _find(self, who: Principal, text: str) -> str:
+        """By id, by `namespace.name`, or by a name that is unique among what the user sees."""
+        spaces = await self.seen(who)
+
+        def look(views: Any) -> str:
+            space, dot, name = text.partition(".")
+            specs = [views.columns.spec(slot) for slot in views.columns.rows.tolist()]
+            named = [s for s in specs if s.name == (name if dot else text) and (not dot or space_of(s.id) == space)]
+            known = [s for s in named if spaces is None or space_of(s.id) in spaces]
+            if len(known) == 1:
+                return known[0].id
+            if len(known) > 1:
+                return ask.find(views.plane, known[0].name)  # says that the name is not unique
+            return ask.find(views.plane, text)
+
+        job_id = await self.gateway.ask(ask.Read(look))
+        if spaces is not None and "." not in text and space_of(job_id) not in spaces:
+            raise NotFound(f"there is no job '{text[:80]}'", where="job", expected="an id or a name")
+        return job_id
+
+    async def see_everything(self, who: Principal, what: str) -> None:
+        group = "" if what == "nodes" else "trainmaster.dev"
+        await self.rights.need(who, Right("list", resource=what, group=group))
+
+    # -- changes -------------------------------------------------------------------------------------
+
+    async def submit(self, who: Principal, body: JobRequest) -> Json:
+        space = body.namespace or "default"
+        await self.rights.need(who, Right("create", space))
+        wanted = body.request_id or hashlib.sha256(f"{who.name}{time.time_ns()}".encode()).hexdigest()
+        ids = []
+        for index in range(body.array or 1):
+            made = training_job(body, space, wanted, None if body.array is None else index, who.name)
+            ids.append(await self._create(made, wanted))
+        await self._appeared(ids)
+        return {"id": ids[0], "ids": ids}
+
+    async def _create(self, made: Json, wanted: str) -> str:
+        client = await self.rights.client()
+        meta = made["metadata"]
+        try:
+            return job_id_of_object(await client.create(paths.training_jobs(meta["namespace"]), made))
+        except Conflict:
+            there = await client.get(paths.training_jobs(meta["namespace"], meta["name"]))
+            if (there["metadata"].get("annotations") or {}).get("trainmaster.dev/request") == wanted:
+                return job_id_of_object(there)  # the same request again: the same answer
+            raise Conflicting(
+                f"there is a TrainingJob '{meta['name']}' in namespace '{meta['namespace']}' already",
+                where="name", expected="another name", remedy="Delete the old one, or leave --name out.",
+            ) from None  # fmt: skip
+        except ApiError as error:
+            raise refusal_of(error) from None
+
+    async def _appeared(self, ids: list[str]) -> None:
+        """Wait until the control plane has seen them, so that `job ID` finds what `submit` printed."""
+        until_s = time.monotonic() + APPEAR_S
+        while time.monotonic() < until_s:
+            known = await self.gateway.ask(ask.Inspect(lambda plane: _known(plane, ids)))
+            if known:
+                return
+            await asyncio.sleep(0.05)
+
+    async def act(self, who: Principal, text: str, action: str) -> Json:
+        job_id = await self._find(who, text)
+        space = space_of(job_id) or ""
+        await self.rights.need(who, Right(_VERB[action], space))
+        if action != "cancel":
+            await self._patch(job_id, {"spec": {"suspend": action == "pause"}})
+        return await self.gateway.ask(ask.Act(job_id, action, _trusted(who)))
+
+    async def resize(self, who: Principal, text: str, workers: Range) -> Json:
+        job_id = await self._find(who, text)
+        await self.rights.need(who, Right("patch", space_of(job_id) or ""))
+        if workers.min < 1:
+            raise InputError(f"{workers.min} workers", "at least 1", column="workers.min")
+        await self._patch(job_id, {"spec": {"workers": {"min": workers.min, "max": workers.max}}})
+        return await self.gateway.ask(ask.Resize(job_id, workers, _trusted(who)))
+
+    async def _patch(self, job_id: str, change: Json) -> None:
+        space, name, _ = job_id.split(".")
+        facts = await self.gateway.ask(ask.Inspect(lambda plane: _payload(plane, job_id)))
+        if facts is not None and facts.get("kind") != "TrainingJob":
+            owner = facts.get("owner") or {}
+            raise Conflicting(
+                f"{job_id} belongs to {owner.get('kind', 'its pods')} {owner.get('name', '')}".strip(),
+                expected="a TrainingJob", remedy="Change that object instead.",
+            )  # fmt: skip
+        try:
+            await (await self.rights.client()).patch(paths.training_jobs(space, name), change)
+        except ApiError as error:
+            raise refusal_of(error) from None
+
+    # -- logs ----------------------------------------------------------------------------------------
+
+    async def read_log(
+        self, who: Principal, job_id: str, attempt: int | None, member: str | None, offset: int, limit: int
+    ) -> Chunk:
+        space = space_of(job_id) or ""
+        await self.rights.need(who, Right("get", space, "pods", "", "log"))
+        try:
+            return await read_pod_log(await self.rights.client(), job_id, attempt, member, offset, limit)
+        except ApiError as error:
+            raise refusal_of(error) from None
+
+
+def _known(plane: Any, ids: list[str]) -> bool:
+    engine = plane.engine
+    return engine is not None and all(
+        job_id in engine.columns.slot_of or plane.store.find_ended(job_id) is not None for job_id in ids
+    )
+
+
+def _payload(plane: Any, job_id: str) -> Json | None:
+    slot = None if plane.engine is None else plane.engine.columns.slot_of.get(job_id)
+    return None if slot is None else dict(plane.engine.columns.spec(slot).payload)
+
+
+def _trusted(who: Principal) -> Principal:
+    """The cluster has said that they may; the owner's name in the books does not matter."""
+    return Principal(who.name, OPERATOR)
+
+
+def refusal_of(error: ApiError) -> TrainmasterError:
+    """What the API server says, in our words and with our status."""
+    causes = error.details.get("causes") or ()
+    field = str(causes[0].get("field", "")) if causes else ""
+    if error.status in (400, 422):
+        return InputError(str(error)[:500], "what `kubectl explain trainingjob.spec` says", column=field or None)
+    if error.status == 403:
+        return Forbidden(str(error)[:500], expected="rights for Trainmaster's service account")
+    if error.status == 404:
+        return NotFound(str(error)[:500])
+    if error.status == 409:
+        return Conflicting(str(error)[:500])
+    refusal = Refusal(f"the API server does not answer: {error}"[:500], remedy="Try again.")
+    refusal.status = 503
+    return refusal

@@ -1,0 +1,75 @@
+"""Logs of a job's pods, read in pieces like the files of one machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+
+from trainmaster.backends.kubernetes import paths
+from trainmaster.backends.kubernetes.client import ApiError, KubeClient, Unreachable
+from trainmaster.service.logs import Chunk
+from trainmaster.service.problems import NotFound
+
+MAX_LOG = 64 << 20
+"""The API server gives logs from their beginning only; of longer ones the end is shown."""
+
+
+async def read_pod_log(
+    client: KubeClient, job_id: str, attempt: int | None, member: str | None, offset: int, limit: int
+) -> Chunk:
+    namespace, name, _ = job_id.split(".")
+    found = await client.get(paths.pods(namespace), labelSelector=f"trainmaster.dev/job={name}")
+    pods = [pod for pod in found.get("items") or () if _note(pod, "job-id") in (job_id, "")]
+    attempts = sorted({_generation(pod) for pod in pods})
+    if attempt is not None and attempt not in attempts:
+        told = f"one of {', '.join(map(str, attempts))}" if attempts else "an attempt whose pods are still there"
+        raise NotFound(f"{job_id} has no pods of attempt {attempt}", where="attempt", expected=told)
+    chosen = attempt if attempt is not None else (attempts[-1] if attempts else 0)
+    members = {_member(pod): pod for pod in pods if _generation(pod) == chosen}
+    names = sorted(members, key=lambda text: (not text.startswith("worker"), len(text), text))
+    if member is not None and member not in members:
+        raise NotFound(
+            f"attempt {chosen} of {job_id} has no member '{member[:80]}'", where="member",
+            expected=f"one of {', '.join(names)}" if names else "a member that has begun",
+        )  # fmt: skip
+    if not names:
+        return Chunk("", chosen, "", [], len(attempts), max(offset, 0), 0)
+    picked = member or names[0]
+    pod = members[picked]
+    data = await _text(client, namespace, pod)
+    start = max(len(data) + offset, 0) if offset < 0 else min(offset, len(data))
+    piece = data[start : start + limit]
+    return Chunk(piece.decode("utf-8", "replace"), chosen, picked, names, len(attempts), start + len(piece), len(data))
+
+
+async def _text(client: KubeClient, namespace: str, pod: Any) -> bytes:
+    """Plain text, unlike everything else that the API server says."""
+    path = paths.pod(namespace, pod["metadata"]["name"], "log")
+    container = pod["spec"]["containers"][0]["name"]
+    try:
+        return await client.text(path, container=container, limitBytes=str(MAX_LOG))
+    except (aiohttp.ClientError, TimeoutError) as fault:
+        raise Unreachable(0, "Unreachable", str(fault)) from None
+    except ApiError as error:
+        if error.status == 400:  # the container has not started yet
+            return b""
+        raise
+
+
+def _note(pod: Any, key: str) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(f"trainmaster.dev/{key}", ""))
+
+
+def _label(pod: Any, key: str) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(f"trainmaster.dev/{key}", ""))
+
+
+def _generation(pod: Any) -> int:
+    text = _label(pod, "generation")
+    return int(text) if text.isdigit() else 0
+
+
+def _member(pod: Any) -> str:
+    """`worker-0`, as everywhere; newcomers of a resize have numbers of their own."""
+    return f"{_label(pod, 'role') or 'worker'}-{_label(pod, 'rank') or _note(pod, 'member')}"

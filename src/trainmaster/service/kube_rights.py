@@ -1,0 +1,138 @@
+"""Who a bearer token belongs to and what they may do, as the API server says (TokenReview, SubjectAccessReview).
+
+Answers are kept for a short time: a right that is taken away takes effect within `KEEP_S`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.backends.kubernetes import paths
+from trainmaster.backends.kubernetes.client import ApiError, KubeClient
+from trainmaster.backends.kubernetes.crd import GROUP, PLURAL
+from trainmaster.service.auth import OPERATOR, USER, Principal
+from trainmaster.service.problems import Forbidden, Unauthorized, Unavailable
+
+KEEP_S = 30.0
+MAX_KEPT = 10_000
+_REMEDY = "Give a token of the cluster: TRAINMASTER_TOKEN=$(kubectl create token NAME)."
+
+
+@dataclass(frozen=True)
+class KubeUser(Principal):
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+@dataclass(frozen=True)
+class Right:
+    """A verb on a kind of object; an empty namespace means all of them."""
+
+    verb: str
+    namespace: str = ""
+    resource: str = PLURAL
+    group: str = GROUP
+    sub: str = ""
+
+    def __str__(self) -> str:
+        kind = f"{self.resource}/{self.sub}" if self.sub else self.resource
+        where = f"in namespace '{self.namespace}'" if self.namespace else "in all namespaces"
+        return f"{self.verb} {kind} {where}"
+
+
+class KubeRights:
+    """Belongs to the event loop in which it is used first; the client is opened there."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._opened = False
+        self._users: dict[bytes, tuple[float, KubeUser]] = {}
+        self._answers: dict[tuple[str, Right], tuple[float, bool]] = {}
+        self.reviews = 0
+
+    async def client(self) -> KubeClient:
+        if not self._opened:
+            self._opened = True
+            await self._client.open()
+        return self._client
+
+    async def identify(self, authorization: str | None) -> KubeUser:
+        scheme, _, token = (authorization or "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token or len(token) > 16_384 or not token.isascii():
+            raise Unauthorized(
+                "no token", where="Authorization", expected="Authorization: Bearer TOKEN", remedy=_REMEDY
+            )
+        key = hashlib.sha256(token.encode()).digest()
+        kept = self._users.get(key)
+        if kept is not None and kept[0] > time.monotonic():
+            return kept[1]
+        user = await self._reviewed(token)
+        _trim(self._users)
+        self._users[key] = (time.monotonic() + KEEP_S, user)
+        return user
+
+    async def _reviewed(self, token: str) -> KubeUser:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        told = (await self._ask(paths.grouped("authentication.k8s.io", "v1", "tokenreviews"), body)).get("status") or {}
+        if not told.get("authenticated"):
+            raise Unauthorized(
+                "the cluster does not know this token", where="Authorization", expected="a token that has not expired",
+                remedy=_REMEDY,
+            )  # fmt: skip
+        user: dict[str, Any] = told.get("user") or {}
+        groups = tuple(user.get("groups") or ())
+        plain = KubeUser(str(user.get("username", "")), USER, groups, str(user.get("uid", "")))
+        runs_it = await self._allowed(plain, Right("update", resource="service"))
+        return KubeUser(plain.name, OPERATOR, groups, plain.uid) if runs_it else plain
+
+    async def may(self, who: Principal, right: Right) -> bool:
+        assert isinstance(who, KubeUser)
+        kept = self._answers.get((who.name, right))
+        if kept is not None and kept[0] > time.monotonic():
+            return kept[1]
+        allowed = await self._allowed(who, right)
+        _trim(self._answers)
+        self._answers[who.name, right] = (time.monotonic() + KEEP_S, allowed)
+        return allowed
+
+    async def need(self, who: Principal, right: Right) -> None:
+        if not await self.may(who, right):
+            raise Forbidden(
+                f"'{who.name}' may not {right}", expected="a role that allows it",
+                remedy=f"Whoever runs the cluster can grant it: kubectl create rolebinding ... --clusterrole=edit"
+                f"{f' -n {right.namespace}' if right.namespace else ''}.",
+            )  # fmt: skip
+
+    async def _allowed(self, who: KubeUser, right: Right) -> bool:
+        wanted = {
+            "verb": right.verb, "group": right.group, "resource": right.resource, "namespace": right.namespace,
+            "subresource": right.sub,
+        }  # fmt: skip
+        spec = {"user": who.name, "groups": list(who.groups), "uid": who.uid, "resourceAttributes": wanted}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        told = await self._ask(paths.grouped("authorization.k8s.io", "v1", "subjectaccessreviews"), body)
+        return bool((told.get("status") or {}).get("allowed"))
+
+    async def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.reviews += 1
+        try:
+            return await (await self.client()).create(path, body, patience_s=5.0)
+        except ApiError as error:
+            raise Unavailable(
+                f"the cluster cannot be asked who you are: {error}", expected="an API server that answers",
+                remedy="Try again; if it stays so, check the rights of Trainmaster's service account.",
+            ) from None  # fmt: skip
+
+
+def _trim(kept: dict[Any, tuple[float, Any]]) -> None:
+    if len(kept) < MAX_KEPT:
+        return
+    now_s = time.monotonic()
+    for key in [key for key, (until_s, _) in kept.items() if until_s <= now_s]:
+        del kept[key]
+    if len(kept) >= MAX_KEPT:
+        kept.clear()

@@ -1,0 +1,238 @@
+"""A store made of small immutable blobs in a place that can do one thing for certain: create a name only once.
+
+Every commit creates the blob with the next number; whoever creates it has committed, and who finds the number taken
+has been overtaken by another writer (`Overtaken`) and must read again. So of two services that both believe to lead,
+only one gets on. From time to time everything is written down in a snapshot, and the entries before it are deleted.
+
+j-<number>           an entry: what one commit changed, or a pruning
+p-<number>-<writer>-<k>   parts of an entry or snapshot that is too large for one blob
+s-<number>           a snapshot: everything up to and with that entry
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError
+from trainmaster.stores.memory import Dump, Encoded, MemoryStore, encoded
+
+PART_BYTES = 900_000
+SNAPSHOT_ENTRIES = 400
+SNAPSHOT_BYTES = 8_000_000
+"""A snapshot is taken after so many entries, or when they have grown to so much."""
+
+
+class BlobTaken(Exception):
+    """There is a blob of that name."""
+
+
+class Overtaken(StoreError):
+    """Another writer has committed: what this one believes is out of date."""
+
+
+class Blobs(Protocol):
+    """Where blobs are kept. Methods raise `StoreError` when it does not answer; a creation may have happened then."""
+
+    def create(self, name: str, data: bytes) -> None:
+        """`BlobTaken` if the name exists."""
+        ...
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def read_all(self) -> dict[str, bytes]: ...
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Those that are there."""
+        ...
+
+
+class JournalStore:
+    """See `trainmaster.engine.ports.Archive`. One thread at a time; snapshots are written by one of their own."""
+
+    def __init__(self, blobs: Blobs, writer: str, *, snapshot_entries: int = SNAPSHOT_ENTRIES) -> None:
+        """`writer` tells this process from others: it goes into names, and into every entry."""
+        self._blobs = blobs
+        self._writer = writer
+        self._snapshot_entries = snapshot_entries
+        self._snapshotting: threading.Thread | None = None
+        self._parts = 0
+        self.snapshot_fault: StoreError | None = None
+        self._read()
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> None:
+        delta = encoded(commit)
+        self._append({"commit": delta._asdict()})
+        self._memory.apply(delta)
+        self._snapshot_if_due()
+
+    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> int:
+        if MemoryStore.of(self._memory.dump()).prune(before_ms, keep_ended, keep_log) == 0:
+            return 0
+        self._append({"prune": [before_ms, keep_ended, keep_log]})
+        return self._memory.prune(before_ms, keep_ended, keep_log)
+
+    def claim(self) -> None:
+        """Write an empty entry: from now on whoever wrote before finds itself overtaken. Reads again until it is so."""
+        while True:
+            try:
+                self._append({"claim": self._writer})
+                return
+            except Overtaken:
+                self._read()
+
+    def _append(self, entry: JsonObject) -> None:
+        number = self._number + 1
+        data = self._packed(number, {**entry, "writer": self._writer})
+        name = f"j-{number:012d}"
+        try:
+            self._blobs.create(name, data)
+        except BlobTaken:
+            # An answer may have been lost, and the request repeated: then the entry is ours.
+            if self._blobs.read(name) != data:
+                raise Overtaken(f"entry {number} of the journal was written by another service") from None
+        self._number = number
+        self._since += 1
+        self._bytes_since += len(data)
+
+    def _packed(self, number: int, content: JsonObject) -> bytes:
+        """Compressed; parts that do not fit into one blob are written at once, and named in it."""
+        data = zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
+        if len(data) <= PART_BYTES:
+            return data
+        names = []
+        for start in range(0, len(data), PART_BYTES):
+            self._parts += 1
+            name = f"p-{number:012d}-{self._writer}-{self._parts}"
+            self._blobs.create(name, data[start : start + PART_BYTES])
+            names.append(name)
+        return json.dumps({"parts": names}).encode()
+
+    # -- snapshots -------------------------------------------------------------------------------------
+
+    def _snapshot_if_due(self) -> None:
+        running = self._snapshotting is not None and self._snapshotting.is_alive()
+        if running or (self._since < self._snapshot_entries and self._bytes_since < SNAPSHOT_BYTES):
+            return
+        dump, number = self._memory.dump(), self._number
+        self._since = self._bytes_since = 0
+        self._snapshotting = threading.Thread(target=self._snapshot, args=(number, dump), name="snapshot", daemon=True)
+        self._snapshotting.start()
+
+    def _snapshot(self, number: int, dump: Dump) -> None:
+        """Entries are immutable, so every writer's snapshot of the same number says the same: the first one counts."""
+        try:
+            data = self._packed(number, {"dump": dump._asdict()})
+            try:
+                self._blobs.create(f"s-{number:012d}", data)
+            except BlobTaken:
+                return
+            self._delete_before(number, self._blobs.read_all())
+            self.snapshot_fault = None
+        except StoreError as error:
+            self.snapshot_fault = error  # nothing is lost: the entries stay until a later one succeeds
+
+    def _delete_before(self, number: int, found: Mapping[str, bytes]) -> None:
+        keep = set(_part_names(found.get(f"s-{number:012d}", b"")))
+        old = [
+            name
+            for name in found
+            if name not in keep
+            and ((name[0] == "s" and _number(name) < number) or (name[0] in "jp" and _number(name) <= number))
+        ]
+        self._blobs.delete(sorted(old))
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        found = self._blobs.read_all()
+        snapshots = sorted((name for name in found if name.startswith("s-")), reverse=True)
+        self._memory, self._number = MemoryStore(), 0
+        for name in snapshots:
+            content = _unpacked(found[name], found)
+            if content is not None:
+                self._memory, self._number = MemoryStore.of(_dump_of(content["dump"])), _number(name)
+                break
+        self._since = self._bytes_since = 0
+        while True:
+            data = found.get(f"j-{self._number + 1:012d}")
+            content = None if data is None else _unpacked(data, found)
+            if content is None:
+                break
+            self._replay(content)
+            self._number += 1
+            self._since += 1
+            self._bytes_since += len(data or b"")
+
+    def _replay(self, entry: JsonObject) -> None:
+        if "commit" in entry:
+            delta = entry["commit"]
+            delta["log"] = [tuple(line) for line in delta["log"]]
+            self._memory.apply(Encoded(**delta))
+        elif "prune" in entry:
+            self._memory.prune(*entry["prune"])
+
+    def load(self) -> Image:
+        self._read()
+        return self._memory.load()
+
+    def load_active(self) -> Image:
+        self._read()
+        return self._memory.load_active()
+
+    # -- the past: as in memory --------------------------------------------------------------------------
+
+    def find_request(self, request_id: str) -> JsonObject | None:
+        return self._memory.find_request(request_id)
+
+    def document(self, name: str) -> JsonObject | None:
+        return self._memory.document(name)
+
+    def find_ended(self, job_id: str) -> JsonObject | None:
+        return self._memory.find_ended(job_id)
+
+    def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
+        return self._memory.ended_page(after, limit, where)
+
+    def count_ended(self, where: EndedFilter) -> int:
+        return self._memory.count_ended(where)
+
+    def log_page(self, after: int, limit: int, job_id: str | None = None) -> list[LogEntry]:
+        return self._memory.log_page(after, limit, job_id)
+
+    def last_log_number(self) -> int:
+        return self._memory.last_log_number()
+
+    def close(self) -> None:
+        if self._snapshotting is not None:
+            self._snapshotting.join(10.0)
+
+
+def _number(name: str) -> int:
+    digits = name.split("-")[1]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _part_names(data: bytes) -> list[str]:
+    return json.loads(data)["parts"] if data[:1] == b"{" else []
+
+
+def _unpacked(data: bytes, found: Mapping[str, bytes]) -> Any:
+    """The content; None when a part is missing, so that it cannot be read."""
+    names = _part_names(data)
+    if names:
+        if any(name not in found for name in names):
+            return None
+        data = b"".join(found[name] for name in names)
+    return json.loads(zlib.decompress(data))
+
+
+def _dump_of(content: JsonObject) -> Dump:
+    content["log"] = [tuple(line) for line in content["log"]]
+    content["requests"] = {key: (at_ms, answer) for key, (at_ms, answer) in content["requests"].items()}
+    return Dump(**content)

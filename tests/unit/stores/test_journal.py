@@ -1,0 +1,119 @@
+"""The journal of blobs keeps the store's contracts, and lets only one of two writers get on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from trainmaster.engine.ports import Commit, StoreError
+from trainmaster.stores import journal
+from trainmaster.stores.journal import BlobTaken, JournalStore, Overtaken
+from trainmaster.testing.archive_contract import check_archive
+from trainmaster.testing.store_contract import check_store
+
+
+class InMemory:
+    """Blobs in a dictionary. `lose_answer`: the next creation happens, and is not confirmed."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.lose_answer = False
+
+    def create(self, name: str, data: bytes) -> None:
+        if name in self.blobs:
+            raise BlobTaken(name)
+        self.blobs[name] = data
+        if self.lose_answer:
+            self.lose_answer = False
+            raise StoreError("no answer")
+
+    def read(self, name: str) -> bytes | None:
+        return self.blobs.get(name)
+
+    def read_all(self) -> dict[str, bytes]:
+        return dict(self.blobs)
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.blobs.pop(name, None)
+
+
+class Bench:
+    def __init__(self, **options: int) -> None:
+        self.options = options
+        self.count = 0
+
+    def new(self) -> JournalStore:
+        return self._open(InMemory())
+
+    def _open(self, blobs: InMemory) -> JournalStore:
+        self.count += 1
+        return JournalStore(blobs, f"w{self.count}", **self.options)
+
+    def reopen(self, store: JournalStore) -> JournalStore:
+        store.close()
+        return self._open(store._blobs)  # type: ignore[arg-type]
+
+
+def test_contracts() -> None:
+    bench = Bench()
+    check_store(bench.new, bench.reopen)  # type: ignore[arg-type]
+    check_archive(bench.new, bench.reopen)  # type: ignore[arg-type]
+
+
+def test_contracts_with_a_snapshot_after_every_entry() -> None:
+    bench = Bench(snapshot_entries=1)
+    check_store(bench.new, bench.reopen)  # type: ignore[arg-type]
+    check_archive(bench.new, bench.reopen)  # type: ignore[arg-type]
+
+
+def test_large_commits_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "PART_BYTES", 40)
+    bench = Bench(snapshot_entries=3)
+    check_store(bench.new, bench.reopen)  # type: ignore[arg-type]
+    check_archive(bench.new, bench.reopen)  # type: ignore[arg-type]
+
+
+def test_the_second_of_two_writers_is_overtaken() -> None:
+    blobs = InMemory()
+    one, two = JournalStore(blobs, "one"), JournalStore(blobs, "two")
+    one.commit(Commit({"a": {"n": 1}}, {}, {"n": 1}))
+    with pytest.raises(Overtaken):
+        two.commit(Commit({"a": {"n": 2}}, {}, {"n": 2}))
+    assert two.load().jobs == {"a": {"n": 1}}
+    two.commit(Commit({"a": {"n": 3}}, {}, {"n": 3}))
+    with pytest.raises(Overtaken):
+        one.commit(Commit({"a": {"n": 4}}, {}, {"n": 4}))
+    assert JournalStore(blobs, "three").load().jobs == {"a": {"n": 3}}
+
+
+def test_a_claim_overtakes_whoever_wrote_before() -> None:
+    blobs = InMemory()
+    one, two = JournalStore(blobs, "one"), JournalStore(blobs, "two")
+    one.commit(Commit({"a": {"n": 1}}, {}, {"n": 1}))
+    two.claim()
+    assert two.load_active().jobs == {"a": {"n": 1}}
+    with pytest.raises(Overtaken):
+        one.commit(Commit({"a": {"n": 2}}, {}, {"n": 2}))
+
+
+def test_an_entry_whose_answer_was_lost_is_found_again() -> None:
+    blobs = InMemory()
+    store = JournalStore(blobs, "one")
+    blobs.lose_answer = True
+    with pytest.raises(StoreError):
+        store.commit(Commit({"a": {"n": 1}}, {}, {"n": 1}))
+    # The same once more is the entry that is there; another one is not.
+    store.commit(Commit({"a": {"n": 1}}, {}, {"n": 1}))
+    assert JournalStore(blobs, "two").load().jobs == {"a": {"n": 1}}
+
+
+def test_snapshots_leave_little_behind() -> None:
+    blobs = InMemory()
+    store = JournalStore(blobs, "one", snapshot_entries=10)
+    for n in range(55):
+        store.commit(Commit({"a": {"n": n}}, {}, {"n": n}))
+        store.close()  # waits for a snapshot that is under way
+    assert len(blobs.blobs) <= 11
+    assert JournalStore(blobs, "two").load().jobs == {"a": {"n": 54}}
