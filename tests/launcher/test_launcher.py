@@ -116,13 +116,13 @@ def test_stop_is_sigterm_then_grace_then_sigkill(bench: Bench) -> None:
     polite = "trap 'exit 3' TERM; echo $$ > $OUT/pid; while :; do sleep 0.02; done"
     stubborn = "trap '' TERM; echo $$ > $OUT/pid2; while :; do sleep 0.02; done"
     launchers = [bench.shell("worker-0", polite), bench.shell("worker-1", stubborn)]
-    _pid(bench), _pid(bench, "pid2")
+    assert _pid(bench) != _pid(bench, "pid2")
     began_s = time.monotonic()
-    bench.now(lambda: bench.hub.stop(bench.key, "preempted", 0.7))
+    bench.now(lambda: bench.hub.stop(bench.key, "preempted", 3.0))
     assert launchers[0].wait(20) == 3
-    assert time.monotonic() - began_s < 0.6
+    assert time.monotonic() - began_s < 2.8
     assert launchers[1].wait(20) == 128 + 9
-    assert time.monotonic() - began_s >= 0.7
+    assert time.monotonic() - began_s >= 3.0
     assert bench.hear("exited", "worker-1")[2] == -9
 
 
@@ -223,7 +223,7 @@ def test_a_leader_without_authority_renews_nothing(bench: Bench) -> None:
 def test_a_fenced_member_is_ended_and_not_renewed(bench: Bench) -> None:
     bench.admit(bench.seats(2))
     launchers = [bench.shell(f"worker-{n}", FOREVER) for n in range(2)]
-    _pid(bench), bench.hear("begun")
+    assert _pid(bench) and bench.hear("begun")
     bench.now(lambda: bench.hub.fence(bench.key, ["worker-1"]))
     assert launchers[1].wait(20) == 76
     assert launchers[0].poll() is None

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trainmaster.agent import kernel
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOptions
@@ -20,7 +21,6 @@ from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.crd import crd
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
-from trainmaster.agent import kernel
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command

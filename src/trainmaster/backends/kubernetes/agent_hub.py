@@ -23,6 +23,8 @@ from trainmaster.model.lease import LeaseRule
 from trainmaster.wire.agent import Attach, Message, Refused, Renew, Renewed
 
 LOOK_EVERY_S = 0.5
+ATTACH_S = 10.0
+"""Who has not introduced itself for so long is shut out."""
 HELD_UP_S = 1.0
 NOTICE_EVERY_S = 1.0
 NOTICE_TIMEOUT_S = 2.0
@@ -216,6 +218,8 @@ class AgentHub:
             now_ms, now_s = self._now_ms(), time.monotonic()
             if now_s - began_s > LOOK_EVERY_S + HELD_UP_S:
                 continue  # this process was held up: renewals may be waiting to be read
+            for line in [line for line in self._lines if line.owner is None and now_s > line.made_s + ATTACH_S]:
+                line.close()
             over_ms = now_ms - self._lease.certainly_over_ms(0)
             for run in list(self._runs.values()):
                 for trainer in list(run.trainers.values()):
