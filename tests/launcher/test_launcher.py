@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -194,6 +195,29 @@ def test_a_new_leader_is_found_and_the_command_goes_on(bench: Bench) -> None:
     assert (bench.folder / "runs").read_text() == "x\nx\n"
     bench.now(lambda: bench.hub.stop(bench.key, "done", 1.0))
     assert [launcher.wait(20) for launcher in launchers] == [143, 143]
+
+
+def test_a_new_leader_at_another_address_tells_the_launcher(bench: Bench) -> None:
+    """No name resolves to it, and the old address is dead."""
+    seats = bench.seats(1)
+    bench.admit(seats)
+    bench.shell("worker-0", FOREVER, TRAINMASTER_NOTICE_PORT=str(bench.notice_port))
+    pid = _pid(bench)
+    bench.take_over(seats, elsewhere=True)
+    bench.until(lambda: bench.now(lambda: bench.hub.attached(bench.key, "worker-0")))
+    time.sleep(LEASE_S * 1.5)
+    assert _lives(pid) and not bench.said("lapsed")
+
+
+def test_a_notice_without_the_token_changes_nothing(bench: Bench) -> None:
+    bench.admit(bench.seats(1))
+    bench.shell("worker-0", FOREVER, TRAINMASTER_NOTICE_PORT=str(bench.notice_port))
+    assert _pid(bench)
+    for body in (b'{"token":"guess","address":"127.0.0.1:1"}', b"nonsense", b'{"token":1}', b"[]"):
+        with socket.create_connection(("127.0.0.1", bench.notice_port)) as caller:
+            caller.sendall(b"POST /v1/leader HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            assert b"403" in caller.recv(100)
+    assert bench.now(lambda: bench.hub.attached(bench.key, "worker-0"))
 
 
 def test_a_new_leader_that_does_not_know_it_ends_it(bench: Bench) -> None:

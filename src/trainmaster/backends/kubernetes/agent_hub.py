@@ -42,12 +42,14 @@ class AgentHub:
         listener: HubListener,
         *,
         first_version: int = 1,
+        notice_port: int = NOTICE_PORT,
     ) -> None:
         self._secret = secret
         self._lease = lease
         self._now_ms = now_ms
         self._listener = listener
         self._first_version = first_version
+        self._notice_port = notice_port
         self._runs: dict[RunKey, AgentRun] = {}
         self._lines: set[AgentLine] = set()
         self._server: asyncio.Server | None = None
@@ -239,14 +241,16 @@ class AgentHub:
 
     async def _tell_leader(self, trainer: Trainer, host: str) -> None:
         """Until it has attached, or cannot any more."""
-        body = json.dumps({"token": trainer.run.facts.token, "address": self._advertised}).encode()
-        head = f"POST {NOTICE_PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         while trainer.line is None and not trainer.over and not self._halted:
-            if self._advertised:
+            if self._advertised:  # adopted before we listen
+                body = json.dumps({"token": trainer.run.facts.token, "address": self._advertised}).encode()
+                head = f"POST {NOTICE_PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
                     async with self._notices:
-                        await asyncio.wait_for(_post(host, head + body), NOTICE_TIMEOUT_S)
-            await asyncio.sleep(NOTICE_EVERY_S)
+                        await asyncio.wait_for(_post(host, self._notice_port, head + body), NOTICE_TIMEOUT_S)
+                await asyncio.sleep(NOTICE_EVERY_S)
+            else:
+                await asyncio.sleep(NOTICE_EVERY_S / 10)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -254,8 +258,8 @@ class AgentHub:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _post(host: str, request: bytes) -> None:
-    reader, writer = await asyncio.open_connection(host, NOTICE_PORT)
+async def _post(host: str, port: int, request: bytes) -> None:
+    reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(request)
         await writer.drain()
