@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.engine import holds, inventory, nodes, reports, transitions, users, withheld
+from trainmaster.engine import grow, holds, inventory, nodes, reports, transitions, users, withheld
 from trainmaster.engine.dispatch import carry_out, launch_reserved, resend
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.records import Ended, Settings
@@ -231,6 +231,7 @@ _HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.Exited: reports.exited,
     ev.Stopped: reports.stopped,
     ev.NodeJoined: nodes.joined,
+    ev.ClusterGrew: grow.grew,
     ev.NodeUsed: withheld.used,
     ev.NodeLost: nodes.lost,
     ev.Inventory: inventory.taken,

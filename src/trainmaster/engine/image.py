@@ -188,6 +188,14 @@ def meta_record(engine: Engine) -> JsonObject:
     }
 
 
+def image_of(engine: Engine) -> Image:
+    """Everything of an engine but the jobs that are over, of which it keeps how they ended."""
+    columns = engine.columns
+    jobs: dict[str, JsonObject] = {columns.spec(slot).id: job_record(engine, slot) for slot in columns.rows.tolist()}
+    ended: dict[str, JsonObject] = {job_id: {"phase": phase} for job_id, phase in engine.ended_as.items()}
+    return Image(jobs, ended, meta_record(engine))
+
+
 def ended_record(end: Ended) -> JsonObject:
     rejection = end.rejection
     return {

@@ -9,29 +9,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainmaster.engine.lifecycle import LIVE
 from trainmaster.engine.ports import Estimator, Image, JsonObject
-from trainmaster.model.cluster import Cluster
+from trainmaster.model.cluster import Cluster, Node
 from trainmaster.model.codec import spec_from_json
 from trainmaster.model.errors import InputError
+from trainmaster.model.job import P
+from trainmaster.model.reasons import Why
 
 
-def recast(image: Image, old: Cluster, new: Cluster, estimator: Estimator) -> Image:
+def recast(image: Image, old: Cluster, new: Cluster, estimator: Estimator, *, requeue: bool = False) -> Image:
     """`estimator` says what jobs do on types that were not there before. An `InputError` names a job that
-    is, or may still be, on a node that is gone."""
+    is, or may still be, on a node that is gone; with `requeue` it goes back to the queue instead, with what its
+    checkpoint holds: for those who know that nothing runs there any more."""
     meta = image.meta
     if meta is None or old.nodes == new.nodes:
         return image
     index = {node.id: i for i, node in enumerate(new.nodes)}
-    nodes = {i: index[node.id] for i, node in enumerate(old.nodes) if node.id in index}
+    nodes = {i: index[node.id] for i, node in enumerate(old.nodes) if node.id in index and _same(node, new, index)}
     types = {i: new.types.index(name) for i, name in enumerate(old.types) if name in new.types} | {-1: -1}
     up = [True] * len(new.nodes)
     for before, after in nodes.items():
         up[after] = meta["up"][before]
+    if requeue:
+        kept = {key: _on_kept_nodes(record, nodes) for key, record in image.jobs.items()}
+        meta = {**meta, "reserved": [key for key in meta["reserved"] if kept[key]]}
+        records = {key: r if kept[key] else _unplaced(r, meta["now_ms"]) for key, r in image.jobs.items()}
+        image = Image(records, image.ended, meta)
     return Image(
         jobs={key: _job(record, nodes, types, old, new, estimator) for key, record in image.jobs.items()},
         ended=image.ended,
         meta={
             **meta,
+            "used": [[nodes[node], *amounts] for node, *amounts in meta.get("used", ()) if node in nodes],
             "nodes": [node.id for node in new.nodes],
             "up": up,
             "memo": {},
@@ -39,6 +49,44 @@ def recast(image: Image, old: Cluster, new: Cluster, estimator: Estimator) -> Im
             "changed": True,
         },
     )
+
+
+def _same(node: Node, new: Cluster, index: Mapping[str, int]) -> bool:
+    """Whether what was placed on a node still means something: its devices are there and of their type."""
+    now = new.nodes[index[node.id]]
+    return now.accelerator == node.accelerator and now.gpus >= node.gpus
+
+
+def _on_kept_nodes(record: Mapping[str, Any], nodes: Mapping[int, int]) -> bool:
+    given = [record["allocation"], record["held"], (record["command"] or {}).get("allocation")]
+    return all(part[0] in nodes for allocation in given if allocation is not None for part in allocation["parts"])
+
+
+def _unplaced(record: Mapping[str, Any], now_ms: int) -> JsonObject:
+    """Back to the queue with what its checkpoint holds."""
+    ints, floats = dict(record["ints"]), dict(record["floats"])
+    phase = ints["phase"]
+    if phase in LIVE or phase == P.RESERVED:
+        after = ints["after_stop"] if phase in (P.STOPPING, P.LOST) else P.PENDING
+        # A cancelled job cannot be called over before its processes certainly are: it is paused until asked again.
+        ints["phase"] = P.PENDING if after in (P.PENDING, P.RESERVED) else P.PAUSED
+        ints["after_stop"], ints["reason"], ints["waiting_since_ms"] = P.PENDING, int(Why.CAPACITY), now_ms
+        floats["work_done"] = floats["work_saved"]
+        floats["rate"] = 0.0
+    return {
+        **record,
+        "ints": ints,
+        "floats": floats,
+        "allocation": None,
+        "held": None,
+        "command": None,
+        "sent_ms": None,
+        "last_seq": None,
+        "doubts": [],
+        "ended_on": [],
+        "details": None,
+        "blocker": None,
+    }
 
 
 def _job(

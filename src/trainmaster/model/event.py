@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import DeadlineKind, JobId, JobSpec
 from trainmaster.model.units import NEVER_MS
 
@@ -149,6 +150,13 @@ class NodeJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterGrew:
+    """There are more nodes, or larger ones, and no other types. Nodes that were there keep their index."""
+
+    cluster: Cluster
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUsed:
     """Others than our jobs use so much of a node from now on (or it is closed to newcomers): what is left is ours.
 
@@ -209,5 +217,8 @@ UserEvent = (
     JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | JobTermsChanged | EntityChanged
     | PolicyChanged
 )  # fmt: skip
-Report = Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeUsed | NodeLost | Inventory
+Report = (
+    Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | ClusterGrew | NodeUsed | NodeLost
+    | Inventory
+)  # fmt: skip
 Event = UserEvent | Report | Woken

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from trainmaster.engine.core import Engine
-from trainmaster.engine.image import Recorder, restore
+from trainmaster.engine.grow import can_grow
+from trainmaster.engine.image import Recorder, image_of, restore
 from trainmaster.engine.ports import Archive, Backend, Commit, Estimator, Image, StoreError
+from trainmaster.engine.recast import recast
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
@@ -30,7 +32,7 @@ from trainmaster.service.guard import GuardedPolicy
 from trainmaster.service.journal import Journal
 from trainmaster.service.problems import unavailable
 from trainmaster.service.prospect import Prospect
-from trainmaster.service.renode import check_shape, renode, shape_of
+from trainmaster.service.renode import check_shape, followed, renode, shape_of
 from trainmaster.service.specs import Fitting
 
 T = TypeVar("T", covariant=True)
@@ -107,9 +109,12 @@ class ControlPlane:
         force_policy: str | None = None,
         policies: Callable[[str], Policy] = create,
         told: Callable[[Sequence[Any]], None] = lambda _: None,
+        committed: Callable[[Commit], None] = lambda _: None,
         prospect: Prospect | None = None,
+        follow_nodes: bool = False,
     ) -> None:
-        """`policy` decides in a new store, `force_policy` in any. `told` receives the log entries of each commit."""
+        """`policy` decides in a new store, `force_policy` in any. `told` receives the log entries of each commit,
+        `committed` the commit itself."""
         self.cluster = cluster
         self.store = store
         self.backend = backend
@@ -121,7 +126,10 @@ class ControlPlane:
         self.tally = Tally()
         self.stage = Stage()
         self.fitting = Fitting(cluster)
+        self._follow_nodes = follow_nodes
+        """Whether nodes may be others than when the store was written, without anybody asking for it."""
         self._told = told
+        self._committed = committed
         self.prospect = prospect
         self.policies = policies
         self._first_policy = policy
@@ -144,22 +152,40 @@ class ControlPlane:
         else:
             check_shape(image.meta, self.cluster)
 
+    def take_nodes(self, cluster: Cluster) -> None:
+        """Called by a request that is being prepared: these are the nodes from now on, those that were keep their
+        index. What runs goes on; what policies remember stays unless it rests on nodes or types."""
+        engine = self.live
+        if engine.cluster.nodes == cluster.nodes:
+            return
+        if can_grow(engine.cluster, cluster):
+            self.stage.events.insert(0, ev.ClusterGrew(cluster))
+        else:
+            image = recast(image_of(engine), engine.cluster, cluster, self.estimator)
+            self.engine = restore(image, cluster, engine.policy, self.estimator, self.settings)
+            self.recorder = Recorder.of_new(self.engine)
+            self.stage.events.append(ev.Woken())
+        self.cluster = cluster
+        self.fitting = Fitting(cluster)
+
     def open(self) -> None:
         """Read the store, send what is pending, ask for an inventory. Raises `StoreError`."""
-        image = self.store.load_active()
+        image = stored = self.store.load_active()
+        self.set_time(image)
         facts: Mapping[str, Any] = (image.meta or {}).get("service", {})
-        epoch_ms = int(facts.get("epoch_ms", self.clock.wall_ms()))
-        last_ms = 0 if image.meta is None else int(image.meta["now_ms"])
-        self.time = EngineTime(self.clock, epoch_ms, max(last_ms, self._last_ms))
+        if self._follow_nodes:
+            image = followed(stored, self.cluster, self.estimator)
         self.policy_name = str(facts.get("policy", self._first_policy))
         self.next_job = int(facts.get("next_job", 1))
         self.exits: dict[str, str] = dict(facts.get("exits", {}))
         if self.prospect is not None:
             self.prospect.opened(self.store.document)
         self.engine = self._engine(image)
-        self.recorder = Recorder(self.engine) if image.meta is not None else Recorder.of_new(self.engine)
-        if image.meta is None:
-            # A new store begins with when it began: engine time is counted from there by every later process.
+        as_stored = image is stored and image.meta is not None
+        self.recorder = Recorder(self.engine) if as_stored else Recorder.of_new(self.engine)
+        if not as_stored:
+            # A new store begins with when it began: engine time is counted from there by every later process. And
+            # nodes that are others than they were are so from the beginning.
             self.store.commit(self._commit(Journal(self.engine, self.now_ms), []))
         self.fault = None
         self._retry_ms = NEVER_MS
@@ -167,6 +193,13 @@ class ControlPlane:
         self._dispatch(self.engine.pending_commands())
         self.next_observe_ms = self.now_ms
         self.next_prune_ms = self.now_ms + PRUNE_MS // 60
+
+    def set_time(self, image: Image) -> None:
+        """Go on where the image left off, by as much as the clock did."""
+        facts: Mapping[str, Any] = (image.meta or {}).get("service", {})
+        epoch_ms = int(facts.get("epoch_ms", self.clock.wall_ms()))
+        last_ms = 0 if image.meta is None else int(image.meta["now_ms"])
+        self.time = EngineTime(self.clock, epoch_ms, max(last_ms, self._last_ms))
 
     def _engine(self, image: Image) -> Engine:
         return restore(image, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
@@ -253,7 +286,8 @@ class ControlPlane:
         self.exits.update(journal.exits)
         if self.prospect is not None:
             self.prospect.stepped(now_ms, events, commands, ended)
-        self.store.commit(self._commit(journal, ended))
+        commit = self._commit(journal, ended)
+        self.store.commit(commit)
         self._force_policy = None
         for end in ended:
             self.exits.pop(end.spec.id, None)
@@ -261,6 +295,7 @@ class ControlPlane:
         self._count(events, commands, ended)
         if journal.entries:
             self._told(journal.entries)
+        self._committed(commit)
         self._dispatch(commands)
 
     def _commit(self, journal: Journal, ended: list[Ended]) -> Commit:

@@ -13,6 +13,7 @@ from trainmaster.engine.transitions import current
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Command, Launch, Resize, Stop
+from trainmaster.model.job import JobId
 from trainmaster.model.reasons import Reason, Why, render
 
 MAX_NOTE = 500
@@ -72,7 +73,7 @@ class Journal:
             case ev.Started():
                 self.add(
                     "started", job_id, f"{job_id} runs (attempt {event.generation})",
-                    generation=event.generation, work_done=event.work_done,
+                    generation=event.generation, work_done=self._work(event.job_id, event.work_done),
                 )  # fmt: skip
             case ev.StartFailed():
                 self.exits[event.job_id] = f"did not start: {event.why}"
@@ -84,13 +85,15 @@ class Journal:
                 self.exits[event.job_id] = how
                 self.add(
                     "exited", job_id, f"{job_id} ended: {how}",
-                    generation=event.generation, code=event.code, why=event.why, work_saved=event.work_saved,
+                    generation=event.generation, code=event.code, why=event.why,
+                    work_saved=self._work(event.job_id, event.work_saved),
                 )  # fmt: skip
             case ev.Stopped():
                 self.exits[event.job_id] = "stopped"
+                saved = self._work(event.job_id, event.work_saved)
                 self.add(
-                    "stopped", job_id, f"{job_id} stopped with {event.work_saved:g} steps saved",
-                    generation=event.generation, work_saved=event.work_saved,
+                    "stopped", job_id, f"{job_id} stopped with {saved:g} steps saved",
+                    generation=event.generation, work_saved=saved,
                 )  # fmt: skip
             case ev.NodeLost(node) if self.engine.up[node]:
                 name = self.engine.cluster.nodes[node].id
@@ -98,8 +101,19 @@ class Journal:
             case ev.NodeJoined(node) if not self.engine.up[node]:
                 name = self.engine.cluster.nodes[node].id
                 self.add("node-joined", None, f"node {name} is back", node=name)
+            case ev.ClusterGrew(cluster):
+                known = {node.id for node in self.engine.cluster.nodes}
+                new = [node.id for node in cluster.nodes if node.id not in known]
+                if new:
+                    more = f" and {len(new) - 5} more" if len(new) > 5 else ""
+                    self.add("nodes", None, f"new nodes: {', '.join(new[:5])}{more}", nodes=new[:100])
             case _:
                 pass
+
+    def _work(self, job_id: JobId, work: float) -> float:
+        """What was measured, else what the books say."""
+        slot = self.engine.columns.slot_of.get(job_id)
+        return work if work == work or slot is None else float(self.engine.columns.floats["work_saved"][slot])
 
     def after(self, commands: Iterable[Command], ended: Iterable[Ended], notes: Iterable[str]) -> None:
         outstanding = {id(command) for command, sent_ms in self.engine.outstanding.values() if sent_ms == self.now_ms}

@@ -1,7 +1,7 @@
-"""Another set of nodes than the store was written for: jobs are kept, what ran is to be started again.
+"""Another set of nodes than the store was written for: jobs are kept, and start again where nodes are gone or others.
 
-Nodes count as the same when names, types and numbers of GPUs agree, in order. Otherwise nothing that was placed
-means anything any more: every job goes back to the queue with what its checkpoint holds, and policies forget.
+Nodes count as the same when names, types and numbers of GPUs agree. A job with a node that is not the same goes back
+to the queue with what its checkpoint holds, and policies forget (`engine.recast`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.engine.lifecycle import LIVE
-from trainmaster.engine.ports import Commit, Estimator, Image, JsonObject
-from trainmaster.model.cluster import Cluster
-from trainmaster.model.codec import spec_from_json
+from trainmaster.engine.ports import Commit, Estimator, Image
+from trainmaster.engine.recast import recast
+from trainmaster.model.cluster import Cluster, Node
 from trainmaster.model.errors import InputError
-from trainmaster.model.job import P
-from trainmaster.model.reasons import Why
 from trainmaster.model.units import NEVER_MS
 
 
@@ -42,52 +39,24 @@ def _told(shape: list[list[Any]]) -> str:
     return text + (f" and {len(shape) - 6} more" if len(shape) > 6 else "")
 
 
+def cluster_of_shape(shape: list[list[Any]]) -> Cluster:
+    """The nodes that a store was written for, as far as placements depend on them."""
+    return Cluster(tuple(Node(name, kind, gpus) for name, kind, gpus in shape), {})
+
+
+def followed(image: Image, cluster: Cluster, estimator: Estimator) -> Image:
+    """The image for the nodes that there are now. Nodes that jobs are on must be among them, or the jobs start anew."""
+    shape = (image.meta or {}).get("service", {}).get("shape")
+    if shape is None or shape == shape_of(cluster):
+        return image
+    return recast(image, cluster_of_shape(shape), cluster, estimator, requeue=True)
+
+
 def renode(image: Image, cluster: Cluster, estimator: Estimator) -> Commit:
     """The commit that brings a store to this cluster."""
     assert image.meta is not None
-    jobs: dict[str, JsonObject | None] = {
-        job_id: _unplaced(record, cluster, estimator, image.meta["now_ms"]) for job_id, record in image.jobs.items()
-    }
-    meta = {
-        **image.meta,
-        "nodes": [node.id for node in cluster.nodes],
-        "up": [True] * len(cluster.nodes),
-        "reserved": [],
-        "changed": True,
-        "memo": {},
-        "memo_shapes": {},
-        "wake_at_ms": NEVER_MS,
-        "next_resend_ms": NEVER_MS,
-        "service": {**image.meta.get("service", {}), "shape": shape_of(cluster)},
-    }
-    return Commit(jobs, {}, meta)
-
-
-def _unplaced(record: JsonObject, cluster: Cluster, estimator: Estimator, now_ms: int) -> JsonObject:
-    here, spread = estimator.profile(spec_from_json(record["spec"]), cluster.types)
-    ints, floats = dict(record["ints"]), dict(record["floats"])
-    phase = ints["phase"]
-    if phase in LIVE or phase == P.RESERVED:
-        after = ints["after_stop"] if phase in (P.STOPPING, P.LOST) else P.PENDING
-        # A cancelled job cannot be called over before its processes certainly are: it is paused until asked again.
-        ints["phase"] = P.PENDING if after in (P.PENDING, P.RESERVED) else P.PAUSED
-        ints["after_stop"], ints["reason"], ints["waiting_since_ms"] = P.PENDING, int(Why.CAPACITY), now_ms
-        floats["work_done"] = floats["work_saved"]
-        floats["rate"] = 0.0
-    return {
-        **record,
-        "ints": ints,
-        "floats": floats,
-        "throughput": here.tolist(),
-        "throughput_spread": spread.tolist(),
-        "memo": {},
-        "allocation": None,
-        "held": None,
-        "command": None,
-        "sent_ms": None,
-        "last_seq": None,
-        "doubts": [],
-        "ended_on": [],
-        "details": None,
-        "blocker": None,
-    }
+    service = image.meta.get("service", {})
+    moved = recast(image, cluster_of_shape(service.get("shape") or []), cluster, estimator, requeue=True)
+    assert moved.meta is not None
+    meta = {**moved.meta, "wake_at_ms": NEVER_MS, "service": {**service, "shape": shape_of(cluster)}}
+    return Commit(moved.jobs, {}, meta)

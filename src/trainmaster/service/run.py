@@ -61,6 +61,12 @@ class ServiceOptions:
     round_s: float | None = None
     placement: str = "pack"
     backend: str = "local"
+    kubeconfig: Path | None = None
+    namespace: str | None = None
+    """Of the service's own state; default: that of the pod, outside a cluster trainmaster-system."""
+    agent_host: str = ""
+    agent_port: int = 8643
+    lease_s: float = 30.0
     stop_jobs: bool = False
     reset_nodes: bool = False
     quiet: bool = False
@@ -101,7 +107,7 @@ class Service:
 
     def __init__(self, options: ServiceOptions) -> None:
         self.options = options
-        _check_options(options)
+        check_options(options)
         self.cluster, self.slowdown, self.emulated = _machine(options)
         self.home = Home(options.home)
         self.stop_asked = threading.Event()
@@ -113,7 +119,7 @@ class Service:
         os.umask(0o077)  # database, logs and sockets are the owner's alone
         self.home.claim()
         try:
-            if not _is_loopback(options.host) and not self.home.has_tokens_file:
+            if not is_loopback(options.host) and not self.home.has_tokens_file:
                 raise InputError(
                     f"{options.host} can be reached from other machines, and no tokens are set",
                     "a file `tokens` in the home folder with a token for each user",
@@ -123,7 +129,7 @@ class Service:
                 )
             tokens = Tokens(self.home.principals())
             self.log = open_logbook(self.home.logs, options.log_level, options.quiet)
-            listener = _listen(options.host, options.port)
+            listener = listen(options.host, options.port)
             try:
                 self._serve(listener, tokens, ready)
             finally:
@@ -195,7 +201,7 @@ class Service:
         )  # fmt: skip
 
     def _answer(self, listener: socket.socket, context: Context, ready: Callable[[str], None]) -> None:
-        address = _address(self.options.host, listener)
+        address = address_of(self.options.host, listener)
         config = uvicorn.Config(
             build_app(context), log_config=None, access_log=False, lifespan="off", server_header=False,
             timeout_graceful_shutdown=int(STOP_S), timeout_keep_alive=30,
@@ -239,7 +245,7 @@ MAX_TOLD = 20
 """Log entries of one batch that are told one by one."""
 
 
-def _check_options(options: ServiceOptions) -> None:
+def check_options(options: ServiceOptions) -> None:
     if options.policy is not None:
         create(options.policy)
     parse_strategy(options.placement)
@@ -247,8 +253,8 @@ def _check_options(options: ServiceOptions) -> None:
         raise InputError(f"{options.round_s} s", "a positive number of seconds", column="--round")
     if options.port is not None and not 0 <= options.port < 65536:
         raise InputError(f"{options.port}", "0 to 65535", column="--port")
-    if options.backend not in ("local", "simulated"):
-        raise InputError(f"'{options.backend}'", "local or simulated", column="--backend")
+    if options.backend not in ("local", "simulated", "kubernetes"):
+        raise InputError(f"'{options.backend}'", "local, simulated or kubernetes", column="--backend")
 
 
 def _machine(options: ServiceOptions) -> tuple[Cluster, dict[str, float], bool]:
@@ -261,7 +267,7 @@ def _machine(options: ServiceOptions) -> tuple[Cluster, dict[str, float], bool]:
     return replace(cluster, price_per_hour={**PRICE_PER_GPU_HOUR, **cluster.price_per_hour}), slowdown, emulated
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
@@ -270,7 +276,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _listen(host: str, port: int | None) -> socket.socket:
+def listen(host: str, port: int | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     wanted = (DEFAULT_PORT, 0) if port is None else (port,)
     for number in wanted:
@@ -291,7 +297,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
     raise AssertionError("unreachable")
 
 
-def _address(host: str, listener: socket.socket) -> str:
+def address_of(host: str, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     shown = "127.0.0.1" if host == "0.0.0.0" else "::1" if host == "::" else host
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"

@@ -86,7 +86,10 @@ class MemoryStore:
     def of(cls, dump: Dump) -> MemoryStore:
         store = cls()
         store._jobs, store._ended, store._meta = dict(dump.jobs), dict(dump.ended), dump.meta
-        store._log = [(LogEntry(*head, {}, number), details) for *head, details, number in dump.log]
+        store._log = [
+            (LogEntry(at_ms, kind, job_id, text, {}, number), details)
+            for at_ms, kind, job_id, text, details, number in dump.log
+        ]
         store._next_number = dump.next_number
         store._requests = {key: (at_ms, answer) for key, (at_ms, answer) in dump.requests.items()}
         store._documents = dict(dump.documents)

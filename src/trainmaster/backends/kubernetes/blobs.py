@@ -59,9 +59,7 @@ class ConfigMapBlobs:
             return None
 
     def read_all(self) -> dict[str, bytes]:
-        found, _ = self._do(
-            self._client.list_all(self._path, page=PAGE, labelSelector=f"{STATE_LABEL}={self._name}")
-        )
+        found, _ = self._do(self._client.list_all(self._path, page=PAGE, labelSelector=f"{STATE_LABEL}={self._name}"))
         return {thing["metadata"]["name"].removeprefix(self._prefix): _data(thing) for thing in found}
 
     def delete(self, names: Sequence[str]) -> None:

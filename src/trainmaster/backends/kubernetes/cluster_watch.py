@@ -6,6 +6,8 @@ It lives as long as the service, whether that leads or not, so that a new leader
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
@@ -81,6 +83,16 @@ class ClusterWatch:
 
     def our_pods(self) -> Iterator[Object]:
         yield from [pod for pod in self.pods.objects.values() if pods.is_ours(pod)]
+
+    def local_address(self) -> str:
+        """The address of this machine by which nodes are reached, and so, mostly, by which pods reach it."""
+        for node in self.nodes.objects.values():
+            for address in (node.get("status") or {}).get("addresses") or ():
+                if address.get("type") == "InternalIP":
+                    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+                        probe.connect((address["address"], 9))
+                        return str(probe.getsockname()[0])
+        return ""
 
     # -- the list of nodes -------------------------------------------------------------------------------
 
@@ -163,7 +175,7 @@ class ClusterWatch:
                 self.listener.node_used(index, used)
 
 
-_NODE_STATUS = ("allocatable", "capacity", "conditions")
+_NODE_STATUS = ("allocatable", "capacity", "conditions", "addresses")
 
 
 def _trim_node(thing: Object) -> Object:

@@ -1,0 +1,62 @@
+"""More nodes, or larger ones, while jobs run: nothing that is placed changes its meaning.
+
+Nodes that were there keep their index; types stay the same. Another change of the cluster is one of the image
+(`recast`). What a policy remembers of jobs stays; one that remembers nodes (`remembers_nodes`) begins anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainmaster.engine.state import State
+from trainmaster.model import event as ev
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.ledger import Ledger
+from trainmaster.model.units import GPU_MILLI
+
+
+def can_grow(old: Cluster, new: Cluster) -> bool:
+    """Whether `new` is `old` with more."""
+    if len(new.nodes) < len(old.nodes) or old.types != new.types:
+        return False
+    return all(
+        (a.id, a.accelerator) == (b.id, b.accelerator)
+        and a.gpus <= b.gpus
+        and a.cpu_milli <= b.cpu_milli
+        and a.mem_mib <= b.mem_mib
+        for a, b in zip(old.nodes, new.nodes, strict=False)
+    )
+
+
+def grew(state: State, event: ev.ClusterGrew) -> None:
+    old, new = state.cluster, event.cluster
+    if not can_grow(old, new):
+        state.notes.append("a change of nodes that is no growth was refused")
+        return
+    if old.nodes == new.nodes:
+        return
+    up = np.ones(len(new.nodes), np.bool_)
+    up[: len(old.nodes)] = state.up
+    state.up = up
+    state.cluster = state.columns.cluster = new
+    state.planned = _grown(state.planned, old, new)
+    state.physical = _grown(state.physical, old, new)
+    if getattr(state.policy, "remembers_nodes", False):
+        state.memo_values = {}
+        state.memo_columns = set()
+        state.columns.memo.clear()
+    state.changed = True
+
+
+def _grown(ledger: Ledger, old: Cluster, new: Cluster) -> Ledger:
+    """What was free, and what was added."""
+    grown = Ledger.full(new)
+    n, width = len(old.nodes), ledger.device_milli.shape[1]
+    more = new.gpus[:n] - old.gpus
+    grown.device_milli[:n, :width] = ledger.device_milli
+    for node in np.flatnonzero(more).tolist():
+        grown.device_milli[node, old.gpus[node] : new.gpus[node]] = GPU_MILLI
+    grown.whole[:n] = ledger.whole + more
+    grown.cpu_milli[:n] = ledger.cpu_milli + (new.cpu_milli[:n] - old.cpu_milli)
+    grown.mem_mib[:n] = ledger.mem_mib + (new.mem_mib[:n] - old.mem_mib)
+    return grown

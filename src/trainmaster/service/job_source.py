@@ -1,0 +1,221 @@
+"""TrainingJobs as users write them become wishes to the control plane: submit, change, pause, cancel.
+
+Belongs to the loop in which TrainingJobs are watched. Changes are gathered for a moment and handed over as one
+request; what the control plane could not take (its store fails) is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from trainmaster.backends.kubernetes.facts import LAUNCHER
+from trainmaster.backends.kubernetes.fit import check_fits
+from trainmaster.backends.kubernetes.reflector import DELETED, Change
+from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
+from trainmaster.backends.kubernetes.wishes import being_deleted, wishes_of
+from trainmaster.model import event as ev
+from trainmaster.model.errors import InputError, TrainmasterError
+from trainmaster.model.job import JobId, JobSpec
+from trainmaster.service.control import ControlPlane, Request
+
+Json = dict[str, Any]
+GATHER_S = 0.02
+AGAIN_S = 1.0
+MAX_BATCH = 500
+MAX_KNOWN_FITS = 10_000
+OVER = frozenset({"finished", "failed", "cancelled", "rejected"})
+
+
+class Desk(Protocol):
+    """Where requests go (see `Driver.put`)."""
+
+    def put(self, request: Request[Any], answered: Callable[[Any], object]) -> None: ...
+
+
+@dataclass(frozen=True)
+class News:
+    """One TrainingJob as it is, or as it last was. `before`: as it was when the control plane was last told."""
+
+    job: Json
+    gone: bool
+    before: Json | None
+
+
+@dataclass
+class TakeJobs:
+    """Bring the engine to what the objects say. Answers with those that were refused, and why."""
+
+    news: list[News]
+    nodes: Callable[[], Iterable[Json]]
+    fits: dict[str, InputError | None]
+    changes = True
+    refused: list[tuple[Json, InputError]] = field(default_factory=list)
+
+    def prepare(self, plane: ControlPlane) -> None:
+        for item in self.news:
+            try:
+                plane.stage.events.extend(self._wishes(plane, item))
+            except InputError as error:
+                self.refused.append((item.job, error))
+
+    def _wishes(self, plane: ControlPlane, item: News) -> list[ev.Event]:
+        engine, tj = plane.live, item.job
+        job_id = job_id_of_object(tj)
+        slot = engine.columns.slot_of.get(job_id)
+        epoch_ms = plane.time.epoch_ms
+        if slot is not None:
+            if item.gone:
+                return [ev.JobCancelled(job_id)]
+            return list(wishes_of(item.before, tj, engine.columns.spec(slot), epoch_ms))
+        over = (tj.get("status") or {}).get("state") in OVER
+        if item.gone or job_id in engine.known or over or being_deleted(tj) or job_id in plane.stage.specs:
+            return []
+        spec = leased(spec_of_trainingjob(tj, epoch_ms), tj)
+        self._check_fits(spec, tj)
+        plane.stage.specs[job_id] = spec
+        events: list[ev.Event] = [ev.JobSubmitted(spec)]
+        if tj["spec"].get("suspend"):
+            events.append(ev.JobPaused(job_id))
+        return events
+
+    def _check_fits(self, spec: JobSpec, tj: Json) -> None:
+        """Jobs of one shape are judged once for the present nodes."""
+        template = tj["spec"]["template"]
+        pod = template.get("spec") or {}
+        asked = [pod.get(name) for name in ("nodeSelector", "affinity", "tolerations")]
+        shape = [repr(spec.worker), spec.workers_min, list(spec.gpu_types), spec.payload.get("gpu_resource"), asked]
+        key = json.dumps(shape, sort_keys=True)
+        if key not in self.fits:
+            if len(self.fits) >= MAX_KNOWN_FITS:
+                self.fits.clear()
+            try:
+                check_fits(spec, template, self.nodes())
+                self.fits[key] = None
+            except InputError as error:
+                self.fits[key] = error
+        refused = self.fits[key]
+        if refused is not None:
+            raise refused
+
+    def answer(self, plane: ControlPlane) -> list[tuple[Json, InputError]]:  # noqa: ARG002 - part of the protocol
+        return self.refused
+
+
+@dataclass
+class CancelOthers:
+    """Jobs whose object was deleted while nobody watched: those that are not among `present`."""
+
+    present: frozenset[str]
+    kinds: frozenset[str] = frozenset({"TrainingJob"})
+    changes = True
+
+    def prepare(self, plane: ControlPlane) -> None:
+        columns = plane.live.columns
+        for slot in columns.rows.tolist():
+            spec = columns.spec(slot)
+            if spec.payload.get("kind") in self.kinds and spec.id not in self.present:
+                plane.stage.events.append(ev.JobCancelled(JobId(spec.id)))
+
+    def answer(self, plane: ControlPlane) -> None:  # noqa: ARG002 - part of the protocol
+        return None
+
+
+def leased(spec: JobSpec, tj: Mapping[str, Any]) -> JobSpec:
+    """A job that refuses the launcher runs without a lease."""
+    annotations = tj["metadata"].get("annotations") or {}
+    return replace(spec, leased=annotations.get(LAUNCHER) not in ("false", "none"))
+
+
+class JobSource:
+    def __init__(
+        self, desk: Desk, nodes: Callable[[], Iterable[Json]], refused: Callable[[Json, InputError], None]
+    ) -> None:
+        """`nodes` are the node objects; `refused` is told, in the loop, of objects that cannot be jobs."""
+        self._desk = desk
+        self._nodes = nodes
+        self._refused = refused
+        self._loop = asyncio.get_running_loop()
+        self._dirty: dict[str, tuple[Json, bool]] = {}
+        self._told: dict[str, Json] = {}
+        self._fits: dict[str, InputError | None] = {}
+        self._waiting = False
+        self._stopped = False
+
+    def begin(self, jobs: Iterable[Json]) -> None:
+        """All objects that there are; jobs of others are cancelled."""
+        present = list(jobs)
+        self._desk.put(CancelOthers(frozenset(map(job_id_of_object, present))), lambda _: None)
+        for job in present:
+            self._note(job, False)
+
+    def changed(self, kind: Change, job: Json, before: Json | None) -> None:
+        """As told by the reflector. What only the status says is our own word."""
+        gone = kind == DELETED
+        if not gone and before is not None and _same_wishes(before, job):
+            return
+        self._note(job, gone)
+
+    def nodes_changed(self) -> None:
+        self._fits = {}
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _note(self, job: Json, gone: bool) -> None:
+        self._dirty[job_id_of_object(job)] = (job, gone)
+        self._soon(GATHER_S)
+
+    def _soon(self, wait_s: float) -> None:
+        if not self._waiting and not self._stopped:
+            self._waiting = True
+            self._loop.call_later(wait_s, self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._waiting = False
+        if self._stopped or not self._dirty:
+            return
+        # In order of creation, so that first come is first served even when many come at once.
+        ids = sorted(self._dirty, key=lambda job_id: _order(self._dirty[job_id][0]))[:MAX_BATCH]
+        batch = {job_id: self._dirty.pop(job_id) for job_id in ids}
+        news = [News(job, gone, self._told.get(job_id)) for job_id, (job, gone) in batch.items()]
+        request = TakeJobs(news, self._nodes, self._fits)
+        self._waiting = True  # one at a time: the next goes out when this is answered
+        try:
+            self._desk.put(request, lambda outcome: self._loop.call_soon_threadsafe(self._answered, batch, outcome))
+        except RuntimeError:
+            self._stopped = True
+
+    def _answered(self, batch: dict[str, tuple[Json, bool]], outcome: Any) -> None:
+        self._waiting = False
+        if isinstance(outcome, BaseException):
+            if not isinstance(outcome, TrainmasterError):
+                raise outcome
+            for job_id, item in batch.items():
+                self._dirty.setdefault(job_id, item)
+            self._soon(AGAIN_S)
+            return
+        for job_id, (job, gone) in batch.items():
+            if gone:
+                self._told.pop(job_id, None)
+            else:
+                self._told[job_id] = {"spec": {"suspend": job["spec"].get("suspend")}}
+        for job, error in outcome:
+            self._refused(job, error)
+        if self._dirty:
+            self._soon(0.0)
+
+
+def _order(job: Json) -> tuple[str, int, str]:
+    """By creation; within its second by version of the object, which rises with every write."""
+    meta = job["metadata"]
+    version = str(meta.get("resourceVersion", ""))
+    return meta["creationTimestamp"], int(version) if version.isdigit() else 0, meta["name"]
+
+
+def _same_wishes(before: Json, now: Json) -> bool:
+    a, b = before["metadata"], now["metadata"]
+    return a.get("generation") == b.get("generation") and a.get("deletionTimestamp") == b.get("deletionTimestamp")

@@ -1,0 +1,325 @@
+"""One leadership on a cluster: from taking over the state to handing it on.
+
+Everything that acts belongs to a reign: store, control plane, driver, backend, launchers' hub, job source, teller.
+`halt` stops all of it within the turn of the loop in which leadership was lost; `end` gives back what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainmaster.backends.kubernetes.agent_hub import AgentHub
+from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOptions
+from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
+from trainmaster.backends.kubernetes.client import KubeClient, Object
+from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
+from trainmaster.backends.kubernetes.loop_thread import LoopThread
+from trainmaster.backends.kubernetes.reflector import Change, Reflector
+from trainmaster.backends.kubernetes.translate import job_id_of_object
+from trainmaster.engine.ports import Commit, Image, LogEntry
+from trainmaster.engine.records import Settings
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
+from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.model.cluster import Cluster, Node
+from trainmaster.model.codec import allocation_from_json, spec_from_json
+from trainmaster.model.command import Command, Launch
+from trainmaster.model.errors import InputError
+from trainmaster.policies.registry import create
+from trainmaster.service.clock import SystemClock
+from trainmaster.service.control import ControlPlane, Retention
+from trainmaster.service.driver import Driver
+from trainmaster.service.job_source import JobSource
+from trainmaster.service.kube_telling import Teller
+from trainmaster.service.prospect import Prospect
+from trainmaster.service.renode import followed
+from trainmaster.sim.run import load_kernels
+from trainmaster.stores.journal import JournalStore
+
+NODES_GATHER_S = 1.0
+"""New nodes are gathered for so long: an autoscaler brings several."""
+
+
+@dataclass(frozen=True)
+class ReignOptions:
+    """What the operator chose."""
+
+    namespace: str
+    name: str = "trainmaster"
+    policy: str | None = None
+    settings: Settings = field(default_factory=Settings)
+    retention: Retention = field(default_factory=lambda: Retention(days=14, ended_jobs=5_000, log_lines=5_000))
+    agent_bind: str = "0.0.0.0"
+    agent_port: int = 8643
+    agent_host: str = ""
+    agents: tuple[str, ...] = ()
+    """Further addresses (host:port) that launchers may try, such as a Service's name."""
+    grace_s: float = 20.0
+
+
+class _Slot:
+    """Stands in for the backend until it is made: plane and backend need each other."""
+
+    backend: KubernetesBackend | None = None
+
+    def perform(self, command: Command) -> None:
+        assert self.backend is not None
+        self.backend.perform(command)
+
+    def observe(self) -> None:
+        assert self.backend is not None
+        self.backend.observe()
+
+
+@dataclass
+class ChangeNodes:
+    """The cluster has more nodes than the engine knows, or others."""
+
+    watch: ClusterWatch
+    backend: KubernetesBackend
+    changes = True
+
+    def prepare(self, plane: ControlPlane) -> None:
+        cluster = Cluster(self.watch.present(plane.cluster.nodes), PRICE_PER_GPU_HOUR)
+        plane.take_nodes(cluster)
+        self.backend.recast(cluster)
+
+    def answer(self, plane: ControlPlane) -> None:  # noqa: ARG002 - part of the protocol
+        return None
+
+
+class Reign:
+    """`begin` and `end` are called from a thread other than the loop's, `halt` in the loop."""
+
+    def __init__(
+        self,
+        options: ReignOptions,
+        client: KubeClient,
+        thread: LoopThread,
+        watch: ClusterWatch,
+        jobs: Reflector,
+        *,
+        identity: str,
+        secret: bytes,
+        may_write: Callable[[], bool],
+        told: Callable[[Sequence[LogEntry]], None],
+        fatal: Callable[[BaseException], None],
+        home: Path,
+    ) -> None:
+        self.options = options
+        self._client = client
+        self._thread = thread
+        self._watch = watch
+        self._jobs = jobs
+        self._secret = secret
+        self._may_write = may_write
+        self._told = told
+        self._fatal = fatal
+        self._home = home
+        self._writer = f"{identity}-{secrets.token_hex(3)}"
+        self._halted = False
+        self._authority_s: float | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._nodes_due = False
+        self.driver: Driver | None = None
+        self.store: JournalStore | None = None
+        self.backend: KubernetesBackend | None = None
+        self.hub: AgentHub | None = None
+        self.teller: Teller | None = None
+        self.source: JobSource | None = None
+        self._ids: dict[str, tuple[str, str]] = {}
+
+    # -- taking over -----------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Blocks until requests are answered. Raises when the state cannot be had."""
+        self._thread.call(self._synced(), 120.0)
+        blobs = ConfigMapBlobs(
+            self._client, self._thread, self.options.namespace, self.options.name, may_write=self._writes
+        )
+        store = self.store = JournalStore(blobs, self._writer)
+        store.claim()
+        image = store.load_active()
+        cluster = Cluster(self._watch.present(_listed(image)), PRICE_PER_GPU_HOUR)
+        slot = _Slot()
+        prospect = Prospect(LearningEstimator(DeclaredSpeeds()), self._home / "none.db")
+        policy = self.options.policy
+        plane = ControlPlane(
+            cluster, store, slot, SystemClock(), prospect.estimator, self.options.settings, policy or "fifo",
+            retention=self.options.retention, told=self._told, committed=self._committed, force_policy=policy,
+            prospect=prospect, follow_nodes=True,
+        )  # fmt: skip
+        driver = Driver(plane, self._fatal)
+        plane.set_time(image)
+        expected = _answered_for(followed(image, cluster, prospect.estimator))
+        slot.backend = self._thread.call(self._adopt(plane, driver, cluster, expected), 60.0)
+        plane.open()
+        load_kernels(create(plane.policy_name))
+        driver.start()
+        self.driver = driver
+        self._thread.call(self._go(driver), 60.0)
+
+    async def _synced(self) -> None:
+        await self._watch.synced()
+        await self._jobs.synced.wait()
+
+    def _writes(self) -> bool:
+        return not self._halted and self._may_write()
+
+    async def _adopt(
+        self, plane: ControlPlane, driver: Driver, cluster: Cluster, expected: list[Launch]
+    ) -> KubernetesBackend:
+        options, lease = self.options, self.options.settings.lease
+        self._watch.list_nodes(cluster)
+        listener = _Later()
+        self.hub = AgentHub(
+            self._secret, lease, lambda: plane.now_ms, listener,  # type: ignore[arg-type]
+            first_version=max(1, plane.now_ms // 1000),
+        )  # fmt: skip
+        if self._authority_s is not None:
+            self.hub.authority_until(self._authority_s)
+        host = options.agent_host or self._watch.local_address() or "127.0.0.1"
+        own = f"{host}:{options.agent_port}"
+        self.backend = KubernetesBackend(
+            self._client, self._watch, lease, driver.deliver, lambda: plane.now_ms,
+            secret=self._secret, hub=self.hub, job_of=lambda ns, name: self._jobs.objects.get((ns, name)),
+            options=PodOptions(grace_s=options.grace_s, agents=(own, *options.agents)),
+            issued=lambda: plane.live.seq,
+        )  # fmt: skip
+        listener.target = self.backend
+        self.backend.start(expected)
+        await self.hub.listen(options.agent_bind, options.agent_port, advertise=own)
+        return self.backend
+
+    async def _go(self, driver: Driver) -> None:
+        if self._halted:
+            return
+        for job in self._jobs.objects.values():
+            self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
+        self.teller = Teller(self._client, driver, self._object_for)
+        self.source = JobSource(driver, lambda: list(self._watch.nodes.objects.values()), self._refused)
+        self.source.begin(self._jobs.objects.values())
+        self.teller.everything(self._ids)
+        self._tasks.append(asyncio.ensure_future(self.teller.run()))
+        if self._watch.outgrown():
+            self.nodes_changed()
+
+    # -- told in the loop --------------------------------------------------------------------------------
+
+    def job_changed(self, kind: Change, job: Object, before: Object | None) -> None:
+        if self._halted:
+            return
+        self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
+        if self.source is not None:
+            self.source.changed(kind, job, before)
+        if kind == "DELETED":
+            self._ids.pop(job_id_of_object(job), None)
+
+    def nodes_changed(self) -> None:
+        if self._halted or self._nodes_due or self.driver is None:
+            return
+        self._nodes_due = True
+        asyncio.get_running_loop().call_later(NODES_GATHER_S, self._take_nodes)
+
+    def _take_nodes(self) -> None:
+        self._nodes_due = False
+        if self._halted or self.driver is None or self.backend is None or not self._watch.outgrown():
+            return
+        if self.source is not None:
+            self.source.nodes_changed()
+        loop = asyncio.get_running_loop()
+
+        def answered(outcome: Any) -> None:
+            if isinstance(outcome, BaseException):
+                loop.call_soon_threadsafe(self.nodes_changed)
+
+        with contextlib.suppress(RuntimeError):
+            self.driver.put(ChangeNodes(self._watch, self.backend), answered)
+
+    def authority_until(self, monotonic_s: float) -> None:
+        self._authority_s = monotonic_s
+        if self.hub is not None:
+            self.hub.authority_until(monotonic_s)
+
+    def _object_for(self, job_id: str) -> Object | None:
+        key = self._ids.get(job_id)
+        return None if key is None else self._jobs.objects.get(key)
+
+    def _refused(self, job: Object, error: InputError) -> None:
+        if self.teller is not None and not self._halted:
+            self._tasks.append(asyncio.ensure_future(self.teller.reject(job, error)))
+            self._tasks = [task for task in self._tasks if not task.done()]
+
+    def _committed(self, commit: Commit) -> None:
+        """In the driver's thread."""
+        teller, driver = self.teller, self.driver
+        if teller is not None and driver is not None and not self._halted:
+            teller.stepped(driver.plane, commit.log, {*commit.jobs, *commit.ended})
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def halt(self) -> None:
+        self._halted = True
+        self._watch.listener = None
+        if self.source is not None:
+            self.source.stop()
+        if self.backend is not None:
+            self.backend.halt()
+        elif self.hub is not None:
+            self.hub.halt()
+        for task in self._tasks:
+            task.cancel()
+
+    def end(self) -> None:
+        if self.driver is not None:
+            self.driver.stop()
+        if self.hub is not None:
+            with contextlib.suppress(TimeoutError):
+                self._thread.call(self.hub.close(), 5.0)
+        if self.store is not None:
+            self.store.close()
+
+
+class _Later:
+    """Passes what launchers say to a backend that is made after the hub."""
+
+    target: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.target, name)
+
+
+def _listed(image: Image) -> list[Node]:
+    """The nodes that the state speaks of, as far as jobs are on them or may still be: they keep their place.
+
+    How large they are is asked of the nodes themselves; one that is gone has nothing to give.
+    """
+    if image.meta is None:
+        return []
+    held = {
+        part[0]
+        for record in image.jobs.values()
+        for allocation in (record["allocation"], record["held"])
+        if allocation is not None
+        for part in allocation["parts"]
+    }
+    shape = image.meta.get("service", {}).get("shape") or []
+    return [Node(name, kind, gpus, 0, 0) for k, (name, kind, gpus) in enumerate(shape) if k in held]
+
+
+def _answered_for(image: Image) -> list[Launch]:
+    """Incarnations that hold something and whose last command was answered."""
+    found = []
+    for record in image.jobs.values():
+        if record["held"] is None or record["command"] is not None:
+            continue
+        spec = spec_from_json(record["spec"])
+        allocation = allocation_from_json(record["held"])
+        found.append(Launch(spec.id, record["ints"]["generation"], record["last_seq"], allocation, spec))
+    return found
