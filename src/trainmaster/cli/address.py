@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from trainmaster.model.errors import InputError, TrainmasterError
+
+if TYPE_CHECKING:
+    from trainmaster.backends.kubernetes.config import KubeConfig
 
 HomeOption = Annotated[
     Path | None,
@@ -28,6 +31,8 @@ class Address:
     token: str = field(repr=False)
     source: str
     """Where the address was found, for messages."""
+    through: KubeConfig | None = field(default=None, repr=False, compare=False)
+    """The cluster whose API server passes requests on to the service."""
 
     @property
     def local(self) -> bool:
@@ -42,8 +47,15 @@ def home_folder(home: Path | None) -> Path:
 
 
 def find_address(home: Path | None) -> Address:
-    """`--home` first, then TRAINMASTER_URL (with TRAINMASTER_TOKEN), then the files in the home folder."""
+    """`--home` first, then TRAINMASTER_URL (with TRAINMASTER_TOKEN), then the files in the home folder.
+
+    `TRAINMASTER_URL=kube:` is the service in the cluster of the kubeconfig: see `kube_address`.
+    """
     url = os.environ.get("TRAINMASTER_URL", "")
+    if url.startswith("kube:") and home is None:
+        from trainmaster.cli.kube_address import kube_address
+
+        return kube_address(url)
     if url and home is None:
         return Address(checked(url, "TRAINMASTER_URL"), os.environ.get("TRAINMASTER_TOKEN", ""), "TRAINMASTER_URL")
     folder = home_folder(home)

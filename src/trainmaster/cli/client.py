@@ -118,6 +118,14 @@ class Client:
         headers = {"Accept": "application/json", "User-Agent": f"trainmaster/{__version__}"}
         if self.address.token:
             headers["Authorization"] = f"Bearer {self.address.token}"
+        if self.address.through is not None:
+            # The API server takes the usual header for itself and does not pass it on.
+            headers["X-Trainmaster-Authorization"] = f"Bearer {self.address.token}"
+            own = self.address.through.bearer()
+            if own:
+                headers["Authorization"] = f"Bearer {own}"
+            elif self.address.through.certificate is not None:
+                del headers["Authorization"]
         if data is not None:
             headers["Content-Type"] = "application/json"
         try:
@@ -134,8 +142,7 @@ class Client:
     def _connected(self, wait_s: float) -> http.client.HTTPConnection:
         if self._connection is None:
             self._look_again()
-            kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-            self._connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout_s)
+            self._connection = self._new_connection()
             try:
                 self._connection.connect()
             except OSError as error:
@@ -144,6 +151,15 @@ class Client:
         if self._connection.sock is not None:
             self._connection.sock.settimeout(self._timeout_s + wait_s)
         return self._connection
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme != "https":
+            return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+        context = None if self.address.through is None else self.address.through.ssl_context()
+        if isinstance(context, bool):
+            context = None
+        return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=context)
 
     def _nobody(self, error: OSError) -> str:
         where = f"no service at {self.address.url} (from {self.address.source})"
@@ -166,6 +182,10 @@ class Client:
             raise InputError(
                 str(problem["what"]), str(problem.get("expected", "")), str(problem.get("remedy", "")), column=where
             )
+        if not problem and self.address.through is not None:
+            from trainmaster.cli.kube_address import passing_fault
+
+            raise passing_fault(status, body, self.address)
         told = _sentence(problem) or _known(status, self.address) or f"answer {status} to {target}"
         raise (Unavailable(told) if status in (502, 503, 504) else Refused(told, status))
 

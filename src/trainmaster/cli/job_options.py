@@ -58,6 +58,13 @@ class JobOptions:
     workdir: Annotated[
         Path | None, typer.Option(help="Folder it runs in; default: this one.", rich_help_panel=_WORK)
     ] = None
+    image: Annotated[
+        str | None, typer.Option(help="On Kubernetes: image that holds the program.", rich_help_panel=_WORK)
+    ] = None
+    namespace: Annotated[
+        str | None,
+        typer.Option(help="On Kubernetes: namespace; default: the kubeconfig's.", rich_help_panel=_WORK),
+    ] = None
     array: Annotated[
         int | None,
         typer.Option(help="So many copies, told apart by TRAINMASTER_ARRAY_INDEX.", rich_help_panel=_WORK),

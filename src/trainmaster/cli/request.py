@@ -20,6 +20,7 @@ _OPTION_OF = {
     "weight": "--weight", "priority": "--priority", "entity": "--entity", "budget": "--budget", "array": "--array",
     "max_attempts": "--max-attempts", "gpu_types": "--gpu-type", "cpus_per_worker": "--cpus", "after": "--after",
     "memory_mib_per_worker": "--memory", "gpus_per_worker": "--gpus-per-worker", "deadline_s": "--deadline",
+    "image": "--image", "namespace": "--namespace",
     "steps_per_s": "--speed", "servers": "--servers", "command": "COMMAND",
 }  # fmt: skip
 
@@ -31,7 +32,9 @@ def build(options: JobOptions, now_s: float) -> dict[str, Any]:
     spec = read_spec(options.file) if options.file is not None else None
     typed = _typed(options, now_s)
     request: dict[str, Any] = {**(spec.data if spec is not None else {}), **typed}
-    request["workdir"] = _workdir(options, request, spec.path if spec is not None else None)
+    if request.get("image") is None or options.workdir is not None or "workdir" in request:
+        # A folder of this machine means nothing in a container: there the image's own is the default.
+        request["workdir"] = _workdir(options, request, spec.path if spec is not None else None)
     own = request.get("env")
     if isinstance(own, dict) or own is None:
         request["env"] = {**(own or {}), **environment_of(options.env or [])}
@@ -77,6 +80,8 @@ def _typed(options: JobOptions, now_s: float) -> dict[str, Any]:
         "max_attempts": options.max_attempts,
         "after": options.after or None,
         "array": options.array,
+        "image": options.image,
+        "namespace": options.namespace,
         "gpu_types": options.gpu_type or None,
         "cpus_per_worker": options.cpus,
         "memory_mib_per_worker": None if options.memory is None else mib_of(options.memory, "--memory"),

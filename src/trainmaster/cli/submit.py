@@ -41,7 +41,9 @@ def submit(
 
 def hand_in(client: Client, request: dict[str, Any], options: JobOptions) -> dict[str, Any]:
     """Submit; a service on this machine also learns which `python` its user means."""
-    if client.address.local and not options.bare_env:
+    if client.address.through is not None and not request.get("namespace"):
+        request = {**request, "namespace": client.address.through.namespace}
+    elif client.address.local and not options.bare_env and not request.get("image"):
         request = with_environment(request)
     try:
         return client.submit(request)

@@ -16,7 +16,7 @@ from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClien
 from trainmaster.backends.kubernetes.translate import job_id_of_object
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.service import requests as ask
-from trainmaster.service.auth import OPERATOR, Principal
+from trainmaster.service.auth import OPERATOR, Principal, Tokens
 from trainmaster.service.desk import Spaces, space_of
 from trainmaster.service.gateway import Gateway
 from trainmaster.service.kube_logs import read_pod_log
@@ -24,7 +24,7 @@ from trainmaster.service.kube_rights import KubeRights, Right
 from trainmaster.service.kube_submit import training_job
 from trainmaster.service.logs import Chunk
 from trainmaster.service.problems import Conflict as Conflicting
-from trainmaster.service.problems import Forbidden, NotFound, Refusal
+from trainmaster.service.problems import Forbidden, NotFound, Refusal, Unauthorized
 from trainmaster.service.views import Json
 from trainmaster.wire.api import JobRequest, Range
 
@@ -34,13 +34,17 @@ _VERB = {"cancel": "delete", "pause": "patch", "resume": "patch"}
 
 
 class KubeDesk:
-    def __init__(self, gateway: Gateway, client: KubeClient) -> None:
-        """`client` is not open yet: it belongs to the event loop of the server."""
+    def __init__(self, gateway: Gateway, client: KubeClient, tokens: Tokens) -> None:
+        """`client` is not open yet: it belongs to the event loop of the server. `tokens` are the service's own."""
         self.gateway = gateway
         self.rights = KubeRights(client)
+        self.tokens = tokens
 
     async def identify(self, authorization: str | None) -> Principal:
-        return await self.rights.identify(authorization)
+        try:
+            return self.tokens.who(authorization)
+        except Unauthorized:
+            return await self.rights.identify(authorization)
 
     async def seen(self, who: Principal) -> Spaces:
         if await self.rights.may(who, Right("list")):
@@ -166,7 +170,9 @@ def _known(plane: Any, ids: list[str]) -> bool:
 
 
 def _payload(plane: Any, job_id: str) -> Json | None:
-    slot = None if plane.engine is None else plane.engine.columns.slot_of.get(job_id)
+    if plane.engine is None:
+        return None
+    slot = plane.engine.columns.slot_of.get(job_id)
     return None if slot is None else dict(plane.engine.columns.spec(slot).payload)
 
 

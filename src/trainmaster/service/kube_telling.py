@@ -232,7 +232,7 @@ class Teller:
         if same_status(status, tj.get("status") or {}):
             return
         await self._patch("", tj, status)
-        await self._event(object_of(tj), Happening("Rejected", status["message"], warning=True))
+        await self.event(object_of(tj), Happening("Rejected", status["message"], warning=True))
 
     # -- Events --------------------------------------------------------------------------------------
 
@@ -247,11 +247,11 @@ class Teller:
             tj = self._object_for(job_id)
             if tj is not None:
                 async with slots:
-                    await self._event(object_of(tj), happening)
+                    await self.event(object_of(tj), happening)
 
         await asyncio.gather(*(one(job_id, happening) for job_id, happening in taken))
 
-    async def _event(self, about: Json, happening: Happening) -> None:
+    async def event(self, about: Json, happening: Happening) -> None:
         now = stamp_of(time.time())
         try:
             try:

@@ -160,7 +160,8 @@ class Reign:
         expected = _answered_for(followed(image, cluster, prospect.estimator))
         slot.backend = self._thread.call(self._adopt(plane, driver, cluster, expected), 60.0)
         plane.open()
-        load_kernels(create(plane.policy_name))
+        if plane.policy_name != (policy or "fifo"):
+            load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
         driver.start()
         self.driver = driver
         self._thread.call(self._go(driver), 60.0)

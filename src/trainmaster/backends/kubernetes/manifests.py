@@ -101,13 +101,13 @@ def _roles(options: InstallOptions) -> list[Json]:
 
 
 def _service(options: InstallOptions) -> Json:
-    """Headless: clients find the leader's address, the only one that has the label."""
+    """Headless: clients find all replicas; one that does not lead passes requests on to the one that does."""
     ports = [
         {"name": "http", "port": HTTP_PORT, "targetPort": "http"},
         {"name": "agent", "port": AGENT_PORT, "targetPort": "agent"},
     ]
-    selector = {**_selector(options), "trainmaster.dev/leader": "true"}
-    return _named(options, "v1", "Service", spec={"clusterIP": "None", "selector": selector, "ports": ports})
+    spec = {"clusterIP": "None", "selector": _selector(options), "ports": ports}
+    return _named(options, "v1", "Service", spec=spec)
 
 
 def _deployment(options: InstallOptions) -> Json:
@@ -162,17 +162,17 @@ def _container(options: InstallOptions) -> Json:
         "imagePullPolicy": options.pull_policy,
         "args": [
             "up", "--backend", "kubernetes", "--host", "0.0.0.0", "--port", str(HTTP_PORT),
-            "--agent-port", str(AGENT_PORT), "--namespace", "$(POD_NAMESPACE)", "--home", "/work/home",
+            "--agent-port", str(AGENT_PORT), "--namespace", "$(POD_NAMESPACE)", "--home", "/var/lib/trainmaster/home",
             "--policy", options.policy, "--log-level", options.log_level,
         ],
         "env": [
             {"name": "POD_NAME", "valueFrom": field_of("metadata.name")},
             {"name": "POD_NAMESPACE", "valueFrom": field_of("metadata.namespace")},
             {"name": "POD_IP", "valueFrom": field_of("status.podIP")},
-            {"name": "HOME", "value": "/work/home"},
-            {"name": "TMPDIR", "value": "/work"},
-            {"name": "NUMBA_CACHE_DIR", "value": "/work/kernels"},
-            {"name": "MPLCONFIGDIR", "value": "/work/matplotlib"},
+            {"name": "HOME", "value": "/var/lib/trainmaster/home"},
+            {"name": "TMPDIR", "value": "/var/lib/trainmaster"},
+            {"name": "NUMBA_CACHE_DIR", "value": "/var/lib/trainmaster/kernels"},
+            {"name": "MPLCONFIGDIR", "value": "/var/lib/trainmaster/matplotlib"},
         ],
         "ports": [
             {"name": "http", "containerPort": HTTP_PORT},
@@ -190,7 +190,7 @@ def _container(options: InstallOptions) -> Json:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+        "volumeMounts": [{"name": "work", "mountPath": "/var/lib/trainmaster"}],
     }  # fmt: skip
 
 

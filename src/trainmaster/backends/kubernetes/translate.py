@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from trainmaster.backends.kubernetes.crd import DEFAULT_GPU_RESOURCE, MAX_GPUS_PER_WORKER, MAX_MEMBERS
+from trainmaster.backends.kubernetes.facts import LAUNCHER
 from trainmaster.backends.kubernetes.quantity import (
     QuantityError,
     container_requests,
@@ -118,6 +119,7 @@ def spec_of_trainingjob(tj: Json, epoch_ms: int) -> JobSpec:
         batch_size=None if spec.get("batchSize") is None else _whole(spec["batchSize"], "spec.batchSize", 1, 10**9),
         max_attempts=_whole(spec.get("maxAttempts", 3), "spec.maxAttempts", 1, 1000),
         preemptible=bool(spec.get("preemptible", True)),
+        leased=(meta.get("annotations") or {}).get(LAUNCHER) not in ("false", "none"),
         payload={
             "kind": "TrainingJob",
             "namespace": meta["namespace"],

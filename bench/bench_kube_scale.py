@@ -1,0 +1,318 @@
+"""Scale on Kubernetes: pods bound per second against kube-scheduler on the same cluster, writes, memory, start-up.
+
+    python bench/bench_kube_scale.py --nodes 1000 --jobs 10000 --pods 4000
+
+Nodes are fake (kwok): what is measured is the control plane. In one run and on one cluster, first kube-scheduler binds
+`--pods` single pods that are there already; then the cluster is cleared, `--jobs` TrainingJobs with gangs of 1 to 64
+are queued, and Trainmaster is started: it creates the pods of the gangs and binds them. Rates are from the first to the
+last binding, as a watch sees them. Writes are those that the API server counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from trainmaster.backends.kubernetes import paths
+from trainmaster.backends.kubernetes.client import ApiError, KubeClient
+from trainmaster.backends.kubernetes.config import load_config
+from trainmaster.backends.kubernetes.crd import NAME, crd
+from trainmaster.testing.kube_cluster import KubeCluster, kubernetes_cluster
+
+GPUS_PER_NODE = 8
+TOLERATION = [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}]
+CREATORS = 32
+SIZES, WEIGHTS = (1, 2, 4, 8, 16, 32, 64), (40, 15, 15, 15, 8, 5, 2)
+SILENCE_S = 20.0
+
+
+class Bindings:
+    """Sees every pod that gets a node. `times` are seconds since the watch began."""
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self.client, self.namespace = client, namespace
+        self.times: dict[str, float] = {}
+        self.begun_s = time.monotonic()
+        self.last_s = self.begun_s
+
+    async def watch(self) -> None:
+        _, version = await self.client.list_all(paths.pods(self.namespace))
+        while True:
+            try:
+                async for kind, pod in self.client.watch(paths.pods(self.namespace), version):
+                    version = pod["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK" and pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in self.times:
+                        self.last_s = time.monotonic()
+                        self.times[pod["metadata"]["uid"]] = self.last_s - self.begun_s
+            except ApiError:
+                await asyncio.sleep(0.1)
+
+    async def until(self, count: int, limit_s: float) -> None:
+        end_s = time.monotonic() + limit_s
+        while len(self.times) < count and time.monotonic() < end_s:
+            if self.times and time.monotonic() - self.last_s > SILENCE_S:
+                return
+            await asyncio.sleep(0.2)
+
+    def rate(self) -> float:
+        times = sorted(self.times.values())
+        return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
+
+
+async def many(work: list[Any]) -> None:
+    """Run coroutine functions, so many at a time."""
+    queue = list(reversed(work))
+
+    async def one() -> None:
+        while queue:
+            await queue.pop()()
+
+    await asyncio.gather(*(one() for _ in range(CREATORS)))
+
+
+def pod(name: str, scheduler: str) -> dict[str, Any]:
+    resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1", "cpu": "100m"}}
+    container = {"name": "main", "image": "registry.local/pause:1", "resources": resources}
+    spec = {"schedulerName": scheduler, "tolerations": TOLERATION, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def job(name: str, size: int) -> dict[str, Any]:
+    container = {"name": "main", "image": "registry.local/pause:1", "resources": {"requests": {"cpu": "100m"}}}
+    spec = {
+        "workers": {"min": size, "max": size},
+        "gpusPerWorker": 1,
+        "template": {"spec": {"tolerations": TOLERATION, "containers": [container]}},
+    }
+    meta = {"name": name, "annotations": {"trainmaster.dev/launcher": "false"}}
+    return {"apiVersion": "trainmaster.dev/v1alpha1", "kind": "TrainingJob", "metadata": meta, "spec": spec}
+
+
+def writes_of(cluster: KubeCluster) -> Counter[str]:
+    """Requests that change something, by verb and resource, as the API server has counted them."""
+    text = cluster.kubectl("get", "--raw", "/metrics").stdout
+    found: Counter[str] = Counter()
+    for line in text.splitlines():
+        if not line.startswith("apiserver_request_total{"):
+            continue
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+        if labels.get("verb") in ("POST", "PUT", "PATCH", "APPLY", "DELETE") and labels.get("code", "").startswith("2"):
+            sub = f"/{labels['subresource']}" if labels.get("subresource") else ""
+            found[f"{labels['verb']} {labels['resource']}{sub}"] += int(float(line.rsplit(" ", 1)[1]))
+    return found
+
+
+async def kube_scheduler_rate(client: KubeClient, cluster: KubeCluster, count: int) -> dict[str, Any]:
+    await client.create(paths.core("namespaces"), {"metadata": {"name": "plain"}})
+    cluster.order("stop", "scheduler")
+    made_s = time.monotonic()
+    path = paths.pods("plain")
+    await many([lambda k=k: client.create(path, pod(f"p{k}", "default-scheduler")) for k in range(count)])
+    made_s = time.monotonic() - made_s
+    seen = Bindings(client, "plain")
+    watching = asyncio.create_task(seen.watch())
+    before = writes_of(cluster)
+    cluster.order("start", "scheduler")
+    await seen.until(count, 300)
+    watching.cancel()
+    cluster.order("stop", "scheduler")
+    return {
+        "pods": len(seen.times), "bound_per_s": round(seen.rate(), 1), "created_per_s": round(count / made_s, 1),
+        "writes": dict((writes_of(cluster) - before).most_common(8)),
+    }  # fmt: skip
+
+
+async def clear(client: KubeClient, namespace: str) -> None:
+    await client.delete(paths.pods(namespace), grace_s=0)
+    while True:
+        left, _ = await client.list_all(paths.pods(namespace))
+        if not left:
+            return
+        await asyncio.sleep(1.0)
+
+
+class Running:
+    """Trainmaster as a process of its own, outside of the cluster."""
+
+    def __init__(self, kubeconfig: Path, home: Path, policy: str) -> None:
+        command = [
+            sys.executable, "-c", "from trainmaster.cli.main import main; main()", "up", "--backend", "kubernetes",
+            "--kubeconfig", str(kubeconfig), "--home", str(home), "--port", "0", "--agent-port", "0",
+            "--policy", policy, "--log-level", "warning",
+        ]  # fmt: skip
+        self.begun_s = time.monotonic()
+        self.log = (home.parent / "service.log").open("ab")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env={**os.environ})
+        self.home = home
+        self.stats = psutil.Process(self.process.pid)
+        self.peak_mib = 0.0
+
+    def resident_mib(self) -> float:
+        """Of the process and those that it started."""
+        total = sum(p.memory_info().rss for p in [self.stats, *self.stats.children(recursive=True)]) / 2**20
+        self.peak_mib = max(self.peak_mib, total)
+        return total
+
+    def cpu_s(self) -> float:
+        times = [p.cpu_times() for p in [self.stats, *self.stats.children(recursive=True)]]
+        return sum(t.user + t.system for t in times)
+
+    async def serving(self, limit_s: float = 120.0) -> float:
+        """Seconds from its start until it leads and answers."""
+        import urllib.request
+
+        while time.monotonic() - self.begun_s < limit_s:
+            if self.process.poll() is not None:
+                raise SystemExit(f"trainmaster ended: see {self.log.name}")
+            try:
+                at = (self.home / "address").read_text().strip()
+                with urllib.request.urlopen(f"{at}/healthz", timeout=2) as answer:
+                    if answer.status == 200:
+                        return time.monotonic() - self.begun_s
+            except OSError:
+                pass
+            await asyncio.sleep(0.1)
+        raise SystemExit("trainmaster does not answer")
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.log.close()
+
+
+async def trainmaster_rate(
+    client: KubeClient, cluster: KubeCluster, options: argparse.Namespace, home: Path
+) -> dict[str, Any]:
+    rng = random.Random(options.seed)
+    sizes = rng.choices(SIZES, WEIGHTS, k=options.jobs)
+    await client.create(paths.core("namespaces"), {"metadata": {"name": "train"}})
+    path = paths.training_jobs("train")
+    begun_s = time.monotonic()
+    await many([lambda k=k: client.create(path, job(f"j{k:05}", sizes[k])) for k in range(options.jobs)])
+    queued_s = time.monotonic() - begun_s
+    room = min(options.nodes * GPUS_PER_NODE, sum(sizes))
+    seen = Bindings(client, "train")
+    watching = asyncio.create_task(seen.watch())
+    before = writes_of(cluster)
+    service = Running(cluster.kubeconfig, home, options.policy)
+    try:
+        up_s = await service.serving()
+        await seen.until(min(room, options.pods * 2), options.limit_s)
+        cpu_s = service.cpu_s()
+        made = writes_of(cluster) - before
+        bound = len(seen.times)
+        busy_mib = service.resident_mib()
+        await asyncio.sleep(options.settle_s)
+        idle_from_s, idle_cpu_s = time.monotonic(), service.cpu_s()
+        await asyncio.sleep(options.idle_s)
+        idle = (service.cpu_s() - idle_cpu_s) / (time.monotonic() - idle_from_s)
+        service.resident_mib()
+    finally:
+        watching.cancel()
+        service.stop()
+    own = {name: count for name, count in made.items() if name != "PATCH pods/status"}
+    return {
+        "queued_jobs": options.jobs, "queued_per_s": round(options.jobs / queued_s, 1), "up_s": round(up_s, 1),
+        "pods": bound, "bound_per_s": round(seen.rate(), 1), "cpu_s": round(cpu_s, 1),
+        "writes": dict(made.most_common(10)),
+        "own_writes_per_pod": round(sum(own.values()) / max(len(seen.times), 1), 2),
+        "resident_mib": round(busy_mib), "peak_mib": round(service.peak_mib), "idle_cpu_fraction": round(idle, 4),
+    }  # fmt: skip
+
+
+async def start_up(client: KubeClient, cluster: KubeCluster, options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """A new process among many nodes and pods: how long until it leads and answers, and what it holds."""
+    await client.create(paths.core("namespaces"), {"metadata": {"name": "crowd"}})
+    nodes, _ = await client.list_all(paths.nodes())
+    names = [node["metadata"]["name"] for node in nodes]
+
+    def body(k: int) -> dict[str, Any]:
+        made = pod(f"c{k}", "somebody-else")
+        made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "10m"}}
+        made["spec"]["nodeName"] = names[k % len(names)]
+        return made
+
+    path = paths.pods("crowd")
+    await many([lambda k=k: client.create(path, body(k)) for k in range(options.crowd)])
+    service = Running(cluster.kubeconfig, home, options.policy)
+    try:
+        up_s = await service.serving()
+        await asyncio.sleep(5.0)
+        mib = service.resident_mib()
+    finally:
+        service.stop()
+    return {"nodes": len(names), "pods": options.crowd, "up_s": round(up_s, 1), "resident_mib": round(mib)}
+
+
+async def measure(cluster: KubeCluster, options: argparse.Namespace) -> dict[str, Any]:
+    client = await KubeClient(load_config(cluster.kubeconfig), connections=CREATORS + 4).open()
+    found: dict[str, Any] = {"nodes": options.nodes, "seed": options.seed, "policy": options.policy}
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        try:
+            cluster.apply(crd())
+            cluster.kubectl("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=30s")
+            if options.pods and not options.only_start_up:
+                found["kube_scheduler"] = await kube_scheduler_rate(client, cluster, options.pods)
+                print(json.dumps(found["kube_scheduler"]), flush=True)
+                await clear(client, "plain")
+            if options.jobs and not options.only_start_up:
+                found["trainmaster"] = await trainmaster_rate(client, cluster, options, home)
+                print(json.dumps(found["trainmaster"]), flush=True)
+            if options.crowd:
+                found["start_up"] = await start_up(client, cluster, options, home)
+        finally:
+            log = Path(folder) / "service.log"
+            if log.exists():
+                print(log.read_text(errors="replace")[-options.log_tail :], file=sys.stderr)
+            await client.close()
+    rates = found.get("trainmaster", {}).get("bound_per_s"), found.get("kube_scheduler", {}).get("bound_per_s")
+    if all(rates):
+        found["times_kube_scheduler"] = round(rates[0] / rates[1], 2)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument(
+        "--pods", type=int, default=4_000, help="pods for kube-scheduler; Trainmaster binds up to twice"
+    )
+    parser.add_argument("--crowd", type=int, default=0, help="pods of others at start-up")
+    parser.add_argument("--only-start-up", action="store_true")
+    parser.add_argument("--policy", default="fifo:backfill=true")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit-s", type=float, default=240.0)
+    parser.add_argument("--settle-s", type=float, default=20.0)
+    parser.add_argument("--idle-s", type=float, default=30.0)
+    parser.add_argument("--log-tail", type=int, default=2000)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    extra = ("--fake-gpus", str(GPUS_PER_NODE), "--kube-scheduler")
+    with kubernetes_cluster(fake=options.nodes, options=extra) as cluster:
+        found = asyncio.run(measure(cluster, options))
+    print(json.dumps(found, indent=2))
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
