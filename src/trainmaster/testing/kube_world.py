@@ -212,7 +212,7 @@ def world(cluster: KubeCluster, folder: Path, **options: Any) -> Iterator[World]
     made = World(cluster, records, folder, **options)
     made.open()
     try:
-        made.until("a leader", made.leader)
+        made.until("a leader", lambda: made.leader() is not None)
         yield made
     finally:
         made.close()
