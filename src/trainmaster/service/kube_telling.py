@@ -68,7 +68,7 @@ class Teller:
         self._client = client
         self._gateway = gateway
         self._object_for = object_for
-        self._also = also
+        self.also = also
         self._lock = threading.Lock()
         self._due_s: dict[str, float] = {}
         self._keys: dict[str, tuple[int, ...]] = {}
@@ -193,8 +193,8 @@ class Teller:
     async def _write(self, job_id: str, telling: Telling) -> None:
         tj = self._object_for(job_id)
         if tj is None:
-            if self._also is not None:
-                self._also(job_id, telling)
+            if self.also is not None:
+                self.also(job_id, telling)
             return
         status = status_of(tj, telling)
         if status["state"] in ("pending", "paused") and status["reason"]:
