@@ -42,6 +42,8 @@ WRITERS = 8
 RETRY_S = 5.0
 MAX_EVENTS = 2_000
 """Events that wait to be written; beyond it the oldest about waiting are dropped: the status says the same."""
+STARTING = "Starting"
+"""No reason to wait that anybody needs to be told of: `Scheduled` says it."""
 _STARTED = (P.RUNNING, P.RESIZING)
 
 
@@ -197,7 +199,7 @@ class Teller:
                 self.also(job_id, telling)
             return
         status = status_of(tj, telling)
-        if status["state"] in ("pending", "paused") and status["reason"]:
+        if status["state"] in ("pending", "paused") and status["reason"] not in ("", STARTING):
             self.told_of_waiting(job_id, status["reason"], status["message"])
         else:
             self._waiting_told.pop(job_id, None)

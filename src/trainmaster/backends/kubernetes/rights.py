@@ -57,3 +57,11 @@ VIEW = [
     _rule(GROUP, [PLURAL], LOOK),
 ]
 """What users get who may edit or view a namespace: joined to the roles that every cluster has."""
+
+
+def clients(name: str) -> list[Rule]:
+    """Reach the service through the API server, which needs no open port; the service itself asks who comes."""
+    return [_rule("", ["services/proxy"], ["get", "create", "update"], [name, f"http:{name}:8642"])]
+
+
+EVERYBODY = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}]
