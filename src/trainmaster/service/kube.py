@@ -33,6 +33,7 @@ from trainmaster.engine.records import Settings
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.placement import parse_strategy
+from trainmaster.policies.registry import create
 from trainmaster.service.app import build_app
 from trainmaster.service.auth import Tokens
 from trainmaster.service.control import Request
@@ -53,6 +54,7 @@ from trainmaster.service.run import (
     is_loopback,
     listen,
 )
+from trainmaster.sim.run import load_kernels
 
 T = TypeVar("T")
 NAMESPACE = "trainmaster-system"
@@ -272,6 +274,7 @@ class KubeService:
     def _rule(self, thread: LoopThread) -> None:
         """A thread of its own: begins a reign when it is our turn, and clears up after it."""
         try:
+            load_kernels(create(self.options.policy or "fifo"))  # while standing by, not when it is our turn
             while True:
                 with self._leads:
                     while not self._wanted and not self.stop_asked.is_set():

@@ -165,7 +165,8 @@ class Reign:
         active = [spec_from_json(record["spec"]) for record in image.jobs.values()]
         slot.backend = self._thread.call(self._adopt(plane, driver, cluster, active, expected), 60.0)
         plane.open()
-        load_kernels(create(plane.policy_name))
+        if plane.policy_name != (policy or "fifo"):
+            load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
         driver.start()
         self.driver = driver
         self._thread.call(self._go(driver), 60.0)
