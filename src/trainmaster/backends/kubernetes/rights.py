@@ -43,7 +43,7 @@ SEES = [
 KEEPS = [
     # The engine's state, written by one leader.
     _rule("", ["configmaps"], [*LOOK, "create", "update", "patch", "delete", "deletecollection"]),
-    _rule("coordination.k8s.io", ["leases"], ["get", "create", "update", "patch"]),
+    _rule("coordination.k8s.io", ["leases"], [*LOOK, "create", "update"]),
     # The key that the tokens of launchers are made from. Creation cannot be limited to a name.
     _rule("", ["secrets"], ["create"]),
     _rule("", ["secrets"], ["get"], ["trainmaster-agent"]),
