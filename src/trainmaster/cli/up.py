@@ -73,8 +73,8 @@ def up(
     options = ServiceOptions(
         home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
         placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
-        log_level=log_level, retention=Retention(days=keep_days), learn=learn, kubeconfig=kubeconfig, namespace=namespace,
-        agent_host=agent_host, agent_port=agent_port, lease_s=lease,
+        log_level=log_level, retention=Retention(days=keep_days), learn=learn, kubeconfig=kubeconfig,
+        namespace=namespace, agent_host=agent_host, agent_port=agent_port, lease_s=lease,
     )  # fmt: skip
     if backend == "kubernetes":
         _up_on_kubernetes(options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ COLUMNS: tuple[str, ...] = (
 class MetricsWriter:
     """Appends rows to `metrics.csv` in a folder, and to TensorBoard's events beside it."""
 
-    def __init__(self, folder: Path, resume: bool = False) -> None:
+    def __init__(self, folder: Path, resume: bool = False, columns: Sequence[str] = COLUMNS) -> None:
         self.path = folder / "metrics.csv"
         new = not (resume and self.path.exists())
         self._stream = self.path.open("w" if new else "a", newline="", encoding="utf-8")
-        self._csv = csv.DictWriter(self._stream, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        self._csv = csv.DictWriter(self._stream, columns, extrasaction="ignore", lineterminator="\n")
         if new:
             self._csv.writeheader()
         self._board: Any = None

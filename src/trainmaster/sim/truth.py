@@ -33,6 +33,10 @@ class TruthOptions:
     """Slow-down per unit of GPU use by others on the same node: 1 / (1 + interference * use)."""
     noise: float = 0.0
     """Standard deviation of the logarithm of an incarnation's speed factor."""
+    node_variation: float = 0.0
+    """The same of a node's speed factor, which stays for the whole run; a gang goes at the pace of its slowest node."""
+    sensitivity_variation: float = 0.0
+    """The same of how strongly jobs of a model suffer from interference, relative to `interference`."""
     checkpoint_period_ms: int = 0
     """0: nothing is lost at a failure; otherwise what was done since the last checkpoint is."""
     node_mtbf_ms: int = 0
@@ -63,6 +67,7 @@ class Truth:
         self.options = options
         self.seed = seed
         self.pairs = pairs
+        self._factors: dict[tuple[float, int, int], float] = {}
 
     def rate(
         self, spec: JobSpec, allocation: Allocation, generation: int, others_use: float, beside: Sequence[JobSpec] = ()
@@ -78,11 +83,32 @@ class Truth:
         for other in beside:
             base *= self._kept_beside(spec, other, kind)
         if self.options.interference:
-            base /= 1.0 + self.options.interference * others_use
-        if self.options.noise:
-            rng = np.random.Generator(np.random.PCG64([self.seed, _stable_hash(spec.id), generation]))
-            base *= float(np.exp(rng.normal(0.0, self.options.noise)))
-        return base
+            base /= 1.0 + self.options.interference * self.sensitivity(spec.model) * others_use
+        if self.options.node_variation:
+            base *= min(self.node_speed(part.node) for part in allocation.parts)
+        return base * self.luck(spec.id, generation)
+
+    def luck(self, job_id: str, generation: int) -> float:
+        """Speed factor of one incarnation (`noise`)."""
+        return self._factor(self.options.noise, _stable_hash(job_id), generation)
+
+    def node_speed(self, node: int) -> float:
+        """Lasting speed factor of a node (`node_variation`)."""
+        return self._factor(self.options.node_variation, _stable_hash(self.cluster.nodes[node].id), 1 << 32)
+
+    def sensitivity(self, model: str) -> float:
+        """How strongly jobs of a model suffer from interference, 1 being usual (`sensitivity_variation`)."""
+        return self._factor(self.options.sensitivity_variation, _stable_hash(model), 2 << 32)
+
+    def _factor(self, deviation: float, about: int, purpose: int) -> float:
+        """Log-normal with median 1, the same whenever it is asked for."""
+        if not deviation:
+            return 1.0
+        key = (deviation, about, purpose)
+        if key not in self._factors:
+            rng = np.random.Generator(np.random.PCG64([self.seed, about, purpose]))
+            self._factors[key] = float(np.exp(rng.normal(0.0, deviation)))
+        return self._factors[key]
 
     def reference_rate(self, spec: JobSpec, kind: str, spread: bool) -> float:
         """Steps per second at the reference size on a type, undisturbed."""

@@ -1,0 +1,63 @@
+"""`trainmaster learn das`: train DAS; `learn das-evaluate`: the table of its rivals."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.learn_options import documented, need_torch, typed_options
+from trainmaster.cli.output import one_message, progress_bar
+from trainmaster.learn.das.jobs import pools_of
+from trainmaster.learn.das.options import DasOptions
+from trainmaster.model.errors import InputError
+
+
+@one_message
+def das(
+    out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint and metrics.")],
+    trace: Annotated[
+        list[Path] | None, typer.Option(help="Where jobs come from; repeat it. None: made-up jobs.")
+    ] = None,
+    variant: Annotated[str, typer.Option(help="da, da+mc, da+rwgp or da+mc+rwgp.")] = "da+mc+rwgp",
+    iterations: Annotated[int, typer.Option(min=0, help="Of MAPPO; 0: only imitate the rule.")] = 80,
+    option: Annotated[
+        list[str] | None, typer.Option("--set", help="Any training option, such as heads=8; repeatable.")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Continue the run in this folder.")] = False,
+    seed: Annotated[int, typer.Option(help="Same seed, same weights.")] = 0,
+) -> None:
+    """Train DAS: imitate a rule, then improve both agents by MAPPO. Writes weights.npz for `das:weights=FILE`."""
+    need_torch()
+    import torch
+
+    from trainmaster.learn.das import files
+    from trainmaster.learn.das.trainer import Row, Trainer
+    from trainmaster.learn.metrics import MetricsWriter
+
+    chosen = typed_options(option or [], DasOptions().to_json())
+    options = replace(DasOptions(), **{**chosen, "variant": variant, "iterations": iterations, "seed": seed})
+    if not out.parent.is_dir():
+        raise InputError(f"folder '{out.parent}' does not exist", "an existing folder", "Create it first.", file=out)
+    pools = pools_of(trace or [])
+    torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
+    trainer = Trainer(options, pools)
+    if resume:
+        files.resume(trainer, out)
+    out.mkdir(exist_ok=True)
+    metrics = MetricsWriter(out, resume, files.METRICS)
+    command = shlex.join(["trainmaster", *documented(sys.argv[1:], ("--out", "--trace"))])
+    with progress_bar("training", max(iterations, 1)) as advance:
+
+        def report(row: Row) -> None:
+            metrics.write(row)
+            note = f"validation {row['validation_min']:,.1f} min" if "validation_min" in row else None
+            advance(int(row["iteration"]), text=note)
+
+        trainer.run(report, lambda: files.save(trainer, out, command))
+    metrics.close()
+    typer.echo(f"{out / files.WEIGHTS}: validation {trainer.best_min:,.1f} min mean completion time")

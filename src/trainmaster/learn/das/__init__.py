@@ -1,0 +1,1 @@
+"""DAS: its world, its rivals, its training and its evaluation."""

@@ -1,0 +1,80 @@
+"""Every choice of a training run of DAS."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from trainmaster.model.errors import InputError
+from trainmaster.policies.das.gaussian import Kernel
+from trainmaster.policies.das.network import VARIANTS
+
+REWARDS = ("completion", "paper")
+
+
+@dataclass(frozen=True)
+class DasOptions:
+    variant: str = "da+mc+rwgp"
+    width: int = 32
+    hidden: int = 32
+    heads: int = 4
+    history: int = 32
+    """tau: observations that the Gaussian process keeps."""
+    gain: float = 4.0
+    """Affinity of one unit of expected log-speed, to begin with."""
+    warm_up_episodes: int = 12
+    warm_up_steps: int = 500
+    warm_up_rate: float = 3e-3
+    iterations: int = 80
+    episodes: int = 9
+    """Per iteration; sites take turns."""
+    jobs: int = 160
+    reward: str = "completion"
+    """`completion`: minus the time that all jobs spend in the system, and a little of what they pay; `paper`: r_t of the
+    paper, for which completion times and fees are filled in when the episode is over."""
+    fee_weight: float = 0.01
+    """Job-hours that a dollar weighs (`completion`)."""
+    wait_weight: float = 0.002
+    """alpha (`paper`): weight of hours waited times GPUs asked for."""
+    discount: float = 0.99
+    trace_decay: float = 0.9
+    rate: float = 3e-4
+    clip: float = 0.2
+    entropy: float = 0.003
+    passes: int = 2
+    batch: int = 128
+    learned: int = 1200
+    """Choices of order that an iteration learns from, and as many of placement."""
+    validate_every: int = 5
+    validation_traces: int = 6
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise InputError(f"'variant' is '{self.variant}'", "one of " + ", ".join(VARIANTS))
+        if self.reward not in REWARDS:
+            raise InputError(f"'reward' is '{self.reward}'", "one of " + ", ".join(REWARDS))
+        for name in ("width", "hidden", "heads", "history", "episodes", "batch", "validate_every", "validation_traces"):
+            if getattr(self, name) < 1:
+                raise InputError(f"'{name}' is {getattr(self, name)}", "1 or more")
+        if self.width % self.heads or self.width % 2:
+            raise InputError(f"'width' is {self.width} with {self.heads} heads", "an even multiple of the heads")
+        if self.jobs < 10:
+            raise InputError(f"'jobs' is {self.jobs}", "10 or more")
+        for name in ("discount", "trace_decay"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"'{name}' is {getattr(self, name)}", "0 to 1")
+
+    def kernel(self) -> Kernel:
+        return Kernel(history=self.history)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> DasOptions:
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise InputError(f"unknown training option '{unknown[0]}'", ", ".join(sorted(known)))
+        return cls(**data)

@@ -1,0 +1,350 @@
+"""DAS's training, from beginning to end: imitate a rule, then improve both agents together by MAPPO.
+
+    1. warm up     cross-entropy to a rule: shortest expected job first, packed while others wait
+    2. play        episodes on fresh streams, both agents sampling
+    3. judge       advantages by a central critic that sees both agents' world (and the truth): GAE
+    4. improve     each agent by its own clipped ratio and entropy, with the shared advantage; then the critic
+    5. validate    greedy episodes on streams that are neither trained nor tested on; the best weights are kept
+    6. repeat from 2
+
+Ordering is a draw without replacement from the softmax of the scores (Gumbel noise), so that the likelihood of the
+order is that of each choice among the jobs that could start. Placement is a draw from N(mu, Sigma) with the covariance
+of the Gaussian process. Everything is drawn from the seed; an interrupted run resumes to the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainmaster.learn.das.jobs import JobPool, draw_stream, seeds_of
+from trainmaster.learn.das.options import DasOptions
+from trainmaster.learn.das.play import Choice, Player, Record, noise_covariance
+from trainmaster.learn.das.torch_agents import Critic, TorchAgents
+from trainmaster.learn.das.world import GPUS_ASKED, JOBS, SITES, Site, World
+from trainmaster.policies.das.network import Agents
+
+Floats = npt.NDArray[np.float64]
+Row = dict[str, float]
+
+COST_SCALE = 20.0
+"""Job-hours that are one unit of reward, so that values are of the order of one."""
+PENDING_MAX = 160
+"""Choices among more pending jobs than this are not learned from (they would only be padding for all others)."""
+TERMS = 40
+"""Streams by which iterations are apart in their seeds."""
+
+
+@dataclass
+class Episode:
+    site: Site
+    record: Record
+    reward: Floats
+    completion_min: float
+
+
+@dataclass
+class Trainer:
+    options: DasOptions
+    pools: Sequence[JobPool]
+    iteration: int = 0
+    best_min: float = float("inf")
+    best: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    history: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        o = self.options
+        self.agents = TorchAgents(o.width, o.hidden, o.heads, o.variant, o.gain, o.seed)
+        self.critic = Critic(o.seed)
+        self.agent_optimiser = torch.optim.Adam(self.agents.parameters(), lr=o.rate)
+        self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), lr=2e-3)
+        self.kernel = o.kernel()
+        self._drew = self.frozen()
+        """The agents that played the episodes of this iteration; their gain is in the covariance of the samples."""
+
+    def frozen(self) -> Agents:
+        return Agents(self.agents.export(), self.options.heads, self.options.variant)
+
+    def run(self, report: Callable[[Row], None] | None = None, save: Callable[[], None] | None = None) -> None:
+        """All that is left of the run; `save` is called whenever there is something to keep."""
+        if self.iteration == 0 and not self.history:
+            row = self.warm_up()
+            self._note({"iteration": 0.0, **row, **self.validate()}, report)
+            if save:
+                save()
+        while self.iteration < self.options.iterations:
+            row = self.improve()
+            if self.iteration % self.options.validate_every == 0 or self.iteration == self.options.iterations:
+                row |= self.validate()
+            self._note(row, report)
+            if save and "validation_min" in row:
+                save()
+
+    def _note(self, row: Row, report: Callable[[Row], None] | None) -> None:
+        self.history.append(row)
+        if report:
+            report(row)
+
+    def validate(self) -> Row:
+        """Mean completion time (minutes) over the sites, as the paper's average; keeps the weights if they are best."""
+        agents, minutes, dollars = self.frozen(), [], []
+        for site in SITES.values():
+            for seed in seeds_of("validation", self.options.validation_traces):
+                stream = draw_stream(self.pools, "validation", seed, JOBS, GPUS_ASKED)
+                world = Player(World(site, stream), agents, self.kernel).play()
+                minutes.append(float(world.completion_s().mean()) / 60.0)
+                dollars.append(float(world.fee().mean()))
+        mean = float(np.mean(minutes))
+        if mean < self.best_min:
+            self.best_min, self.best = mean, self.agents.export()
+        by_site = np.array(minutes).reshape(len(SITES), -1).mean(axis=1)
+        named = {f"{name}_min": float(value) for name, value in zip(SITES, by_site, strict=True)}
+        return {"validation_min": mean, "fee": float(np.mean(dollars)), **named}
+
+    # -- 1. imitation ----------------------------------------------------------------------------------------
+
+    def warm_up(self) -> Row:
+        o = self.options
+        rng = np.random.Generator(np.random.PCG64([o.seed, 1]))
+        episodes = [self._play(k, True) for k in range(o.warm_up_episodes)]
+        choices = [(e.record, c) for e in episodes for c in e.record.choices]
+        orders = [item for item in choices if _is_order(item)]
+        places = [item for item in choices if len(item[1].pairs) > 1]
+        optimiser = torch.optim.Adam(self.agents.parameters(), lr=o.warm_up_rate)
+        decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(o.warm_up_steps, 1), o.warm_up_rate / 20)
+        order_loss = place_loss = torch.zeros(())
+        for _ in range(o.warm_up_steps):
+            if orders:
+                log_p, chosen, _ = self._order_log_p([orders[i] for i in rng.integers(0, len(orders), 64)])
+                order_loss = -log_p.gather(1, chosen[:, None]).mean()
+            if places:
+                picked = [places[i][1] for i in rng.integers(0, len(places), 64)]
+                affinity, real, _ = self._affinities(picked)
+                log_place = torch.log_softmax(affinity.masked_fill(~real, -1e9), dim=1)
+                wanted = torch.zeros_like(affinity)
+                for b, choice in enumerate(picked):
+                    wanted[b, : len(choice.taken)] = torch.from_numpy(choice.taken / choice.taken.sum())
+                place_loss = -(wanted * log_place).sum(dim=1).mean()
+            optimiser.zero_grad()
+            (order_loss + place_loss).backward()
+            optimiser.step()
+            decay.step()
+        return {
+            "completion_min": float(np.mean([e.completion_min for e in episodes])),
+            "loss": float((order_loss + place_loss).detach()),
+        }
+
+    # -- 2. episodes -----------------------------------------------------------------------------------------
+
+    def _play(self, number: int, teacher: bool = False) -> Episode:
+        """Episode `number` of this iteration: a fresh stream on the site whose turn it is."""
+        o = self.options
+        site = list(SITES.values())[number % len(SITES)]
+        first = (o.seed % 1000) * 100_000 + self.iteration * TERMS + number // len(SITES)
+        stream = draw_stream(self.pools, "train", seeds_of("train", 1, first)[0], o.jobs, GPUS_ASKED)
+        rng = np.random.Generator(np.random.PCG64([o.seed, 2, self.iteration, number]))
+        player = Player(World(site, stream), self.frozen(), self.kernel, rng, teacher, o.fee_weight)
+        world = player.play()
+        reward = _paper_reward(player, o) if o.reward == "paper" else _time_reward(player.record)
+        return Episode(site, player.record, reward, float(world.completion_s().mean()) / 60.0)
+
+    # -- 3. and 4. ---------------------------------------------------------------------------------------------
+
+    def improve(self) -> Row:
+        """One iteration of MAPPO."""
+        o = self.options
+        self.iteration += 1
+        self._drew = self.frozen()
+        episodes = [self._play(k) for k in range(o.episodes)]
+        states = [np.stack([c.state for c in e.record.choices]) for e in episodes]
+        advantages, targets = [], []
+        for episode, state in zip(episodes, states, strict=True):
+            with torch.no_grad():
+                value = self.critic(torch.from_numpy(state).float()).numpy().astype(np.float64)
+            gain = generalised_advantage(episode.reward, value, o.discount, o.trace_decay)
+            advantages.append(gain)
+            targets.append(gain + value)
+        _normalise_by_site(episodes, advantages)
+        items = [
+            (e.record, c, float(a))
+            for e, gains in zip(episodes, advantages, strict=True)
+            for c, a in zip(e.record.choices, gains, strict=True)
+        ]
+        entropy = self._improve_agents(items)
+        error = self._fit_critic(np.concatenate(states), np.concatenate(targets))
+        return {
+            "iteration": float(self.iteration), "entropy": entropy, "value_error": error,
+            "completion_min": float(np.mean([e.completion_min for e in episodes])),
+            "gain": float(self.agents.p["gain"].detach()[0]), "choices": float(len(items)),
+        }  # fmt: skip
+
+    def _improve_agents(self, items: list[tuple[Record, Choice, float]]) -> float:
+        """Clipped surrogate of each agent; the paper's min(ratio, clip) B is wrong where B < 0, hence
+        min(ratio B, clip B)."""
+        o = self.options
+        rng = np.random.Generator(np.random.PCG64([o.seed, 3, self.iteration]))
+        orders = [item for item in items if _is_order(item)]
+        places = [item for item in items if len(item[1].pairs) > 1]
+        entropies = []
+        for _ in range(o.passes):
+            order_batches = _batches(orders, o, rng)
+            place_batches = _batches(places, o, rng)
+            for k in range(max(len(order_batches), len(place_batches))):
+                loss = torch.zeros(())
+                if k < len(order_batches):
+                    batch = order_batches[k]
+                    log_p, chosen, spread = self._order_log_p(batch)
+                    new = log_p.gather(1, chosen[:, None])[:, 0]
+                    loss = loss + _clipped(new, [c.log_p_order for _, c, _ in batch], batch, o.clip)
+                    loss = loss - o.entropy * spread.mean()
+                    entropies.append(float(spread.mean().detach()))
+                if k < len(place_batches):
+                    batch = place_batches[k]
+                    new = self._place_log_p([c for _, c, _ in batch])
+                    loss = loss + _clipped(new, [c.log_p_place for _, c, _ in batch], batch, o.clip)
+                self.agent_optimiser.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(self.agents.parameters(), 0.5)
+                self.agent_optimiser.step()
+        return float(np.mean(entropies)) if entropies else 0.0
+
+    def _order_log_p(self, items: Sequence[tuple[Any, ...]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities over the pending jobs (B x N), the ones chosen, and entropies."""
+        looks = [(record.jobs[c.looked], record.machines[c.looked]) for record, c, *_ in items]
+        n, m = max(len(x) for x, _ in looks), max(len(y) for _, y in looks)
+        jobs, machines = (
+            np.zeros((len(items), n, looks[0][0].shape[1])),
+            np.zeros((len(items), m, looks[0][1].shape[1])),
+        )
+        real, real_m = np.zeros((len(items), n)), np.zeros((len(items), m))
+        could, chosen = np.zeros((len(items), n), np.bool_), np.zeros(len(items), np.int64)
+        for b, ((x, y), (_, c, *_)) in enumerate(zip(looks, items, strict=True)):
+            jobs[b, : len(x)], machines[b, : len(y)], real[b, : len(x)], real_m[b, : len(y)] = x, y, 1.0, 1.0
+            could[b, c.could] = True
+            chosen[b] = c.could[c.chosen]
+        scores = self.agents.scores(*(torch.from_numpy(a).float() for a in (jobs, machines, real, real_m)))
+        allowed = torch.from_numpy(could)
+        log_p = torch.log_softmax(scores.masked_fill(~allowed, -1e9), dim=1)
+        entropy = -(log_p.exp() * log_p.clamp(min=-50.0)).sum(dim=1)
+        return log_p, torch.from_numpy(chosen), entropy
+
+    def _affinities(self, choices: Sequence[Choice]) -> tuple[Tensor, Tensor, int]:
+        k = max(len(c.pairs) for c in choices)
+        pairs, speed = np.zeros((len(choices), k, choices[0].pairs.shape[1])), np.zeros((len(choices), k))
+        real = np.zeros((len(choices), k), np.bool_)
+        for b, c in enumerate(choices):
+            pairs[b, : len(c.pairs)], speed[b, : len(c.pairs)], real[b, : len(c.pairs)] = c.pairs, c.log_speed, True
+        affinity = self.agents.affinities(torch.from_numpy(pairs).float(), torch.from_numpy(speed).float())
+        return affinity, torch.from_numpy(real), k
+
+    def _place_log_p(self, choices: Sequence[Choice]) -> Tensor:
+        """log N(A; mu, Sigma) up to the constant, with the Sigma under which A was drawn; padding counts nothing."""
+        affinity, real, k = self._affinities(choices)
+        drawn, inverse = np.zeros((len(choices), k)), np.tile(np.eye(k), (len(choices), 1, 1))
+        half_log = np.zeros(len(choices))
+        agents = self._drew
+        for b, c in enumerate(choices):
+            n = len(c.pairs)
+            sigma = noise_covariance(c.covariance, agents, n)
+            drawn[b, :n], inverse[b, :n, :n] = c.affinity, np.linalg.inv(sigma)
+            half_log[b] = 0.5 * np.linalg.slogdet(sigma)[1]
+        away = (torch.from_numpy(drawn).float() - affinity) * real
+        square = torch.einsum("bi,bij,bj->b", away, torch.from_numpy(inverse).float(), away)
+        return -0.5 * square - torch.from_numpy(half_log).float()
+
+    def _fit_critic(self, states: Floats, targets: Floats) -> float:
+        x, y = torch.from_numpy(states).float(), torch.from_numpy(targets).float()
+        error = torch.zeros(())
+        for _ in range(60):
+            error = torch.nn.functional.smooth_l1_loss(self.critic(x), y)
+            self.critic_optimiser.zero_grad()
+            error.backward()
+            self.critic_optimiser.step()
+        return float(error.detach())
+
+    # -- keeping -----------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a resumed run needs."""
+        return {
+            "options": self.options.to_json(), "iteration": self.iteration, "best_min": self.best_min,
+            "best": {name: torch.from_numpy(value) for name, value in self.best.items()}, "history": self.history,
+            "agents": self.agents.state_dict(), "critic": self.critic.state_dict(),
+            "agent_optimiser": self.agent_optimiser.state_dict(),
+            "critic_optimiser": self.critic_optimiser.state_dict(),
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.iteration, self.best_min, self.history = state["iteration"], state["best_min"], list(state["history"])
+        self.best = {name: value.numpy() for name, value in state["best"].items()}
+        self.agents.load_state_dict(state["agents"])
+        self.critic.load_state_dict(state["critic"])
+        self.agent_optimiser.load_state_dict(state["agent_optimiser"])
+        self.critic_optimiser.load_state_dict(state["critic_optimiser"])
+
+
+def generalised_advantage(reward: Floats, value: Floats, discount: float, decay: float) -> Floats:
+    """GAE (Schulman et al., 2016) of one episode; nothing comes after its last choice."""
+    out, carried, ahead = np.zeros(len(reward)), 0.0, 0.0
+    for t in range(len(reward) - 1, -1, -1):
+        error = reward[t] + discount * ahead - value[t]
+        carried = error + discount * decay * carried
+        out[t], ahead = carried, value[t]
+    return out
+
+
+def _time_reward(record: Record) -> Floats:
+    return -np.array([c.cost for c in record.choices]) / COST_SCALE
+
+
+def _paper_reward(player: Player, o: DasOptions) -> Floats:
+    """r_t = 1/N' sum_i [zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i nGPU_i] for the start of one job at a time; the
+    first term in units of a job of 50 dollars and two hours."""
+    world, stream = player.world, player.world.stream
+    started = np.argsort(world.start_s, kind="stable")
+    fee, hours = world.fee(), world.completion_s() / 3600.0
+    reward = np.zeros(len(player.record.choices))
+    for t, job in enumerate(started.tolist()):
+        now = world.start_s[job]
+        waits = (stream.submit_s <= now) & (world.start_s > now)
+        waited = (now - stream.submit_s[waits]) / 3600.0 * stream.gpus[waits]
+        reward[t] = (100.0 / (fee[job] * hours[job]) - o.wait_weight * waited.sum()) / (1 + waits.sum())
+    return reward
+
+
+def _is_order(item: Sequence[Any]) -> bool:
+    record, choice = item[0], item[1]
+    return len(choice.could) > 1 and len(record.jobs[choice.looked]) <= PENDING_MAX
+
+
+def _batches(
+    items: list[tuple[Record, Choice, float]], o: DasOptions, rng: np.random.Generator
+) -> list[list[tuple[Record, Choice, float]]]:
+    """Some of the items in batches of alike length, so that little is padding; the batches in random order."""
+    picked = rng.permutation(len(items))[: o.learned]
+    lengths = np.array([len(items[i][0].jobs[items[i][1].looked]) for i in picked])
+    picked = picked[np.argsort(lengths, kind="stable")]
+    batches = [[items[i] for i in picked[k : k + o.batch]] for k in range(0, len(picked), o.batch)]
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def _clipped(new: Tensor, old: list[float], batch: Sequence[tuple[Record, Choice, float]], clip: float) -> Tensor:
+    ratio = torch.exp((new - torch.tensor(old)).clamp(-10.0, 10.0))
+    gain = torch.tensor([a for _, _, a in batch])
+    return -torch.minimum(ratio * gain, torch.clamp(ratio, 1.0 - clip, 1.0 + clip) * gain).mean()
+
+
+def _normalise_by_site(episodes: Sequence[Episode], advantages: list[Floats]) -> None:
+    """In place: advantages have mean 0 and deviation 1 on each site, or the crowded one would drown the others."""
+    for site in dict.fromkeys(e.site for e in episodes):
+        own = [k for k, e in enumerate(episodes) if e.site == site]
+        together = np.concatenate([advantages[k] for k in own])
+        mean, deviation = together.mean(), together.std() + 1e-8
+        for k in own:
+            advantages[k] = (advantages[k] - mean) / deviation

@@ -1,0 +1,250 @@
+"""The world in which DAS learns: gangs that run to their end on machines of several kinds, by events, compiled.
+
+It is the project's simulator in little (`trainmaster.sim` with the same `Truth`; a test holds them together): rates
+change whenever somebody starts or ends beside a job. `World` holds the truth; what agents may see of it is computed by
+`trainmaster.learn.das.play`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from trainmaster.learn.das.jobs import DECLARED_DEVIATION, KINDS, JobStream
+from trainmaster.model.cluster import Cluster, Node, cluster_of
+from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.units import ms_from_s
+from trainmaster.sim.truth import Truth, TruthOptions
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+FAST, SLOW = "v100", "p100"
+TYPE_SPEED = {FAST: 1.0, SLOW: 0.8}
+PRICE_PER_HOUR = {FAST: 7.3, SLOW: 5.84}
+"""Proportional to speed, and of the size that makes a job cost what the paper's jobs cost (about 51 dollars)."""
+SPREAD_PENALTY = 0.1
+TRUTH = TruthOptions(
+    spread_penalty=SPREAD_PENALTY, interference=0.2, sensitivity_variation=0.5, node_variation=0.12, noise=0.04
+)
+PENDING, RUNNING, OVER, COMING = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Site:
+    """A cluster: machines of four GPUs, three of eight of the slower type, four to a rack."""
+
+    name: str
+    machines: int
+    gpus_each: int = 4
+
+    def cluster(self) -> Cluster:
+        return _cluster(self)
+
+
+@lru_cache(maxsize=32)
+def _cluster(site: Site) -> Cluster:
+    nodes = [
+        Node(f"m{k:03d}", FAST if k % 8 < 5 else SLOW, site.gpus_each, rack=f"r{k // 4:02d}")
+        for k in range(site.machines)
+    ]
+    return cluster_of(nodes, PRICE_PER_HOUR)
+
+
+SITES = {"small": Site("small", 8), "medium": Site("medium", 18), "large": Site("large", 32)}
+JOBS, GPUS_ASKED = 240, 70.0
+"""Jobs of an episode, and how many GPUs they would keep busy in the mean: the same streams on every site."""
+
+
+class World:
+    """One episode. Times in seconds; `state` of a job is one of COMING, PENDING, RUNNING, OVER."""
+
+    def __init__(self, site: Site, stream: JobStream, truth: TruthOptions = TRUTH) -> None:
+        cluster = site.cluster()
+        self.site, self.stream, self.cluster = site, stream, cluster
+        hidden = Truth(cluster, truth, stream.seed)
+        n, m = len(stream), len(cluster.nodes)
+        self.now_s = 0.0
+        self.gpus = cluster.gpus.astype(np.int64)
+        self.free = self.gpus.copy()
+        self.type_of, self.rack_of = cluster.type_of, cluster.rack_of
+        self.type_speed = np.array([TYPE_SPEED[name] for name in cluster.types])
+        self.price = cluster.prices
+        self.node_speed = np.array([hidden.node_speed(k) for k in range(m)])
+        self.sensitivity = np.array([hidden.sensitivity(kind_name(k)) for k in range(KINDS)])
+        self.luck = np.array([hidden.luck(job_name(j), 1) for j in range(n)])
+        self.interference, self.spread_kept = truth.interference, 1.0 - truth.spread_penalty
+        self.state = np.full(n, COMING, np.int64)
+        self.held = np.zeros((n, m), np.int64)
+        """GPUs of each job on each machine."""
+        self.held_type = np.full(n, -1, np.int64)
+        self.rate = np.zeros(n)
+        self.left = stream.work_s.copy()
+        self.start_s, self.end_s = np.full(n, np.nan), np.full(n, np.nan)
+        self.known = stream.known.copy()
+
+    def pending(self) -> Ints:
+        return np.flatnonzero(self.state == PENDING)
+
+    def running(self) -> Ints:
+        return np.flatnonzero(self.state == RUNNING)
+
+    @property
+    def over(self) -> bool:
+        return bool((self.state == OVER).all())
+
+    def free_by_type(self) -> Ints:
+        return np.bincount(self.type_of, weights=self.free, minlength=len(self.type_speed)).astype(np.int64)
+
+    def startable(self) -> Ints:
+        """Pending jobs for which enough is free on machines of one type."""
+        pending = self.pending()
+        return pending[self.stream.gpus[pending] <= self.free_by_type().max()]
+
+    def start(self, job: int, taken: Ints) -> None:
+        """Start a job on these GPUs, by machine; they must be free, of one type, and as many as it asks for."""
+        nodes = np.flatnonzero(taken)
+        kinds = np.unique(self.type_of[nodes])
+        if self.state[job] != PENDING or taken.sum() != self.stream.gpus[job] or len(kinds) != 1:
+            raise ValueError(f"job {job} cannot start on {taken.tolist()}")
+        if (taken > self.free).any() or (taken < 0).any():
+            raise ValueError(f"job {job} asks for more than is free: {taken.tolist()} of {self.free.tolist()}")
+        self.free -= taken
+        self.held[job] = taken
+        self.held_type[job] = kinds[0]
+        self.state[job] = RUNNING
+        self.start_s[job] = self.now_s
+        self._update_rates(taken)
+
+    def advance(self) -> bool:
+        """Go on to the next time at which jobs come or end; False when all is over."""
+        if self.over:
+            return False
+        self.now_s, touched = _next_event(
+            self.now_s, self.state, self.stream.submit_s, self.rate, self.left, self.end_s, self.held, self.free
+        )
+        if touched.any():
+            self._update_rates(touched)
+            for job in np.flatnonzero(self.end_s == self.now_s).tolist():
+                took_s = (self.now_s - self.start_s[job]) * self.type_speed[self.held_type[job]]
+                self.known.add(int(self.stream.group[job]), float(np.log(took_s)))
+        return True
+
+    def to_decision(self) -> bool:
+        """Go on until a pending job could start; False when all is over."""
+        while self.advance():
+            if len(self.startable()):
+                return True
+        return False
+
+    def _update_rates(self, touched: Ints) -> None:
+        _rates(
+            touched, self.state, self.held, self.held_type, self.gpus, self.free, self.type_speed, self.node_speed,
+            self.sensitivity, self.stream.kind, self.luck, self.interference, self.spread_kept, self.rate,
+        )  # fmt: skip
+
+    def expected(self, jobs: Ints) -> tuple[Floats, Floats]:
+        """Logarithm of the duration (s) on the fast type and its deviation: what users declare, tempered by what jobs
+        of the same group took, each weighed by how reliable it is."""
+        group = self.stream.group[jobs]
+        by_group = 1.0 / np.maximum(self.known.square[group], 0.05)
+        total = by_group + 1.0 / DECLARED_DEVIATION**2
+        mean = (self.stream.declared[jobs] / DECLARED_DEVIATION**2 + self.known.mean[group] * by_group) / total
+        return mean, 1.0 / np.sqrt(total)
+
+    # -- figures ---------------------------------------------------------------------------------------------
+
+    def completion_s(self) -> Floats:
+        return self.end_s - self.stream.submit_s
+
+    def fee(self) -> Floats:
+        """Dollars: price by GPU, GPUs, run time; waiting is free."""
+        hours = (self.end_s - self.start_s) / 3600.0
+        return self.price[self.held_type] * self.stream.gpus * hours
+
+    def relative_speed(self, jobs: Ints) -> Floats:
+        """Measured speed over that of the type undisturbed: all that agents ever learn of the truth."""
+        return self.rate[jobs] / self.type_speed[self.held_type[jobs]]
+
+    # -- the same jobs for the engine ------------------------------------------------------------------------
+
+    def job_specs(self) -> list[JobSpec]:
+        s = self.stream
+        return [
+            JobSpec(
+                JobId(job_name(j)), ms_from_s(float(s.submit_s[j])), workers_min=int(s.gpus[j]),
+                workers_max=int(s.gpus[j]), workers_ref=int(s.gpus[j]), work_total=float(s.work_s[j]),
+                steps_per_s=dict(TYPE_SPEED), model=kind_name(int(s.kind[j])), entity=f"team-{s.team[j]}",
+            )
+            for j in range(len(s))
+        ]  # fmt: skip
+
+
+def job_name(job: int) -> str:
+    return f"j{job:04d}"
+
+
+def kind_name(kind: int) -> str:
+    return f"kind-{kind}"
+
+
+@njit(cache=True)
+def _next_event(now, state, submit, rate, left, end, held, free):
+    """Move to the next arrival or end, everything that falls on that instant included. Returns the time and the
+    machines on which somebody ended."""
+    n = state.size
+    when = np.inf
+    for j in range(n):
+        if state[j] == 3:
+            when = min(when, submit[j])
+        elif state[j] == 1:
+            when = min(when, now + left[j] / rate[j])
+    touched = np.zeros(free.size, np.int64)
+    passed = when - now
+    for j in range(n):
+        if state[j] == 3 and submit[j] <= when:
+            state[j] = 0
+        elif state[j] == 1:
+            left[j] -= passed * rate[j]
+            if left[j] <= 1e-9 * max(1.0, passed * rate[j]):
+                left[j] = 0.0
+                state[j] = 2
+                end[j] = when
+                for k in range(free.size):
+                    if held[j, k]:
+                        free[k] += held[j, k]
+                        touched[k] = 1
+                        held[j, k] = 0
+    return when, touched
+
+
+@njit(cache=True)
+def _rates(
+    touched, state, held, held_type, gpus, free, type_speed, node_speed, sensitivity, kind, luck, interference,
+    spread_kept, rate,
+):  # fmt: skip
+    """True rates of the jobs that have a part on a touched machine (`Truth.rate`)."""
+    for j in range(state.size):
+        if state[j] != 1:
+            continue
+        beside = False
+        for k in range(gpus.size):
+            if held[j, k] and touched[k]:
+                beside = True
+                break
+        if not beside:
+            continue
+        use, slowest, parts = 0.0, np.inf, 0
+        for k in range(gpus.size):
+            if held[j, k]:
+                parts += 1
+                use = max(use, (gpus[k] - free[k] - held[j, k]) / gpus[k])
+                slowest = min(slowest, node_speed[k])
+        speed = type_speed[held_type[j]] * slowest * luck[j]
+        if parts > 1:
+            speed *= spread_kept
+        rate[j] = speed / (1.0 + interference * sensitivity[kind[j]] * use)

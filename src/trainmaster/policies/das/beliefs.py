@@ -1,0 +1,125 @@
+"""What the policy remembers between decisions: speeds seen, and how long jobs of a group took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.units import GPU_MILLI, MS_PER_S
+from trainmaster.policies.das.features import phi_of
+from trainmaster.policies.das.gaussian import Kernel, SpeedHistory, walk_features
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+UNKNOWN_LOG_S, UNKNOWN_DEVIATION = 7.5, 1.5
+"""Of a job of which nothing is known: about half an hour, rather uncertain."""
+DECLARED_DEVIATION = 0.6
+"""How far off the logarithm of a declared duration usually is; the agents were trained with this."""
+PRIOR_JOBS = 4.0
+GROUPS_MAX = 512
+RATE_NEWS = 0.03
+"""A running job is looked at again when its speed has changed by this part."""
+
+
+@dataclass
+class Beliefs:
+    history: SpeedHistory
+    declared: bool
+    groups: dict[str, list[float]]
+    """Mean and mean square deviation of the log-duration, and how many jobs, by group of jobs that have ended."""
+    running: dict[str, list[Any]]
+    """Group, start (ms) and last speed seen of jobs that run."""
+
+    @classmethod
+    def recall(cls, view: Snapshot, kernel: Kernel, declared: bool) -> Beliefs:
+        """From the memo. Jobs that ran at the last decision and are gone have ended: their time becomes history."""
+        values = view.memo.values
+        groups = {key: list(known) for key, known in values.get("groups", {}).items()}
+        beliefs = cls(SpeedHistory.from_json(kernel, values.get("seen", [])), declared, groups, {})
+        jobs = view.jobs
+        present = {jobs.id(row): row for row in range(len(jobs))}
+        before: dict[str, list[Any]] = {**values.get("running", {})}
+        for job in sorted(before.keys() - present.keys()):
+            group, start_ms, _ = before[job]
+            if view.now_ms > start_ms:
+                beliefs._ended(group, float(np.log((view.now_ms - start_ms) / MS_PER_S)))
+        for row in np.flatnonzero(jobs.holding).tolist():
+            job = jobs.id(row)
+            start_ms = int(jobs.first_start_ms[row])
+            since = before.get(job, [group_of(view, row), start_ms if start_ms >= 0 else view.now_ms, 0.0])
+            beliefs.running[job] = list(since)
+        return beliefs
+
+    def _ended(self, group: str, log_s: float) -> None:
+        mean, square, count = self.groups.pop(group, [UNKNOWN_LOG_S, UNKNOWN_DEVIATION**2, PRIOR_JOBS])
+        away = log_s - mean
+        count += 1.0
+        self.groups[group] = [mean + away / count, square + (away**2 - square) / count, count]
+        while len(self.groups) > GROUPS_MAX:
+            del self.groups[next(iter(self.groups))]
+
+    def expected(self, view: Snapshot, rows: Ints) -> tuple[Floats, Floats]:
+        """Logarithm of the duration (s) on the fastest type, and its deviation."""
+        known = [self.groups.get(group_of(view, row)) for row in rows.tolist()]
+        mean = np.array([UNKNOWN_LOG_S if k is None else k[0] for k in known])
+        deviation = np.array([UNKNOWN_DEVIATION if k is None else max(k[1], 0.05) ** 0.5 for k in known])
+        if self.declared:
+            jobs = view.jobs
+            fastest = np.where(jobs.allowed[rows], jobs.throughput[rows], 0.0).max(axis=1, initial=0.0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                left_s = jobs.remaining[rows] / fastest
+            told = np.isfinite(left_s) & (left_s > 0)
+            mean = np.where(told, np.log(np.where(told, np.maximum(left_s, 1.0), 1.0)), mean)
+            deviation = np.where(told, DECLARED_DEVIATION, deviation)
+        return mean, deviation
+
+    def left_s(self, view: Snapshot, rows: Ints) -> Floats:
+        """Expected time left of jobs that run; those over time are expected to go on for a fifth of what they ran."""
+        jobs = view.jobs
+        ran = jobs.run_s[rows]
+        expected = np.exp(self.expected(view, rows)[0])
+        # A declared remainder shrinks by itself; an expectation from history is of the whole.
+        ahead = expected if self.declared else expected - ran
+        return np.maximum(ahead, 0.2 * ran + 60.0)
+
+    def observe(self, view: Snapshot) -> None:
+        """Note how fast jobs run that have started, or whose speed has changed, since the last decision."""
+        jobs, cluster = view.jobs, view.cluster
+        for row in np.flatnonzero(jobs.holding & (jobs.rate > 0)).tolist():
+            job, allocation = jobs.id(row), jobs.allocation(row)
+            rate = float(jobs.rate[row])
+            if allocation is None or allocation.accelerator < 0 or job not in self.running:
+                continue
+            if abs(rate - self.running[job][2]) <= RATE_NEWS * rate:
+                continue
+            self.running[job][2] = rate
+            usual = jobs.rate_at(
+                row, allocation.accelerator, allocation.workers, allocation.servers, spread=allocation.spread
+            )
+            if not usual > 0:
+                continue
+            own = np.zeros(len(cluster.nodes), np.int64)
+            for part in allocation.parts:
+                own[part.node] = len(part.devices)
+            throughput = np.where(jobs.allowed[row], jobs.throughput[row], 0.0)
+            speed = (throughput / max(float(throughput.max()), 1e-12))[cluster.type_of]
+            need = -(-int(jobs.workers[row]) * int(jobs.worker_gpu_milli[row]) // GPU_MILLI)
+            gpus = cluster.gpus * view.up
+            free = (view.ledger.whole * view.up).astype(np.int64)
+            psi = walk_features(phi_of(speed, free, own * view.up, gpus, need), cluster.rack_of, self.history.kernel)
+            self.history.add(job, jobs.spec(row).model, np.flatnonzero(own).tolist(), psi, rate / usual)
+
+    def to_json(self, view: Snapshot) -> dict[str, Any]:
+        del view
+        return {"groups": self.groups, "running": self.running, "seen": self.history.to_json()}
+
+
+def group_of(view: Snapshot, row: int) -> str:
+    """Jobs of one team, model and size are taken to last alike."""
+    spec = view.jobs.spec(row)
+    return f"{spec.entity}/{spec.model}/{spec.gpus:g}"

@@ -1,0 +1,225 @@
+"""A Gaussian process over machines with a random-walk kernel: how fast a job would really run where.
+
+For a job i the cluster is a graph whose nodes are machines, with phi_k = (speed of i on the type, use by others, part of
+the machine that i takes). A walker goes from k to l with weight
+
+    P(i)_kl = A_kl exp(-|phi_k - phi_l|^2 / 2 w^2) / M        A: 1 in a rack, `FAR` across
+
+P is symmetric and sub-stochastic: were its rows to sum to one, the walk would forget where it began and the kernel would
+be the same constant for every pair. Between machine k of graph G and machine l of graph G'
+
+    k_RW((G,k), (G',l)) = [ sum_n lambda^n P^n K0 P'^n ]_kl        K0: similarity of phi_k and phi'_l
+
+which is the walk on the product graph with start at k, l. With K0 = Z Z'^T (random Fourier features) it is a scalar
+product of psi_k = (lambda^{n/2} P^n Z)_k: symmetric and positive semi-definite by construction, the product graph is
+never formed. It is normalised, k / sqrt(k11 k22). The whole kernel adds a term for the machine itself:
+
+    k = a [k = l] + b k_RW (r + (1 - r) [same kind of job])
+
+Targets are logarithms of measured relative speeds (1 / slowdown) of the last tau jobs seen running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+FAR = 0.5
+STEPS = 3
+"""Lengths of walks 0 .. STEPS - 1 are counted; with lambda below 1 and P sub-stochastic the rest is small."""
+WAVES = 16
+PHI_STEP = 1.0 / 64.0
+"""phi is rounded to this, so that machines in the same state are one node with a weight (the walk is lumpable)."""
+LOG_SPEED_MAX = 1.0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Hyperparameters; standard deviations are of log-speed."""
+
+    machine: float = 0.1
+    walk: float = 0.06
+    noise: float = 0.05
+    decay: float = 0.8
+    """lambda"""
+    width: float = 0.35
+    same_kind: float = 0.5
+    """r: what remains of the similarity between jobs of different kinds."""
+    history: int = 32
+    """tau"""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def _waves() -> tuple[Floats, Floats]:
+    rng = np.random.Generator(np.random.PCG64(20230423))
+    return rng.normal(size=(3, WAVES)), rng.uniform(0.0, 2.0 * np.pi, WAVES)
+
+
+_FREQUENCY, _PHASE = _waves()
+
+
+def walk_features(phi: Floats, rack_of: Ints, kernel: Kernel) -> Floats:
+    """psi of every machine: unit vectors whose scalar products are the normalised random-walk kernel."""
+    return _walk(np.rint(phi / PHI_STEP).astype(np.int64), rack_of, kernel.width, kernel.decay, _FREQUENCY, _PHASE)
+
+
+@njit(cache=True)
+def _walk(rounded, rack_of, width, decay, frequency, phase):
+    """Machines in the same state and rack are one node with a weight; the walk between those nodes, then psi of each."""
+    m = rounded.shape[0]
+    node_of, first, count = np.empty(m, np.int64), np.empty(m, np.int64), np.zeros(m)
+    n = 0
+    for k in range(m):
+        found = -1
+        for c in range(n):
+            j = first[c]
+            if (
+                rack_of[j] == rack_of[k]
+                and rounded[j, 0] == rounded[k, 0]
+                and rounded[j, 1] == rounded[k, 1]
+                and rounded[j, 2] == rounded[k, 2]
+            ):
+                found = c
+                break
+        if found < 0:
+            found = n
+            first[n] = k
+            n += 1
+        node_of[k] = found
+        count[found] += 1.0
+    waves = phase.size
+    psi = np.zeros((n, STEPS * waves))
+    for c in range(n):
+        for w in range(waves):
+            angle = phase[w]
+            for i in range(3):
+                angle += rounded[first[c], i] * PHI_STEP * frequency[i, w] / width
+            psi[c, w] = np.sqrt(2.0 / waves) * np.cos(angle)
+    walk = np.empty((n, n))
+    for c in range(n):
+        for e in range(n):
+            distance = 0.0
+            for i in range(3):
+                distance += ((rounded[first[c], i] - rounded[first[e], i]) * PHI_STEP) ** 2
+            edge = 1.0 if rack_of[first[c]] == rack_of[first[e]] else FAR
+            walk[c, e] = edge * np.exp(-distance / (2.0 * width**2)) * count[e] / m
+    root = np.sqrt(decay)
+    for step in range(1, STEPS):
+        for c in range(n):
+            for e in range(n):
+                weight = root * walk[c, e]
+                for w in range(waves):
+                    psi[c, step * waves + w] += weight * psi[e, (step - 1) * waves + w]
+    for c in range(n):
+        length = 0.0
+        for i in range(psi.shape[1]):
+            length += psi[c, i] ** 2
+        length = max(np.sqrt(length), 1e-12)
+        for i in range(psi.shape[1]):
+            psi[c, i] /= length
+    return psi[node_of]
+
+
+def transition(phi: Floats, rack_of: Ints, kernel: Kernel) -> Floats:
+    """P(i) written out; the definition, for tests and pictures."""
+    at = np.rint(phi / PHI_STEP) * PHI_STEP
+    distance = ((at[:, None, :] - at[None, :, :]) ** 2).sum(axis=2)
+    edges = np.where(rack_of[:, None] == rack_of[None, :], 1.0, FAR)
+    return edges * np.exp(-distance / (2.0 * kernel.width**2)) / len(phi)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A job seen running: where, in which state of the cluster, how fast."""
+
+    job: str
+    kind: str
+    machines: tuple[int, ...]
+    psi: Floats
+    log_speed: float
+
+
+@dataclass
+class SpeedHistory:
+    """The last jobs seen running, one observation each (the latest), oldest first."""
+
+    kernel: Kernel
+    seen: dict[str, Observation] = field(default_factory=dict)
+    _solved: tuple[Any, ...] | None = None
+
+    def add(self, job: str, kind: str, machines: Sequence[int], psi: Floats, speed: float) -> None:
+        """`psi`: of all machines, in the graph of this job without itself; `speed`: relative, 1 being undisturbed."""
+        if not speed > 0 or not np.isfinite(speed) or not len(machines):
+            return
+        mean = psi[list(machines)].mean(axis=0)
+        mean /= max(float(np.sqrt(mean @ mean)), 1e-12)
+        log_speed = float(np.clip(np.log(speed), -LOG_SPEED_MAX, LOG_SPEED_MAX))
+        self.seen[job] = Observation(job, kind, tuple(int(k) for k in machines), mean, log_speed)
+        while len(self.seen) > self.kernel.history:
+            del self.seen[next(iter(self.seen))]
+        self._solved = None
+
+    def copy(self) -> SpeedHistory:
+        return SpeedHistory(self.kernel, dict(self.seen), self._solved)
+
+    def expect(self, kind: str, psi: Floats, of: Ints | None = None) -> tuple[Floats, Floats]:
+        """Posterior of the log-speed on every machine for a job of this kind: mean, and its covariance among the
+        machines `of` (none: an empty matrix, for those who only want the mean)."""
+        k, m = self.kernel, len(psi)
+        few = np.zeros(0, np.int64) if of is None else of
+        prior = k.walk**2 * psi[few] @ psi[few].T + k.machine**2 * np.eye(len(few))
+        if not self.seen:
+            return np.zeros(m), prior
+        mean, seen_psi, kinds, share, machine, number, inverse, alpha = self._solve()
+        like = np.where(kinds == kind, k.walk**2, k.walk**2 * k.same_kind)
+        cross = (psi @ seen_psi.T) * like
+        inside = machine < m
+        cross[machine[inside], number[inside]] += k.machine**2 * share[inside]
+        covariance = prior - cross[few] @ inverse @ cross[few].T if len(few) else prior
+        return mean + cross @ alpha, covariance
+
+    def _solve(self) -> tuple[Any, ...]:
+        """[K + sigma^2 I]^-1 and its product with the centred targets; the same until something new is seen."""
+        if self._solved is None:
+            k, all_ = self.kernel, list(self.seen.values())
+            psi = np.array([o.psi for o in all_])
+            kinds = np.array([o.kind for o in all_])
+            y = np.array([o.log_speed for o in all_])
+            # What lies on which machine, as triples (observation, machine, share of the observation).
+            number = np.repeat(np.arange(len(all_)), [len(o.machines) for o in all_])
+            machine = np.concatenate([o.machines for o in all_]).astype(np.int64)
+            share = 1.0 / np.bincount(number)[number]
+            on = np.zeros((int(machine.max()) + 1, len(all_)))
+            on[machine, number] = share
+            like = np.where(kinds[:, None] == kinds[None, :], 1.0, k.same_kind)
+            gram = k.walk**2 * (psi @ psi.T) * like + k.machine**2 * (on.T @ on)
+            inverse = np.linalg.inv(gram + k.noise**2 * np.eye(len(y)))
+            # The mean of all, drawn to 0 while little has been seen.
+            mean = float(y.sum() / (len(y) + 2.0))
+            self._solved = (mean, psi, kinds, share, machine, number, inverse, inverse @ (y - mean))
+        return self._solved
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [
+            {"job": o.job, "kind": o.kind, "machines": list(o.machines), "psi": [round(v, 6) for v in o.psi.tolist()],
+             "log_speed": o.log_speed}
+            for o in self.seen.values()
+        ]  # fmt: skip
+
+    @classmethod
+    def from_json(cls, kernel: Kernel, data: Sequence[Mapping[str, Any]]) -> SpeedHistory:
+        seen = [
+            Observation(o["job"], o["kind"], tuple(o["machines"]), np.asarray(o["psi"], np.float64), o["log_speed"])
+            for o in data
+        ]
+        return cls(kernel, {o.job: o for o in seen})

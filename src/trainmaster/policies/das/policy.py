@@ -1,0 +1,139 @@
+"""DAS as a policy: order by the learned scores, then start down the order what fits, each where it has most affinity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.model.errors import InputError
+from trainmaster.model.memo import Memo
+from trainmaster.model.placement import Strategy
+from trainmaster.model.plan import Plan
+from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.policies import registry
+from trainmaster.policies.das.beliefs import Beliefs
+from trainmaster.policies.das.features import (
+    Scene,
+    job_features,
+    machine_features,
+    machines_for,
+    pair_features,
+    phi_of,
+)
+from trainmaster.policies.das.gaussian import walk_features
+from trainmaster.policies.das.view import gang_rooms, scene_of
+from trainmaster.policies.das.weights import Weights, load_once
+from trainmaster.policies.ordering import decide_by_arrival
+from trainmaster.policies.registry import register
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+ABSURD = 1e6
+"""Scores and affinities beyond this are those of a network gone wrong."""
+
+
+class AbsurdOutput(Exception):
+    """The agents gave numbers that nothing can be decided by."""
+
+
+@register("das")
+@dataclass(frozen=True)
+class Das:
+    """Two learned agents: one orders the waiting jobs, the other chooses machines by expected speed; nothing is stopped."""
+
+    weights: str = field(default="", metadata={"help": "a weights file; empty: the one that is shipped"})
+    durations: str = field(
+        default="declared", metadata={"help": "declared: by the job; history: only what like jobs took before"}
+    )
+    fallback: str = field(default="sjf", metadata={"help": "decides when the agents' answer cannot be used"})
+    own_rounds = False
+
+    def __post_init__(self) -> None:
+        if self.durations not in ("declared", "history"):
+            raise InputError(f"option 'durations' of policy 'das' is '{self.durations}'", "declared or history")
+        if self.fallback.partition(":")[0] == "das":
+            raise InputError("option 'fallback' of policy 'das' is 'das'", "another policy, such as sjf")
+        load_once(self.weights)
+
+    def decide(self, view: Snapshot) -> Plan:
+        return decide_by_arrival(view, self._decide)
+
+    def _decide(self, view: Snapshot) -> Plan:
+        weights = load_once(self.weights)
+        beliefs = Beliefs.recall(view, weights.kernel, declared=self.durations == "declared")
+        if weights.agents.models_speed:
+            beliefs.observe(view)
+        memo = Memo(beliefs.to_json(view))
+        draft = view.draft()
+        try:
+            _place(draft, weights, beliefs)
+        except AbsurdOutput as absurd:
+            plan = registry.create(self.fallback).decide(view)
+            note = f"das: the agents gave {absurd}; {self.fallback} decided"
+            return replace(plan, memo=memo, notes=(*plan.notes, note))
+        return draft.plan(memo=memo)
+
+
+def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> None:
+    view, agents = draft.view, weights.agents
+    waiting = view.waiting_rows()
+    if not len(waiting):
+        return
+    scene = scene_of(view, waiting, beliefs)
+    scores = _sane(agents.scores(job_features(scene), machine_features(scene)), "scores")
+    jobs = view.jobs
+    plain = (jobs.devices_each > 0) & (jobs.servers_ask == 0) & (view.placement != Strategy.COUNT)
+    walks: dict[tuple[bytes, int], Floats] = {}
+    for place in np.argsort(-scores, kind="stable").tolist():
+        row = int(waiting[place])
+        if not plain[row]:
+            draft.place(row)
+            scene.free[:] = draft.ledger.whole * view.up
+            continue
+        if _too_large(scene, place, int(jobs.share_milli[row])):
+            continue  # the plan says that capacity is short
+        room = gang_rooms(draft, row)
+        log_speed = None
+        if agents.models_speed:
+            log_speed = _expected_speed(scene, place, row, view, weights, beliefs, walks)
+        affinity = _sane(agents.affinities(pair_features(scene, place), log_speed), "affinities")
+        found = machines_for(room, int(jobs.workers_ask[row]), scene.type_of, affinity)
+        if found is not None:
+            nodes = np.zeros(len(room), np.bool_)
+            nodes[found[1]] = True
+            if draft.place(row, accelerator=found[0], nodes=nodes, strategy=Strategy.FIRST_FIT):
+                scene.free[:] = draft.ledger.whole * view.up
+                continue
+        draft.place(row)  # states what is short
+        scene.free[:] = draft.ledger.whole * view.up
+
+
+def _too_large(scene: Scene, place: int, share_milli: int) -> bool:
+    """Whether no type has that many whole GPUs free; fractions of GPUs are looked at one by one."""
+    usable = scene.by_type(scene.free) * (scene.speed[place] > 0)
+    return share_milli == 1000 and int(usable.max(initial=0)) < int(scene.need[place])
+
+
+def _expected_speed(
+    scene: Scene, place: int, row: int, view: Snapshot, weights: Weights, beliefs: Beliefs,
+    walks: dict[tuple[bytes, int], Floats],
+) -> Floats:  # fmt: skip
+    """Posterior mean of the log-speed on every machine. Jobs that look alike share the walk, until one is placed."""
+    need = int(scene.need[place])
+    speed = scene.speed[place][scene.type_of]
+    key = (speed.tobytes() + scene.free.tobytes(), need)
+    if key not in walks:
+        phi = phi_of(speed, scene.free, np.zeros_like(scene.free), scene.gpus, need)
+        walks[key] = walk_features(phi, scene.rack_of, weights.kernel)
+    return beliefs.history.expect(view.jobs.spec(row).model, walks[key])[0]
+
+
+def _sane(values: Floats, what: str) -> Floats:
+    if not np.isfinite(values).all():
+        raise AbsurdOutput(f"{what} that are not finite")
+    if len(values) and float(np.abs(values).max()) > ABSURD:
+        raise AbsurdOutput(f"{what} as large as {np.abs(values).max():.3g}")
+    return values

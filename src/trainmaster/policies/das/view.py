@@ -1,0 +1,57 @@
+"""A snapshot as the agents see it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.units import GPU_MILLI, MS_PER_S
+from trainmaster.policies.das.beliefs import Beliefs
+from trainmaster.policies.das.features import Scene
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def scene_of(view: Snapshot, waiting: Ints, beliefs: Beliefs) -> Scene:
+    """Machines and waiting jobs; of running ones where they are and when they are expected to end."""
+    jobs, cluster = view.jobs, view.cluster
+    m = len(cluster.nodes)
+    jobs_on, left_s = np.zeros(m, np.int64), np.zeros(m)
+    holding = np.flatnonzero(jobs.holding)
+    expected_s = beliefs.left_s(view, holding)
+    for row, left in zip(holding.tolist(), expected_s.tolist(), strict=True):
+        allocation = jobs.allocation(row)
+        for part in allocation.parts if allocation is not None else ():
+            jobs_on[part.node] += 1
+            left_s[part.node] += left
+    throughput = np.where(jobs.allowed[waiting], jobs.throughput[waiting], 0.0)
+    fastest = np.maximum(throughput.max(axis=1, keepdims=True), 1e-12)
+    price = cluster.prices
+    known = price[np.isfinite(price)]
+    log_time, deviation = beliefs.expected(view, waiting)
+    need = -(-jobs.workers_ask[waiting] * jobs.worker_gpu_milli[waiting] // GPU_MILLI)
+    return Scene(
+        gpus=cluster.gpus * view.up, free=(view.ledger.whole * view.up).astype(np.int64), type_of=cluster.type_of,
+        rack_of=cluster.rack_of, price=np.where(np.isfinite(price), price / max(known.mean(), 1e-9), 1.0)
+        if len(known) else np.ones(len(price)),
+        jobs_on=jobs_on, left_s=left_s / np.maximum(jobs_on, 1), need=need,
+        each=jobs.devices_each[waiting], speed=throughput / fastest, log_time=log_time, deviation=deviation,
+        waited_s=np.maximum(view.now_ms - jobs.submit_ms[waiting], 0) / MS_PER_S,
+    )  # fmt: skip
+
+
+def gang_rooms(draft: Draft, row: int) -> Ints:
+    """Workers of a waiting job that each node could take now, with CPU and memory."""
+    view, jobs, ledger = draft.view, draft.view.jobs, draft.ledger
+    each, share = int(jobs.devices_each[row]), int(jobs.share_milli[row])
+    if share == GPU_MILLI:
+        room = ledger.whole // each
+    else:
+        room = (ledger.device_milli // share).sum(axis=1) // each
+    for free, wanted in ((ledger.cpu_milli, jobs.worker_cpu_milli), (ledger.mem_mib, jobs.worker_mem_mib)):
+        if wanted[row] > 0:
+            room = np.minimum(room, free // int(wanted[row]))
+    usable = view.up & jobs.allowed[row][view.cluster.type_of]
+    return np.where(usable, np.maximum(room, 0), 0).astype(np.int64)
