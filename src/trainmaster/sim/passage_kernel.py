@@ -44,7 +44,7 @@ COUNTERS = (
     NOW, VERSION, SEQ, DECISIONS, EVENTS, USED, FREE, LIVE, ORDER, NEXT, ENDED, IDLE, WAKE, ARRIVALS, END, LATE
 ) = range(len(COUNTERS))  # fmt: skip
 
-World = namedtuple(  # noqa: PYI024 - arrays of kinds that the compiler infers
+World = namedtuple(
     "World",
     (
         "counters", "lost_gpu_s",  # one number, in GPU-seconds
@@ -97,7 +97,7 @@ def _settle(w, s, now_ms):
     if now_ms > since:
         done = floats[_WORK_DONE, s] + floats[_RATE, s] * (now_ms - since) / MS_PER_S
         total = floats[_WORK_TOTAL, s]
-        floats[_WORK_DONE, s] = min(done, total) if total == total else done  # noqa: PLR0124 - NaN
+        floats[_WORK_DONE, s] = min(done, total) if total == total else done
     held_s = (now_ms - as_of) / MS_PER_S
     service = held_s * ints[_HELD_GPU_MILLI, s] / 1000.0
     floats[_SERVICE, s] += service

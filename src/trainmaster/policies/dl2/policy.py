@@ -126,9 +126,7 @@ def _candidates(
     unknown = ~np.isfinite(remaining)
     remaining = np.where(unknown, np.maximum(jobs.run_s[rows], slot_s) * scale, remaining)
     whole = np.where(unknown, np.inf, np.maximum(jobs.work_total[rows], 1e-12))
-    worker_cost = np.maximum.reduce(
-        [need.gpu[rows] / total[0], need.cpu[rows] / total[1], need.mem[rows] / total[2]]
-    )
+    worker_cost = np.maximum.reduce([need.gpu[rows] / total[0], need.cpu[rows] / total[1], need.mem[rows] / total[2]])
     server_cost = np.maximum(need.server_cpu[rows] / total[1], need.server_mem[rows] / total[2])
     return Candidates(
         row=rows,
