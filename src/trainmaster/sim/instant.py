@@ -35,7 +35,7 @@ REFUSED = -1
 def is_instant(options: TruthOptions) -> bool:
     """Whether starts and stops are answered at once and nothing else happens. Restarts may cost time."""
     delays = (options.launch_ms, options.stop_ms, options.report_ms, options.report_period_ms, options.node_mtbf_ms)
-    return not any(delays) and options.interference == 0.0 and options.noise == 0.0
+    return not any(delays) and not options.loss_period_ms and options.interference == 0.0 and options.noise == 0.0
 
 
 class InstantWorld:

@@ -16,6 +16,8 @@ from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
+from trainmaster.model.stable_hash import stable_hash
+from trainmaster.sim.loss_model import measured_loss
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class TruthOptions:
     """How long after it became productive an incarnation reports its measured speed for the first time."""
     report_period_ms: int = 0
     """How often it reports from then on; 0 (with `report_ms` 0: no reports): once."""
+
+    loss_period_ms: int = 0
+    """How often a job also says its training loss (see `sim.loss_model`); 0: never."""
+    loss_noise: float = 0.0
+    """Standard deviation of a measured loss, relative to its distance from what it converges to."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -80,7 +87,7 @@ class Truth:
         if self.options.interference:
             base /= 1.0 + self.options.interference * others_use
         if self.options.noise:
-            rng = np.random.Generator(np.random.PCG64([self.seed, _stable_hash(spec.id), generation]))
+            rng = np.random.Generator(np.random.PCG64([self.seed, stable_hash(spec.id), generation]))
             base *= float(np.exp(rng.normal(0.0, self.options.noise)))
         return base
 
@@ -90,6 +97,10 @@ class Truth:
         if spread:
             return spec.steps_per_s_spread.get(kind, base * (1.0 - self.options.spread_penalty))
         return base
+
+    def loss(self, spec: JobSpec, work: float) -> float | None:
+        """What a job measures after this much work; None where it says nothing."""
+        return measured_loss(spec, work, self.seed, self.options.loss_noise) if self.options.loss_period_ms else None
 
     def _kept_beside(self, spec: JobSpec, other: JobSpec, kind: str) -> float:
         kept = None if self.pairs is None else self.pairs.kept(spec, other, kind)
@@ -102,11 +113,3 @@ class Truth:
             return work_now
         per_checkpoint = rate * period_s
         return work_at_start + per_checkpoint * np.floor((work_now - work_at_start) / per_checkpoint)
-
-
-def _stable_hash(text: str) -> int:
-    """A hash that does not depend on PYTHONHASHSEED (FNV-1a, 64 bit)."""
-    value = 0xCBF29CE484222325
-    for byte in text.encode():
-        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-    return value
