@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from trainmaster.cli import world_options as world
 from trainmaster.cli.output import Output, check_output, one_message, progress_bar, to_json
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.sim.comparison import Cell, CellFault, Comparison, execute, plan, split_policies
@@ -34,22 +35,19 @@ def compare(
         str,
         typer.Option(help="How seeds above 0 vary a trace: windows | jobs | none (seed 0 is the trace itself)."),
     ] = "windows",
-    throughputs: Annotated[
-        str | None, typer.Option(help="Throughput table (Gavel's JSON or our own), or 'builtin'.")
-    ] = None,
-    round: Annotated[  # noqa: A002
-        float | None,
-        typer.Option(help="Seconds between decisions; default: when something happens (policies may differ)."),
-    ] = None,
+    throughputs: world.Throughputs = None,
+    round: world.Round = None,  # noqa: A002
     placement: Annotated[str, typer.Option(help="pack | spread | first-fit | best-fit | count")] = "pack",
-    restart_cost: Annotated[float, typer.Option(help="Seconds lost when a job is started again.")] = 0.0,
-    resize_cost: Annotated[float, typer.Option(help="Seconds lost when a running job is resized.")] = 0.0,
-    spread_penalty: Annotated[float, typer.Option(help="Speed lost on several nodes where no figure is known.")] = 0.0,
-    interference: Annotated[float, typer.Option(help="Slow-down per unit of use by others on the node.")] = 0.0,
-    noise: Annotated[float, typer.Option(help="Standard deviation of log speed between runs.")] = 0.0,
-    checkpoint_period: Annotated[float, typer.Option(help="Seconds between checkpoints (0: nothing lost).")] = 0.0,
-    node_mtbf: Annotated[float, typer.Option(help="Mean seconds between failures of a node (0: none).")] = 0.0,
-    unfit: Annotated[str, typer.Option(help="Jobs that can never fit: error | reject")] = "error",
+    restart_cost: world.RestartCost = 0.0,
+    resize_cost: world.ResizeCost = 0.0,
+    spread_penalty: world.SpreadPenalty = 0.0,
+    interference: world.Interference = 0.0,
+    noise: world.Noise = 0.0,
+    checkpoint_period: world.CheckpointPeriod = 0.0,
+    node_mtbf: world.NodeMtbf = 0.0,
+    losses: world.Losses = 0.0,
+    loss_noise: world.LossNoise = 0.0,
+    unfit: world.Unfit = "error",
     processes: Annotated[int | None, typer.Option(min=1, help="Simulations at a time; default: the cores.")] = None,
     figures: Annotated[
         bool, typer.Option("--figures", help="Also write every figure as a file to OUT/figures.")
@@ -62,6 +60,7 @@ def compare(
         trace="", policy="", cluster="", throughputs=throughputs, round_s=round, placement=placement,
         restart_cost_s=restart_cost, resize_cost_s=resize_cost, spread_penalty=spread_penalty,
         interference=interference, noise=noise, checkpoint_period_s=checkpoint_period, node_mtbf_s=node_mtbf,
+        losses_s=losses, loss_noise=loss_noise,
         unfit=unfit, resample=resample,
     )  # fmt: skip
     wanted = Comparison(

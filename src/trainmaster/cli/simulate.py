@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from trainmaster.cli import world_options as world
 from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.sim.experiment import Experiment, prepare, run
 
@@ -18,28 +19,25 @@ def simulate(
     trace: Annotated[Path, typer.Argument(help="Jobtrace CSV or Parquet (.gz too), or a known public format.")],
     policy: Annotated[str, typer.Option("--policy", "-p", help="Policy, with options: fifo:backfill=true")] = "fifo",
     cluster: Annotated[str, typer.Option("--cluster", "-c", help="v100=12,k80=8x4, or a cluster file.")] = "gpu=64",
-    throughputs: Annotated[
-        str | None, typer.Option(help="Throughput table (Gavel's JSON or our own), or 'builtin'.")
-    ] = None,
-    round: Annotated[  # noqa: A002
-        float | None,
-        typer.Option(help="Seconds between decisions; default: when something happens (policies may differ)."),
-    ] = None,
+    throughputs: world.Throughputs = None,
+    round: world.Round = None,  # noqa: A002
     placement: Annotated[
         str | None,
         typer.Option(help="pack | spread | first-fit | best-fit | count; default pack, or what the policy says."),
     ] = None,
-    restart_cost: Annotated[float, typer.Option(help="Seconds lost when a job is started again.")] = 0.0,
-    resize_cost: Annotated[float, typer.Option(help="Seconds lost when a running job is resized.")] = 0.0,
-    spread_penalty: Annotated[float, typer.Option(help="Speed lost on several nodes where no figure is known.")] = 0.0,
-    interference: Annotated[float, typer.Option(help="Slow-down per unit of use by others on the node.")] = 0.0,
-    noise: Annotated[float, typer.Option(help="Standard deviation of log speed between runs.")] = 0.0,
-    checkpoint_period: Annotated[float, typer.Option(help="Seconds between checkpoints (0: nothing lost).")] = 0.0,
-    node_mtbf: Annotated[float, typer.Option(help="Mean seconds between failures of a node (0: none).")] = 0.0,
+    restart_cost: world.RestartCost = 0.0,
+    resize_cost: world.ResizeCost = 0.0,
+    spread_penalty: world.SpreadPenalty = 0.0,
+    interference: world.Interference = 0.0,
+    noise: world.Noise = 0.0,
+    checkpoint_period: world.CheckpointPeriod = 0.0,
+    node_mtbf: world.NodeMtbf = 0.0,
+    losses: world.Losses = 0.0,
+    loss_noise: world.LossNoise = 0.0,
     estimates: Annotated[
         str, typer.Option(help="Speeds that policies believe: oracle | fingerprint[:FRACTION profiled]")
     ] = "oracle",
-    unfit: Annotated[str, typer.Option(help="Jobs that can never fit: error | reject")] = "error",
+    unfit: world.Unfit = "error",
     seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
     jobs_file: Annotated[
@@ -55,6 +53,7 @@ def simulate(
         trace=str(trace), policy=policy, cluster=cluster, throughputs=throughputs, round_s=round, placement=placement,
         restart_cost_s=restart_cost, resize_cost_s=resize_cost, spread_penalty=spread_penalty,
         interference=interference, noise=noise, checkpoint_period_s=checkpoint_period, node_mtbf_s=node_mtbf,
+        losses_s=losses, loss_noise=loss_noise,
         unfit=unfit, seed=seed, estimates=estimates,
     )  # fmt: skip
     prepared = prepare(wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -107,6 +107,12 @@ def cluster_of(nodes: Iterable[Node], prices: Mapping[str, float] | None = None)
 
 
 _ITEM = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9_.+-]*)\s*=\s*(-?\d+)\s*(?:[xX]\s*(-?\d+))?\s*$")
+
+
+def counting_only_gpus(cluster: Cluster) -> Cluster:
+    """The same GPUs with CPU and memory without end: what the strategy `count` places on."""
+    nodes = tuple(replace(node, cpu_milli=UNLIMITED, mem_mib=UNLIMITED) for node in cluster.nodes)
+    return Cluster(nodes, cluster.price_per_hour)
 
 
 def parse_cluster(text: str, prices: Mapping[str, float] | None = None) -> Cluster:

@@ -182,7 +182,7 @@ class Draft:
         if old.share_milli < spec.worker.share_milli and (workers > old.workers or servers > old.servers):
             return False  # who shares its devices with another does not grow
         devices_each = int(jobs.devices_each[row])
-        counted = view.placement == Strategy.COUNT and old.share_milli == GPU_MILLI and devices_each > 0
+        counted = view.placement == Strategy.COUNT and spec.worker.share_milli == GPU_MILLI and devices_each > 0
         shrink = _shrunk_counted if counted else _shrunk
         kept = shrink(old, min(workers, old.workers), min(servers, old.servers), devices_each)
         ledger.give(old, spec.worker, spec.server)

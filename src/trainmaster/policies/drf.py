@@ -12,7 +12,15 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.feasible import feasible_when_empty
-from trainmaster.policies.pools import capacity, demands, fastest_with_room, fits, free_pools, take
+from trainmaster.policies.pools import (
+    capacity,
+    demands,
+    fastest_with_room,
+    fits,
+    free_pools,
+    sizes_when_giving_way,
+    take,
+)
 from trainmaster.policies.registry import register
 from trainmaster.policies.sizing import Ints, Sizes, apply_sizes, resizable_rows, smallest_servers
 
@@ -75,20 +83,7 @@ def _fill(view: Snapshot, waiting: Ints, first: Ints) -> Sizes:
     resizable = resizable_rows(view)
     start_servers = smallest_servers(view)
     need, pools = demands(view), free_pools(view)
-    workers = np.where(jobs.holding, jobs.workers, 0)
-    servers = np.where(jobs.holding, jobs.servers, 0)
-    kind = np.where(jobs.holding, jobs.held_type, -1)
-    for row in np.flatnonzero(resizable).tolist():
-        fewest = min(int(start_servers[row]), int(jobs.servers[row]))
-        take(
-            pools,
-            need,
-            row,
-            int(kind[row]),
-            int(jobs.workers_min[row] - workers[row]),
-            fewest - int(servers[row]),
-        )
-        workers[row], servers[row] = jobs.workers_min[row], fewest
+    workers, servers, kind = sizes_when_giving_way(view, resizable, start_servers, need, pools)
     may_start = np.zeros(n, np.bool_)
     may_start[waiting] = True
     _, group = np.unique(jobs.entity, return_inverse=True)

@@ -11,7 +11,15 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.optimus_estimates import Beliefs, believe
-from trainmaster.policies.pools import capacity, demands, fastest_with_room, fits, free_pools, take
+from trainmaster.policies.pools import (
+    capacity,
+    demands,
+    fastest_with_room,
+    fits,
+    free_pools,
+    sizes_when_giving_way,
+    take,
+)
 from trainmaster.policies.registry import register
 from trainmaster.policies.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
 
@@ -64,20 +72,7 @@ def _marginal_gains(view: Snapshot, beliefs: Beliefs, waiting: np.ndarray, growa
     jobs = view.jobs
     start_servers = smallest_servers(view)
     need, pools = demands(view), free_pools(view)
-    workers = np.where(jobs.holding, jobs.workers, 0)
-    servers = np.where(jobs.holding, jobs.servers, 0)
-    kind = np.where(jobs.holding, jobs.held_type, -1)
-    for row in np.flatnonzero(growable & jobs.holding).tolist():
-        fewest = min(int(start_servers[row]), int(jobs.servers[row]))
-        take(
-            pools,
-            need,
-            row,
-            int(kind[row]),
-            int(jobs.workers_min[row] - workers[row]),
-            fewest - int(servers[row]),
-        )
-        workers[row], servers[row] = jobs.workers_min[row], fewest
+    workers, servers, kind = sizes_when_giving_way(view, growable & jobs.holding, start_servers, need, pools)
     start_small(
         pools,
         need,

@@ -134,3 +134,20 @@ def fastest_with_room(pools, need, row, workers, servers, allowed, throughput, c
         ):
             best = kind
     return best
+
+
+def sizes_when_giving_way(
+    view: Snapshot, rows: npt.NDArray[np.bool_], start_servers: Ints, need: Demands, pools: Pools
+) -> tuple[Ints, Ints, Ints]:
+    """(workers, servers, type) of every row when the marked ones, which run, give way down to their smallest size;
+    what they leave goes to the pools."""
+    jobs = view.jobs
+    workers = np.where(jobs.holding, jobs.workers, 0)
+    servers = np.where(jobs.holding, jobs.servers, 0)
+    kind = np.where(jobs.holding, jobs.held_type, -1)
+    for row in np.flatnonzero(rows).tolist():
+        fewest = min(int(start_servers[row]), int(jobs.servers[row]))
+        fewer_workers = int(jobs.workers_min[row] - workers[row])
+        take(pools, need, row, int(kind[row]), fewer_workers, fewest - int(servers[row]))
+        workers[row], servers[row] = jobs.workers_min[row], fewest
+    return workers, servers, kind

@@ -22,8 +22,8 @@ from trainmaster.sim.invariants import Checker, Violation
 
 
 class Witness(Checker):
-    def __init__(self, world: SimulatedBackend, faults: Faults) -> None:
-        super().__init__(world, ())
+    def __init__(self, world: SimulatedBackend, faults: Faults, counting: bool) -> None:
+        super().__init__(world, (), counting)
         self.faults = faults
         self.notes: list[str] = []
         self.requests: dict[str, Action] = {}

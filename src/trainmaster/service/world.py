@@ -21,6 +21,7 @@ from trainmaster.engine.core import Engine
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.job import Phase
+from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
@@ -94,7 +95,7 @@ class ServiceWorld:
         truth = Truth(scenario.cluster, scenario.truth, seed)
         self.world = SimulatedBackend(scenario.cluster, truth, scenario.settings.lease)
         self.faults = Faults(draw_rates(rng), rng, self.world, scenario.settings.lease)
-        self.witness = Witness(self.world, self.faults)
+        self.witness = Witness(self.world, self.faults, scenario.settings.placement == Strategy.COUNT)
         self.story = Story()
         self.outcome = Outcome(seed, scenario.policy)
         self.path = folder / f"seed-{seed}.db"

@@ -44,6 +44,7 @@ class SimulatedBackend:
         self.cluster = cluster
         self.truth = truth
         self.options = truth.options
+        self.report_period_ms = truth.options.report_period_ms or truth.options.loss_period_ms
         self.lease = lease
         self.channel = channel
         self.detect_ms = detect_ms
@@ -206,7 +207,7 @@ class SimulatedBackend:
                 min(incarnation.alive, default=None),
             )
             self._sharing_changed(incarnation)
-            first_ms = self.options.report_ms or self.options.report_period_ms
+            first_ms = self.options.report_ms or self.report_period_ms
             if first_ms:
                 self._schedule(productive + first_ms, "measured", incarnation)
 
@@ -215,12 +216,14 @@ class SimulatedBackend:
         if self.running.get(incarnation.spec.id) is incarnation and not incarnation.stopping:
             self._settle(incarnation)
             self._tell_progress(incarnation)
-            if self.options.report_period_ms:
-                self._schedule(self.now_ms + self.options.report_period_ms, "measured", incarnation)
+            if self.report_period_ms:
+                self._schedule(self.now_ms + self.report_period_ms, "measured", incarnation)
 
     def _tell_progress(self, incarnation: Incarnation) -> None:
+        spec, work = incarnation.spec, incarnation.work
+        loss = self.truth.loss(spec, work)
         self._report(
-            ev.Progressed(incarnation.spec.id, incarnation.generation, incarnation.work, self.now_ms, incarnation.rate),
+            ev.Progressed(spec.id, incarnation.generation, work, self.now_ms, incarnation.rate, loss),
             min(incarnation.alive, default=None),
         )
 

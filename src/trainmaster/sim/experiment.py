@@ -27,6 +27,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.units import ms_from_s
 from trainmaster.policies.registry import create
 from trainmaster.sim.cluster_file import read_cluster
+from trainmaster.sim.loss_model import EPOCHS
 from trainmaster.sim.metrics import job_table, summary
 from trainmaster.sim.run import RunResult, load_kernels, simulate
 from trainmaster.sim.truth import TruthOptions
@@ -57,6 +58,9 @@ class Experiment:
     noise: float = 0.0
     checkpoint_period_s: float = 0.0
     node_mtbf_s: float = 0.0
+    losses_s: float = 0.0
+    """Jobs report their loss this often; 0: never."""
+    loss_noise: float = 0.0
     unfit: str = "error"
     seed: int = 0
     load: float = 1.0
@@ -137,6 +141,8 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
             wanted.trace, line, "gpus",
         )  # fmt: skip
     fit = [spec for spec in jobs.specs if spec.id not in unfit_ids]
+    if truth.loss_period_ms:  # then jobs have epochs, whether their trace says how many or not
+        fit = [replace(spec, epochs_total=spec.epochs_total or EPOCHS) for spec in fit]
     return Prepared(
         wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in jobs.unfit], cluster, policy, settings,
         truth, estimator, catalogue,
@@ -225,4 +231,6 @@ def _truth(wanted: Experiment) -> TruthOptions:
         noise=wanted.noise,
         checkpoint_period_ms=ms("checkpoint-period", wanted.checkpoint_period_s),
         node_mtbf_ms=ms("node-mtbf", wanted.node_mtbf_s),
+        loss_period_ms=ms("losses", wanted.losses_s),
+        loss_noise=wanted.loss_noise,
     )

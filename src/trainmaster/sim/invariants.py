@@ -31,8 +31,9 @@ class Violation(Exception):
 
 
 class Checker:
-    def __init__(self, backend: SimulatedBackend, specs: tuple[JobSpec, ...]) -> None:
-        self.backend = backend
+    def __init__(self, backend: SimulatedBackend, specs: tuple[JobSpec, ...], counting: bool = False) -> None:
+        """`counting`: only GPUs are counted, so that a worker's devices may lie on several nodes."""
+        self.backend, self.counting = backend, counting
         self.specs = {spec.id: spec for spec in specs}
         self.ranges = {spec.id: [(spec.workers_min, spec.workers_max)] for spec in specs}
         """Every range of sizes that a user has allowed for a job."""
@@ -108,8 +109,9 @@ class Checker:
         workers, servers = allocation.workers, allocation.servers
         whole = any(low <= workers <= high for low, high in self.ranges[spec.id])
         whole = whole and spec.servers_min <= servers <= spec.servers_max
+        whole = whole and sum(len(part.devices) for part in allocation.parts) == workers * spec.worker.devices
         for part in allocation.parts:
-            whole = whole and len(part.devices) == part.workers * spec.worker.devices
+            whole = whole and (self.counting or len(part.devices) == part.workers * spec.worker.devices)
             if part.devices and spec.gpu_types:
                 whole = whole and self.backend.cluster.nodes[part.node].accelerator in spec.gpu_types
         if not whole:

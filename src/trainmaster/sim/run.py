@@ -14,12 +14,12 @@ from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
-from trainmaster.model.cluster import Cluster, parse_cluster
+from trainmaster.model.cluster import Cluster, counting_only_gpus, parse_cluster
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
-from trainmaster.model.units import NEVER_MS, UNLIMITED
+from trainmaster.model.units import NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.history import AllocationHistory
 from trainmaster.sim.passage import MAX_DECISIONS, Passage
@@ -81,9 +81,8 @@ def simulate(
     """
     settings = settings or Settings()
     truth = truth or TruthOptions()
-    if settings.placement == Strategy.COUNT:  # only GPUs count there
-        nodes = tuple(replace(node, cpu_milli=UNLIMITED, mem_mib=UNLIMITED) for node in cluster.nodes)
-        cluster = Cluster(nodes, cluster.price_per_hour)
+    if settings.placement == Strategy.COUNT:
+        cluster = counting_only_gpus(cluster)
     settings = replace(
         settings,
         resend_ms=NEVER_MS // 2,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trainmaster.engine.records import Settings
 from trainmaster.model import event as ev
-from trainmaster.model.cluster import Cluster, Node, cluster_of
+from trainmaster.model.cluster import Cluster, Node, cluster_of, counting_only_gpus
 from trainmaster.model.job import NO_DEMAND, DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.placement import Strategy
@@ -21,6 +21,8 @@ from trainmaster.sim.truth import TruthOptions
 
 RESTLESS_SHARE = 0.4
 """Part of the seeds that run under the policy which uses every command."""
+COUNTED_SHARE = 0.15
+"""Part of the seeds in which only GPUs count, wherever they are."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Scenario:
     truth: TruthOptions
     actions: tuple[tuple[int, ev.UserEvent], ...]
     """What users do, and when; submissions included."""
+    later_policies: tuple[tuple[str, Policy], ...] = ()
+    """Those to which the operator changes, one for each `PolicyChanged` among the actions."""
 
 
 def draw_scenario(rng: np.random.Generator, seed: int) -> Scenario:
@@ -57,7 +61,15 @@ def draw_scenario(rng: np.random.Generator, seed: int) -> Scenario:
         lease=LeaseRule(lease_ms=int(rng.choice([15_000, 30_000]))),
         restart_cost_ms=truth.restart_cost_ms,
     )
-    return Scenario(cluster, specs, name, policy, settings, truth, _draw_actions(rng, specs))
+    actions = _draw_actions(rng, specs)
+    # Drawn apart, so that what a seed has always meant stays the same.
+    apart = np.random.Generator(np.random.PCG64([seed, 22]))
+    if apart.random() < COUNTED_SHARE:
+        cluster, settings = counting_only_gpus(cluster), replace(settings, placement=Strategy.COUNT)
+    later = tuple(_draw_policy(apart) for _ in range(int(apart.choice([0, 0, 1, 2]))))
+    changes = [(int(apart.integers(1, 300_000)), ev.PolicyChanged()) for _ in later]
+    ordered = tuple(sorted([*actions, *changes], key=lambda action: action[0]))
+    return Scenario(cluster, specs, name, policy, settings, truth, ordered, later)
 
 
 def _draw_cluster(rng: np.random.Generator) -> Cluster:

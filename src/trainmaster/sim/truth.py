@@ -16,6 +16,8 @@ from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
+from trainmaster.model.stable_hash import stable_hash
+from trainmaster.sim.loss_model import measured_loss
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class TruthOptions:
     """How long after it became productive an incarnation reports its measured speed for the first time."""
     report_period_ms: int = 0
     """How often it reports from then on; 0 (with `report_ms` 0: no reports): once."""
+
+    loss_period_ms: int = 0
+    """How often a job also says its training loss (see `sim.loss_model`); 0: never."""
+    loss_noise: float = 0.0
+    """Standard deviation of a measured loss, relative to its distance from what it converges to."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -90,15 +97,15 @@ class Truth:
 
     def luck(self, job_id: str, generation: int) -> float:
         """Speed factor of one incarnation (`noise`)."""
-        return self._factor(self.options.noise, _stable_hash(job_id), generation)
+        return self._factor(self.options.noise, stable_hash(job_id), generation)
 
     def node_speed(self, node: int) -> float:
         """Lasting speed factor of a node (`node_variation`)."""
-        return self._factor(self.options.node_variation, _stable_hash(self.cluster.nodes[node].id), 1 << 32)
+        return self._factor(self.options.node_variation, stable_hash(self.cluster.nodes[node].id), 1 << 32)
 
     def sensitivity(self, model: str) -> float:
         """How strongly jobs of a model suffer from interference, 1 being usual (`sensitivity_variation`)."""
-        return self._factor(self.options.sensitivity_variation, _stable_hash(model), 2 << 32)
+        return self._factor(self.options.sensitivity_variation, stable_hash(model), 2 << 32)
 
     def _factor(self, deviation: float, about: int, purpose: int) -> float:
         """Log-normal with median 1, the same whenever it is asked for."""
@@ -117,6 +124,10 @@ class Truth:
             return spec.steps_per_s_spread.get(kind, base * (1.0 - self.options.spread_penalty))
         return base
 
+    def loss(self, spec: JobSpec, work: float) -> float | None:
+        """What a job measures after this much work; None where it says nothing."""
+        return measured_loss(spec, work, self.seed, self.options.loss_noise) if self.options.loss_period_ms else None
+
     def _kept_beside(self, spec: JobSpec, other: JobSpec, kind: str) -> float:
         kept = None if self.pairs is None else self.pairs.kept(spec, other, kind)
         return UNKNOWN_PAIR if kept is None else kept[0]
@@ -128,11 +139,3 @@ class Truth:
             return work_now
         per_checkpoint = rate * period_s
         return work_at_start + per_checkpoint * np.floor((work_now - work_at_start) / per_checkpoint)
-
-
-def _stable_hash(text: str) -> int:
-    """A hash that does not depend on PYTHONHASHSEED (FNV-1a, 64 bit)."""
-    value = 0xCBF29CE484222325
-    for byte in text.encode():
-        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-    return value

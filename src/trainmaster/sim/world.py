@@ -19,6 +19,7 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command
 from trainmaster.model.job import Phase
+from trainmaster.model.placement import Strategy
 from trainmaster.model.units import NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.faults import CrashPoint, Faults, draw_rates
@@ -62,14 +63,15 @@ class World:
         self.backend = SimulatedBackend(scenario.cluster, truth, scenario.settings.lease)
         self.faults = Faults(draw_rates(rng), rng, self.backend, scenario.settings.lease)
         self.estimator = DeclaredSpeeds(scenario.truth.spread_penalty)
-        self.checker = Checker(self.backend, scenario.specs)
+        self.checker = Checker(self.backend, scenario.specs, scenario.settings.placement == Strategy.COUNT)
         self.story = Story()
         self.outcome = Outcome(seed, scenario.policy_name)
         self.now_ms = 0
         self.users: list[tuple[int, int, ev.UserEvent]] = []
         for at_ms, event in scenario.actions:
             self._ask(at_ms, event)
-        self.engine: Engine | None = Engine(scenario.cluster, scenario.policy, self.estimator, scenario.settings)
+        self.policy, self._policies_to_come = scenario.policy, list(scenario.later_policies)
+        self.engine: Engine | None = Engine(scenario.cluster, self.policy, self.estimator, scenario.settings)
         self.recorder = Recorder.of_new(self.engine)
         self.restart_ms = NEVER_MS
         self.next_observe_ms = OBSERVE_MS
@@ -179,6 +181,9 @@ class World:
                 self.checker.cancelled.add(event.job_id)
             elif isinstance(event, ev.JobRangeChanged):
                 self.checker.ranges[event.job_id].append((event.workers_min, event.workers_max))
+        changes = sum(isinstance(event, ev.PolicyChanged) for event in events)
+        if changes:
+            engine.policy = self._policies_to_come[changes - 1][1]
         refused = engine.plans_refused
         commands = engine.step(now_ms, *events)
         if engine.plans_refused > refused:
@@ -188,6 +193,7 @@ class World:
             return
         ended = engine.drain_ended()
         self.store.commit(self.recorder.changes(ended))
+        self.policy, self._policies_to_come = engine.policy, self._policies_to_come[changes:]
         for event in events:
             if isinstance(event, ev.JobSubmitted):
                 self.checker.accepted.add(event.spec.id)
@@ -220,7 +226,7 @@ class World:
 
     def _restart(self) -> None:
         scenario = self.scenario
-        engine = restore(self.store.load(), scenario.cluster, scenario.policy, self.estimator, scenario.settings)
+        engine = restore(self.store.load(), scenario.cluster, self.policy, self.estimator, scenario.settings)
         self.story.add(self.now_ms, "restart", f"{len(engine.columns.slot_of)} active jobs")
         self.engine = engine
         self.recorder = Recorder(engine)
