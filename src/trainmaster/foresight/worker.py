@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, replace
 from typing import Any
 
-from trainmaster.foresight.forecast import Band, Outlook, forecast
+from trainmaster.foresight.forecast import Band, Outlook, forecast, widened
 from trainmaster.foresight.question import newcomers_of, situation_of
 from trainmaster.model import event as ev
 from trainmaster.model.errors import TrainmasterError
@@ -43,10 +43,12 @@ def answer(line: str) -> dict[str, Any]:
             outlooks = {spec.id: outlooks.get(spec.id, Outlook(None, None, "", False)) for spec in newcomers}
     except (TrainmasterError, AssertionError, ValueError, KeyError, IndexError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
+    widening = float(asked.get("widening", 1.0))
     return {
         "now_ms": situation.now_ms,
+        "widening": widening,
         "cpu_s": time.process_time() - begun_s,
-        "outlooks": {job_id: outlook_to_json(outlook) for job_id, outlook in outlooks.items()},
+        "outlooks": {job_id: outlook_to_json(widened(outlook, widening)) for job_id, outlook in outlooks.items()},
     }
 
 

@@ -158,16 +158,18 @@ class Prospect:
             if self.estimator.has_measured(spec_id)
         }
         situation = Situation(now_ms, plane.policy_name, engine.cluster, Image(), engine.settings, measured)
-        return question(situation, self.database, self.estimator.book, newcomers)
+        with self._lock:
+            widening = self.accuracy.widening()
+        return {**question(situation, self.database, self.estimator.book, newcomers), "widening": widening}
 
-    def answered(self, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook]) -> None:
-        """From another thread."""
+    def answered(self, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook], widening: float = 1.0) -> None:
+        """From another thread. `widening`: what was asked for."""
         with self._lock:
             self.forecasts += 1
             self.forecast_cpu_s += cpu_s
             self._earliest_ms = now_ms + max(LEAST_MS, round(cpu_s * MS_PER_S / SHARE))
             self._outlooks = {job_id: (now_ms, outlook) for job_id, outlook in outlooks.items()}
-            self.accuracy.predicted(now_ms, outlooks)
+            self.accuracy.predicted(now_ms, outlooks, widening)
             self._unsaved = True
 
     def failed(self, why: str) -> None:
