@@ -137,13 +137,7 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
             # A resize under way has an answer to come: until then it is where it was.
             allocation = columns.allocations[slot] if phase == P.RUNNING else engine.held[slot]
             assert allocation is not None
-            backend.adopt(
-                spec,
-                generation,
-                allocation,
-                work,
-                max(now_ms, productive_ms),
-            )
+            backend.adopt(spec, generation, allocation, work, max(now_ms, productive_ms))
         else:
             backend.generations[spec.id] = int(columns.ints["generation"][slot]) - (phase == P.LAUNCHING)
     return backend
