@@ -78,7 +78,7 @@ class Served:
     def close(self) -> None:
         with contextlib.suppress(OSError, ValueError, ProcessLookupError):
             os.kill(int((self.home / "driver.pid").read_text()), 15)
-            self.parent.wait(10)
+            self.parent.wait(60)  # a busy machine takes its time
         self.parent.kill()
         self.parent.wait()
         for pids in processes_of(self.home).values():

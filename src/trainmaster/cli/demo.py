@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NODES = "v100=2x2,k80=2x2"
 POLICY = "gavel-max-min"
-ROUND_S = 20
+ROUND_S = 30
 LIMIT_S = 290.0
 _EVENTS_SHOWN = 8
 
@@ -36,21 +36,21 @@ def _jobs(examples: Path) -> list[dict[str, Any]]:
         command = [sys.executable, str(examples / script), *arguments]
         return {"name": name, "command": command, "workdir": str(examples), "env": _environment(), **more}
 
-    pictures = {"model": "pictures", "steps_per_s": {"v100": 30.0, "k80": 10.0}}
-    language = {"model": "language", "steps_per_s": {"v100": 12.0, "k80": 4.0}}
+    pictures = {"model": "pictures", "steps_per_s": {"v100": 20.0, "k80": 8.0}}
+    language = {"model": "language", "steps_per_s": {"v100": 6.0, "k80": 2.5}}
     one, two, up_to_two = ({"min": low, "max": high} for low, high in ((1, 1), (2, 2), (1, 2)))
     return [
-        request("pictures-rigid", "image_classifier.py", "--epochs", "3", workers=one, steps=384, **pictures),
-        request("language-elastic", "transformer_lm.py", "--steps", "150", workers=up_to_two, steps=150, **language),
+        request("pictures-rigid", "image_classifier.py", "--epochs", "2", workers=one, steps=256, **pictures),
+        request("language-elastic", "transformer_lm.py", "--steps", "120", workers=up_to_two, steps=120, **language),
         request(
-            "factors-ps", "matrix_factorisation_ps.py", "--steps", "600", workers=one, servers=one, steps=600,
+            "factors-ps", "matrix_factorisation_ps.py", "--steps", "400", workers=one, servers=one, steps=400,
             steps_per_s={"v100": 60.0, "k80": 30.0}, model="factors",
         ),
         request("plain", "plain_script.py", workers=one),
-        request("pictures-urgent", "image_classifier.py", "--epochs", "2", workers=one, steps=256, weight=3.0,
+        request("pictures-urgent", "image_classifier.py", "--epochs", "1", workers=one, steps=128, weight=3.0,
                 deadline_s=150.0, **pictures),
-        request("pictures-pair", "image_classifier.py", "--epochs", "3", workers=two, steps=384, **pictures),
-        request("language-heavy", "transformer_lm.py", "--steps", "100", workers=one, steps=100, weight=2.0,
+        request("pictures-pair", "image_classifier.py", "--epochs", "2", workers=two, steps=256, **pictures),
+        request("language-heavy", "transformer_lm.py", "--steps", "60", workers=one, steps=60, weight=2.0,
                 **language),
         request("pictures-late", "image_classifier.py", "--epochs", "2", workers=up_to_two, steps=256,
                 deadline_s=280.0, deadline_kind="soft", **pictures),
@@ -155,6 +155,7 @@ class _Story:
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     said: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """By job: (when, the finish expected then), as instants."""
+    resizes: dict[str, int] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     next_event: int = 0
 
@@ -171,6 +172,8 @@ class _Story:
         new = []
         for event in page["events"]:
             text = event["text"]
+            if event["kind"] == "resized":
+                self.resizes[event["job"]] = self.resizes.get(event["job"], 0) + 1
             for job_id in sorted(names, key=len, reverse=True):
                 text = text.replace(job_id, names[job_id])
             new.append(f"{time.strftime('%H:%M:%S', time.localtime(event['at']))}  {text}")
@@ -217,6 +220,7 @@ def _row(job: dict[str, Any], story: _Story) -> dict[str, Any]:
         "took_s": None if ended is None else ended - job["submitted"],
         "attempts": job["attempts"],
         "preemptions": job["preemptions"],
+        "resizes": story.resizes.get(job["id"], 0),
         "deadline_met": None if job["slack_s"] is None or ended is None else job["slack_s"] >= 0,
         "said_s": None,
         "error": None,
@@ -233,16 +237,22 @@ def _row(job: dict[str, Any], story: _Story) -> dict[str, Any]:
 def _print(rows: list[dict[str, Any]], accuracy: list[dict[str, Any]], seconds: float) -> None:
     from trainmaster.cli.screen import cell, show_line, show_table, state_cell
 
-    heads = ("JOB", "STATE", "WAITED", "TOOK", "ETA AT HALF-LIFE", "OFF BY", "ATTEMPTS", "STOPS", "DEADLINE")
+    heads = ("JOB", "STATE", "WAITED", "TOOK", "ETA AT HALF-LIFE", "OFF BY", "ATTEMPTS", "STOPS", "RESIZES", "DEADLINE")
     shown = []
     for row in rows:
         met = row["deadline_met"]
         off = "-" if row["error"] is None else f"{row['error']:+.0%}"
         texts = (short(row["waited_s"]), short(row["took_s"]), short(row["said_s"]), off, row["attempts"])
         judged = "" if met is None else "met" if met else "missed"
-        shown.append([cell(row["name"]), state_cell(row["state"]), *map(cell, (*texts, row["preemptions"], judged))])
+        shown.append(
+            [
+                cell(row["name"]),
+                state_cell(row["state"]),
+                *map(cell, (*texts, row["preemptions"], row["resizes"], judged)),
+            ]
+        )
     show_line("")
-    show_table(heads, shown, right=heads[2:8])
+    show_table(heads, shown, right=heads[2:9])
     half = next((row for row in accuracy if row["at_fraction_of_life"] == 0.5), None)
     told = "" if half is None else f" Predicted finish at half-life: median error {half['median_error']:.0%}."
     show_line("")

@@ -1,11 +1,14 @@
-"""How good the predictions were: what was said along a job's life against what then happened."""
+"""How good the predictions were: what was said along a job's life against what then happened; and how much wider
+the next bands must be because of it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from statistics import median
+from statistics import NormalDist, median
 from typing import Any
 
 from trainmaster.foresight.forecast import Outlook
@@ -17,6 +20,10 @@ KEPT_IN_ALL = 20_000
 """Predictions held of jobs that are not over: with a long queue, fewer of each."""
 KEPT_JOBS = 1_000
 """Whose predictions and judgements outlive the process."""
+KEPT_MISSES = 400
+PRESUMED = tuple(NormalDist().inv_cdf(0.5 + (k + 0.5) / 40) for k in range(20))
+"""Misses of bands that are as they should be: what is believed before anything was seen."""
+WIDEST = 3.0
 POINTS = (0.0, 0.25, 0.5, 0.75)
 """Fractions of a job's life at which predictions are judged."""
 
@@ -30,6 +37,8 @@ class Said:
     p50_ms: int
     p90_ms: int
     p95_ms: int
+    widened: float = 1.0
+    """By what the futures' own band was multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +54,26 @@ class Judged:
     below_p90: bool
 
 
+Z95 = NormalDist().inv_cdf(0.95)
+
+
+def _miss(word: Said, ended_ms: int) -> float:
+    """Distance of the actual finish from the middle of the band, in its standard deviations before it was widened."""
+    if word.p50_ms <= word.at_ms:
+        return 0.0
+    left, middle = max(ended_ms - word.at_ms, 1), word.p50_ms - word.at_ms
+    edge = max(word.p95_ms - word.at_ms, middle + 1) / middle
+    return abs(math.log(left / middle)) / (math.log(edge) / Z95) * word.widened
+
+
 @dataclass
 class AccuracyBook:
     said: dict[str, list[Said]] = field(default_factory=dict)
     judged: list[tuple[str, tuple[Judged, ...]]] = field(default_factory=list)
+    misses: list[float] = field(default_factory=list)
+    """How far off the last predictions were, in standard deviations of their band as the futures gave it."""
 
-    def predicted(self, now_ms: int, outlooks: Mapping[str, Outlook]) -> None:
+    def predicted(self, now_ms: int, outlooks: Mapping[str, Outlook], widened: float = 1.0) -> None:
         """Keep what was said of each job; thinned, so that a long life stays covered evenly."""
         most = max(KEPT_PER_JOB_MIN, min(KEPT_PER_JOB, KEPT_IN_ALL // max(len(outlooks), 1)))
         for job_id, outlook in sorted(outlooks.items()):
@@ -61,7 +84,7 @@ class AccuracyBook:
             kept = self.said.setdefault(job_id, [])
             while len(kept) >= most:
                 del kept[1::2]
-            kept.append(Said(now_ms, *at))
+            kept.append(Said(now_ms, at[0], at[1], at[2], at[3], widened))
 
     def finished(self, job_id: str, submit_ms: int, ended_ms: int) -> tuple[Judged, ...]:
         """Judge what was said of a job that has now finished."""
@@ -76,11 +99,19 @@ class AccuracyBook:
                 off_ms = abs(word.p50_ms - ended_ms)
                 left_ms = max(ended_ms - word.at_ms, 1)
                 inside = word.p05_ms <= ended_ms <= word.p95_ms
+                self.misses.append(_miss(word, ended_ms))
                 judged.append(Judged(point, off_ms / life_ms, off_ms / left_ms, inside, ended_ms <= word.p90_ms))
+        del self.misses[:-KEPT_MISSES]
         if judged:
             self.judged.append((job_id, tuple(judged)))
             del self.judged[:-KEPT_JOBS]
         return tuple(judged)
+
+    def widening(self) -> float:
+        """What bands of the futures are to be multiplied by, in their logarithm, to hold what they claim: futures
+        know nothing of a machine that is busy with something else. Never below 1."""
+        seen = sorted((*self.misses, *PRESUMED))
+        return min(max(1.0, seen[int(0.9 * len(seen))] / Z95), WIDEST)
 
     def forget(self, job_id: str) -> None:
         """It ended otherwise: nothing was predicted of that."""
@@ -107,11 +138,12 @@ class AccuracyBook:
     def to_json(self) -> dict[str, Any]:
         said = islice(self.said.items(), KEPT_JOBS)
         return {
-            "said": {k: [[w.at_ms, w.p05_ms, w.p50_ms, w.p90_ms, w.p95_ms] for w in v] for k, v in said},
+            "said": {k: [[w.at_ms, w.p05_ms, w.p50_ms, w.p90_ms, w.p95_ms, w.widened] for w in v] for k, v in said},
             "judged": [
                 [k, [[j.point, j.error, j.error_left, j.inside, j.below_p90] for j in all_points]]
                 for k, all_points in self.judged
             ],
+            "misses": list(self.misses),
         }
 
     @classmethod
@@ -119,4 +151,5 @@ class AccuracyBook:
         return cls(
             {k: [Said(*word) for word in v] for k, v in data.get("said", {}).items()},
             [(k, tuple(Judged(*row) for row in rows)) for k, rows in data.get("judged", [])],
+            [float(miss) for miss in data.get("misses", [])],
         )

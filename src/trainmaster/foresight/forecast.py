@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -39,6 +39,15 @@ class Band:
     p90_s: float
     p95_s: float
 
+    def widened(self, factor: float) -> Band:
+        """The same middle; the rest so many times as far from it, in the logarithm."""
+        middle = self.p50_s
+        if factor == 1.0 or middle <= 0.0:
+            return self
+        return Band(
+            *(middle * (max(at_s, 1e-3) / middle) ** factor for at_s in (self.p05_s, middle, self.p90_s, self.p95_s))
+        )
+
     def contains(self, seconds: float) -> bool:
         return self.p05_s <= seconds <= self.p95_s
 
@@ -52,6 +61,16 @@ class Outlook:
     finish: Band | None
     ends_as: str
     known: bool
+
+
+def widened(outlook: Outlook, factor: float) -> Outlook:
+    """Both bands wider: see `AccuracyBook.widening`."""
+    start, finish = outlook.start, outlook.finish
+    return replace(
+        outlook,
+        start=None if start is None else start.widened(factor),
+        finish=None if finish is None else finish.widened(factor),
+    )
 
 
 def futures_of(situation: Situation) -> int:

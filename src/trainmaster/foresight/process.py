@@ -17,7 +17,7 @@ from trainmaster.foresight.forecast import Outlook
 from trainmaster.foresight.worker import outlook_from_json
 from trainmaster.model.errors import TrainmasterError
 
-Answered = Callable[[int, float, dict[str, Outlook]], None]
+Answered = Callable[[int, float, dict[str, Outlook], float], None]
 Failed = Callable[[str], None]
 
 
@@ -26,7 +26,8 @@ class Unforeseen(TrainmasterError):
 
 
 class ForecastProcess:
-    """`ask` returns at once; `answered(now_ms, cpu_s, outlooks)` or `failed(why)` is called from another thread."""
+    """`ask` returns at once; `answered(now_ms, cpu_s, outlooks, widening)` or `failed(why)` is called from another
+    thread."""
 
     def __init__(self, answered: Answered, failed: Failed, idle_s: float = 120.0) -> None:
         self._answered = answered
@@ -82,7 +83,7 @@ class ForecastProcess:
             self._failed(str(reply["error"]))
         else:
             outlooks = {key: outlook_from_json(value) for key, value in reply["outlooks"].items()}
-            self._answered(reply["now_ms"], reply["cpu_s"], outlooks)
+            self._answered(reply["now_ms"], reply["cpu_s"], outlooks, reply["widening"])
         with self._lock:
             self._asked = False
             self._rest()

@@ -124,16 +124,20 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
     for slot in engine.by_arrival(columns.slot_of.values()):
         spec = truths.spec(columns.spec(slot).id)
         phase = int(columns.ints["phase"][slot])
-        backend.saved[spec.id] = float(columns.floats["work_done"][slot])
+        begun_ms, work = situation.starting.get(spec.id, (None, float(columns.floats["work_done"][slot])))
+        backend.saved[spec.id] = work
         if phase in (P.RUNNING, P.RESIZING, P.STOPPING) and slot in engine.held:
             columns.settle(slot, now_ms)
+            generation = int(columns.ints["generation"][slot])
+            productive_ms = int(columns.ints["productive_ms"][slot])
+            if begun_ms is None:
+                work = float(columns.floats["work_done"][slot])
+            else:  # what the books extrapolate has not been seen to happen
+                productive_ms = begun_ms + (costs.launch_ms if generation == 1 else costs.restart_ms)
             # A resize under way has an answer to come: until then it is where it was.
             allocation = columns.allocations[slot] if phase == P.RUNNING else engine.held[slot]
             assert allocation is not None
-            backend.adopt(
-                spec, int(columns.ints["generation"][slot]), allocation, float(columns.floats["work_done"][slot]),
-                max(now_ms, int(columns.ints["productive_ms"][slot])),
-            )  # fmt: skip
+            backend.adopt(spec, generation, allocation, work, max(now_ms, productive_ms))
         else:
             backend.generations[spec.id] = int(columns.ints["generation"][slot]) - (phase == P.LAUNCHING)
     return backend

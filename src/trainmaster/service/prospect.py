@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 LEAST_MS = 2_000
 """Between two forecasts, at least."""
 AT_LEAST_EVERY_MS = 30_000
+MOVING_MS = 5_000
+"""While jobs report progress, forecasts are at most about so old, if they are cheap."""
 SHARE = 0.05
 """Part of a core that looking ahead may take."""
 SAVE_MS = 10_000
@@ -41,6 +44,17 @@ class Forecaster(Protocol):
     def busy(self) -> bool: ...
 
     def ask(self, question: Mapping[str, Any]) -> bool: ...
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A launch that was answered. `what`: a first one or a restart; `work`: what it began with."""
+
+    generation: int
+    what: str
+    sent_ms: int
+    work: float
+    ready_ms: int
 
 
 class Prospect:
@@ -56,8 +70,11 @@ class Prospect:
         self._lock = threading.Lock()
         self._news = True
         self._next_ms = 0
-        self._earliest_ms = 0
+        self._earliest_ms = self._asked_ms = 0
         self._sent: dict[tuple[str, int], tuple[str, int]] = {}
+        self._awaited: dict[str, _Begun] = {}
+        """Jobs that run and have not shown yet when they really began to work."""
+        self._moved = False
         self._unsaved = False
         self._next_save_ms = 0
 
@@ -78,7 +95,9 @@ class Prospect:
         for event in events:
             if isinstance(event, ev.Started | ev.Resized | ev.Stopped):
                 self._answered(event, now_ms)
-            if not isinstance(event, ev.Progressed | ev.Inventory | ev.Woken):
+            if isinstance(event, ev.Progressed):
+                self._progressed(event)
+            elif not isinstance(event, ev.Inventory | ev.Woken):
                 self._news = True
         for command in commands:
             what = "resize" if isinstance(command, Resize) else "stop" if isinstance(command, Stop) else ""
@@ -97,8 +116,27 @@ class Prospect:
         fits = {"launch": ev.Started, "restart": ev.Started, "resize": ev.Resized, "stop": ev.Stopped}[what]
         if isinstance(event, fits):
             ready_ms = now_ms if isinstance(event, ev.Stopped) else max(now_ms, event.productive_ms)
-            self.estimator.book.add_cost(what, (ready_ms - sent_ms) / MS_PER_S)
-            self._unsaved = True
+            if isinstance(event, ev.Started):
+                begun = _Begun(event.generation, what, sent_ms, event.work_done, ready_ms)
+                self._awaited[event.job_id] = begun
+            else:
+                self._cost(what, ready_ms - sent_ms)
+        if isinstance(event, ev.Stopped):
+            self._awaited.pop(event.job_id, None)
+
+    def _progressed(self, event: ev.Progressed) -> None:
+        """The first measured speed tells when a job began to work: a process that runs may still load its libraries."""
+        self._moved = True
+        begun = self._awaited.get(event.job_id)
+        if begun is None or begun.generation != event.generation or not event.rate:
+            return
+        del self._awaited[event.job_id]
+        worked_ms = (event.work_done - begun.work) / event.rate * MS_PER_S
+        self._cost(begun.what, max(event.at_ms - worked_ms, begun.ready_ms) - begun.sent_ms)
+
+    def _cost(self, what: str, took_ms: float) -> None:
+        self.estimator.book.add_cost(what, took_ms / MS_PER_S)
+        self._unsaved = True
 
     def _over(self, end: Ended) -> None:
         job_id, finished = end.spec.id, end.phase == Phase.FINISHED
@@ -108,6 +146,9 @@ class Prospect:
                 self.accuracy.finished(job_id, end.spec.submit_ms, end.ended_ms)
             else:
                 self.accuracy.forget(job_id)
+        begun = self._awaited.pop(job_id, None)
+        if begun is not None and finished:  # it never said
+            self._cost(begun.what, begun.ready_ms - begun.sent_ms)
         self.estimator.ended(end.spec, end.work_done, finished)
         for key in [key for key in self._sent if key[0] == job_id]:
             del self._sent[key]
@@ -140,14 +181,21 @@ class Prospect:
         if self.forecaster.busy:
             self._next_ms = now_ms + LEAST_MS
             return
-        self._news = False
+        self._news = self._moved = False
+        self._asked_ms = now_ms
         self._next_ms = now_ms + AT_LEAST_EVERY_MS
         self.forecaster.ask(self.question(plane, now_ms))
 
     def wake(self, now_ms: int) -> None:
         """Something happened: look ahead soon, as far as the last forecast's cost allows."""
-        if self._news and self.forecaster is not None:
+        if self.forecaster is None:
+            return
+        if self._news:
             self._next_ms = min(self._next_ms, max(now_ms + LEAST_MS // 4, self._earliest_ms))
+        elif self._moved:
+            self._next_ms = min(
+                self._next_ms, max(self._asked_ms + MOVING_MS, now_ms + LEAST_MS // 4, self._earliest_ms)
+            )
 
     def question(self, plane: ControlPlane, now_ms: int, newcomers: Sequence[JobSpec] = ()) -> dict[str, Any]:
         """`newcomers`: jobs that are not there, about which alone it is asked."""
@@ -157,17 +205,22 @@ class Prospect:
             for spec_id, slot in sorted(engine.columns.slot_of.items())
             if self.estimator.has_measured(spec_id)
         }
-        situation = Situation(now_ms, plane.policy_name, engine.cluster, Image(), engine.settings, measured)
-        return question(situation, self.database, self.estimator.book, newcomers)
+        starting = {job_id: (begun.sent_ms, begun.work) for job_id, begun in sorted(self._awaited.items())}
+        situation = Situation(
+            now_ms, plane.policy_name, engine.cluster, Image(), engine.settings, measured, starting=starting
+        )
+        with self._lock:
+            widening = self.accuracy.widening()
+        return {**question(situation, self.database, self.estimator.book, newcomers), "widening": widening}
 
-    def answered(self, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook]) -> None:
-        """From another thread."""
+    def answered(self, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook], widening: float = 1.0) -> None:
+        """From another thread. `widening`: what was asked for."""
         with self._lock:
             self.forecasts += 1
             self.forecast_cpu_s += cpu_s
             self._earliest_ms = now_ms + max(LEAST_MS, round(cpu_s * MS_PER_S / SHARE))
             self._outlooks = {job_id: (now_ms, outlook) for job_id, outlook in outlooks.items()}
-            self.accuracy.predicted(now_ms, outlooks)
+            self.accuracy.predicted(now_ms, outlooks, widening)
             self._unsaved = True
 
     def failed(self, why: str) -> None:

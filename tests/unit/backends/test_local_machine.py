@@ -12,6 +12,7 @@ import pytest
 from trainmaster.backends.local import machine
 from trainmaster.backends.local.nvml import Gpu, find_gpus
 from trainmaster.estimate.accelerators import find_accelerator
+from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import InputError
 
 GPUS = [Gpu(i, "NVIDIA A100-SXM4-80GB", f"GPU-{i}{i}", 81920) for i in range(3)] + [Gpu(3, "Tesla T4", "GPU-t", 15360)]
@@ -89,3 +90,11 @@ def test_the_drivers_library_is_asked_as_its_header_says(tmp_path: Path) -> None
         Gpu(0, "NVIDIA H100 80GB HBM3", "GPU-a", 81920),
         Gpu(2, "NVIDIA H100 80GB HBM3", "GPU-b", 81920),
     ]
+
+
+def test_emulated_slots_are_slowed_until_the_cores_can_bear_them_all() -> None:
+    cluster = parse_cluster("v100=2x2,k80=2x2")
+    crowded = machine.crowding(cluster, {"v100": 1.0, "k80": 4.0}, cores=2)
+    assert crowded == pytest.approx(machine.OVERHEAD * 2.5 / 2)
+    assert machine.crowding(cluster, {"v100": 1.0, "k80": 4.0}, cores=8) == 1.0
+    assert machine.crowding(cluster, {}, cores=1) == 1.0, "real devices are as fast as they are"

@@ -48,7 +48,7 @@ def test_the_store_fills_in_what_was_not_said(asked: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_outlooks_come_back_also_after_the_process_was_killed(asked: dict[str, Any]) -> None:
     answers: queue.Queue[Any] = queue.Queue()
-    process = ForecastProcess(lambda now_ms, cpu_s, outlooks: answers.put(outlooks), answers.put)
+    process = ForecastProcess(lambda now_ms, cpu_s, outlooks, widening: answers.put(outlooks), answers.put)
     try:
         assert process.ask(asked)
         assert not process.ask(asked), "one question at a time"

@@ -228,3 +228,17 @@ def test_newcomers_overtake_where_the_policy_lets_them_and_fade_when_none_come()
     assert spread[0] is not None
     assert spread[1] is not None
     assert spread[1].p95_s > spread[0].p95_s
+
+
+def test_a_job_that_has_shown_no_progress_has_none() -> None:
+    live = Live("fifo", jobs(3, seed=1, elastic=False))
+    live._step([])  # they have started
+    live.now_ms = 60_000
+    live._step([])
+    believed = live.situation()
+    name = sorted(live.engine.columns.slot_of)[0]
+    costs = replace(believed.costs, launch_ms=90_000)
+    loading = replace(believed, costs=costs, starting={name: (0, 0.0)})
+    ends = [{end.spec.id: end.ended_ms for end in roll(case).ended} for case in (believed, loading)]
+    assert ends[1][name] == ends[0][name] + 90_000, "it works from 90 s on, not from 0"
+    assert from_json(json.loads(json.dumps(to_json(loading)))).starting == loading.starting

@@ -13,7 +13,8 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.foresight.forecast import Band, Outlook
 from trainmaster.model import event as ev
-from trainmaster.model.command import Stop
+from trainmaster.model.allocation import Allocation
+from trainmaster.model.command import Launch, Stop
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.service.metrics import _foresight
 from trainmaster.service.prospect import ACCURACY, PROFILES, Prospect
@@ -58,3 +59,18 @@ def test_what_was_learned_survives_a_restart(prospect: Prospect) -> None:
     assert again.estimator.book.cost_ms("stop") == 2000
     alike = JobSpec(JobId("job-2"), model="m", work_total=5.0, steps_per_s={"v100": 1.0})
     assert again.estimator.profile(alike, ("v100",))[0].tolist() == pytest.approx([2.0])
+
+
+def test_a_launch_costs_until_the_first_progress_shows_that_it_works(prospect: Prospect) -> None:
+    job = JobId("job-1")
+    prospect.stepped(1_000, [], [Launch(job, 1, 1, Allocation(0, ()), JOB)], [])
+    prospect.stepped(1_500, [ev.Started(job, 1, 0.0, 1_500)], [], [])
+    assert prospect.estimator.book.cost_ms("launch") == 0, "a process that runs need not work yet"
+    assert set(prospect._awaited) == {"job-1"}
+    prospect.stepped(11_000, [ev.Progressed(job, 1, 4.0, 11_000, rate=2.0)], [], [])
+    assert prospect.estimator.book.cost_ms("launch") == pytest.approx(8_000, abs=1)
+    assert not prospect._awaited
+    prospect.stepped(20_000, [], [Launch(job, 2, 2, Allocation(0, ()), JOB)], [])
+    prospect.stepped(21_000, [ev.Started(job, 2, 4.0, 21_000)], [], [])
+    prospect.stepped(50_000, [], [], [finished(JOB, 50_000)])
+    assert prospect.estimator.book.cost_ms("restart") == pytest.approx(1_000, abs=1), "it never reported"
