@@ -27,7 +27,7 @@ ENV = {"PYTHONPATH": ":".join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
 def client(tmp_path: Path) -> Iterator[Client]:
     home = tmp_path / "home"
     command = [sys.executable, "-m", "trainmaster", "up", "--home", str(home), "--port", "0", "--quiet", "--learn",
-               "--nodes", "v100=1x4", "--policy", "dl2", "--round", "2", "--stop-jobs"]  # fmt: skip
+               "--nodes", "v100=4x4", "--policy", "dl2", "--round", "2", "--stop-jobs"]  # fmt: skip
     process = subprocess.Popen(command, env={**os.environ, **ENV})
     deadline_s = time.monotonic() + PATIENCE_S
     while not (home / "address").exists():

@@ -45,7 +45,6 @@ UNSEEN_ANALYTIC: tuple[Kind, ...] = (
 SMALL = SizingSpec()
 SCENARIOS: Mapping[str, SizingSpec] = {
     "small": SMALL,
-    "large": replace(SMALL, servers=120, jobs=150, arrivals_per_slot_max=8),
     "unseen-kinds": replace(SMALL, kinds=UNSEEN_KINDS),
     "twice-the-load": replace(SMALL, arrival_scale=2.0),
     "half-the-cluster": replace(SMALL, servers=24),
@@ -54,6 +53,7 @@ SCENARIOS: Mapping[str, SizingSpec] = {
     "speed-5%": replace(SMALL, speed_variation=0.05),
     "speed-15%": replace(SMALL, speed_variation=0.15),
     "speed-25%": replace(SMALL, speed_variation=0.25),
+    "large": replace(SMALL, servers=120, jobs=150, arrivals_per_slot_max=8),
 }
 
 
