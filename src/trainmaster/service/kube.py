@@ -39,6 +39,7 @@ from trainmaster.service.auth import Tokens
 from trainmaster.service.control import Request
 from trainmaster.service.forwarding import Forwarding
 from trainmaster.service.home import Home
+from trainmaster.service.kube_desk import KubeDesk
 from trainmaster.service.logbook import open_logbook
 from trainmaster.service.logs import LogFolder
 from trainmaster.service.problems import Unavailable
@@ -332,7 +333,8 @@ class KubeService:
     # -- answering -----------------------------------------------------------------------------------------
 
     def _answer(self, listener: socket.socket, tokens: Tokens, ready: Callable[[str], None]) -> None:
-        context = Context(self.leadership, tokens, LogFolder(self.home.path), "kubernetes")
+        desk = KubeDesk(self.leadership, KubeClient(self.config, connections=8), tokens)
+        context = Context(self.leadership, tokens, LogFolder(self.home.path), "kubernetes", own_desk=desk)
         app = Forwarding(build_app(context), self._leader_elsewhere, lambda: self.watch.nodes.synced.is_set())
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", server_header=False,

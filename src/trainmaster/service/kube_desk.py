@@ -7,6 +7,7 @@ control plane at once, so that the answer shows the change.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from typing import Any
@@ -87,22 +88,22 @@ class KubeDesk:
         space = body.namespace or "default"
         await self.rights.need(who, Right("create", space))
         wanted = body.request_id or hashlib.sha256(f"{who.name}{time.time_ns()}".encode()).hexdigest()
-        ids = []
-        for index in range(body.array or 1):
-            made = training_job(body, space, wanted, None if body.array is None else index, who.name)
-            ids.append(await self._create(made, wanted))
-        await self._appeared(ids)
+        copies = range(body.array or 1)
+        wishes = [training_job(body, space, wanted, None if body.array is None else k, who.name) for k in copies]
+        made = [await self._create(wish, wanted) for wish in wishes]
+        ids = [str(job_id_of_object(thing)) for thing in made]
+        await self._appeared(ids, made)
         return {"id": ids[0], "ids": ids}
 
-    async def _create(self, made: Json, wanted: str) -> str:
+    async def _create(self, made: Json, wanted: str) -> Json:
         client = await self.rights.client()
         meta = made["metadata"]
         try:
-            return job_id_of_object(await client.create(paths.training_jobs(meta["namespace"]), made))
+            return await client.create(paths.training_jobs(meta["namespace"]), made)
         except Conflict:
             there = await client.get(paths.training_jobs(meta["namespace"], meta["name"]))
             if (there["metadata"].get("annotations") or {}).get("trainmaster.dev/request") == wanted:
-                return job_id_of_object(there)  # the same request again: the same answer
+                return there  # the same request again: the same answer
             raise Conflicting(
                 f"there is a TrainingJob '{meta['name']}' in namespace '{meta['namespace']}' already",
                 where="name", expected="another name", remedy="Delete the old one, or leave --name out.",
@@ -110,14 +111,36 @@ class KubeDesk:
         except ApiError as error:
             raise refusal_of(error) from None
 
-    async def _appeared(self, ids: list[str]) -> None:
-        """Wait until the control plane has seen them, so that `job ID` finds what `submit` printed."""
+    async def _appeared(self, ids: list[str], made: list[Json]) -> None:
+        """Wait until the control plane has taken them, so that `job ID` finds what `submit` printed.
+
+        What it rejects is taken back and told to who asked: nothing has changed then.
+        """
         until_s = time.monotonic() + APPEAR_S
         while time.monotonic() < until_s:
-            known = await self.gateway.ask(ask.Inspect(lambda plane: _known(plane, ids)))
-            if known:
+            if await self.gateway.ask(ask.Inspect(lambda plane: _known(plane, ids))):
                 return
-            await asyncio.sleep(0.05)
+            for thing in made:
+                told = await self._rejected(thing)
+                if told:
+                    await asyncio.gather(*(self._take_back(one) for one in made))
+                    raise InputError(told, "a job that this cluster can run", column=None)
+            await asyncio.sleep(0.1)
+
+    async def _rejected(self, made: Json) -> str:
+        meta = made["metadata"]
+        try:
+            found = await (await self.rights.client()).get(paths.training_jobs(meta["namespace"], meta["name"]))
+        except ApiError:
+            return ""
+        status = found.get("status") or {}
+        return str(status.get("message", "")) if status.get("state") == "rejected" else ""
+
+    async def _take_back(self, made: Json) -> None:
+        meta = made["metadata"]
+        with contextlib.suppress(ApiError):
+            path = paths.training_jobs(meta["namespace"], meta["name"])
+            await (await self.rights.client()).delete(path, uid=meta["uid"])
 
     async def act(self, who: Principal, text: str, action: str) -> Json:
         job_id = await self._find(who, text)

@@ -42,6 +42,8 @@ WRITERS = 8
 RETRY_S = 5.0
 MAX_EVENTS = 2_000
 """Events that wait to be written; beyond it the oldest about waiting are dropped: the status says the same."""
+STARTING = "Starting"
+"""No reason to wait that anybody needs to be told of: `Scheduled` says it."""
 _STARTED = (P.RUNNING, P.RESIZING)
 
 
@@ -68,7 +70,7 @@ class Teller:
         self._client = client
         self._gateway = gateway
         self._object_for = object_for
-        self._also = also
+        self.also = also
         self._lock = threading.Lock()
         self._due_s: dict[str, float] = {}
         self._keys: dict[str, tuple[int, ...]] = {}
@@ -193,11 +195,11 @@ class Teller:
     async def _write(self, job_id: str, telling: Telling) -> None:
         tj = self._object_for(job_id)
         if tj is None:
-            if self._also is not None:
-                self._also(job_id, telling)
+            if self.also is not None:
+                self.also(job_id, telling)
             return
         status = status_of(tj, telling)
-        if status["state"] in ("pending", "paused") and status["reason"]:
+        if status["state"] in ("pending", "paused") and status["reason"] not in ("", STARTING):
             self.told_of_waiting(job_id, status["reason"], status["message"])
         else:
             self._waiting_told.pop(job_id, None)

@@ -19,6 +19,8 @@ from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOption
 from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.client import KubeClient, Object
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
+from trainmaster.backends.kubernetes.fit import check_fits
+from trainmaster.backends.kubernetes.gang_runs import GangRuns
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.backends.kubernetes.reflector import Change, Reflector
 from trainmaster.backends.kubernetes.translate import job_id_of_object
@@ -31,10 +33,12 @@ from trainmaster.model.cluster import Cluster, Node
 from trainmaster.model.codec import allocation_from_json, spec_from_json
 from trainmaster.model.command import Command, Launch
 from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobSpec
 from trainmaster.policies.registry import create
 from trainmaster.service.clock import SystemClock
 from trainmaster.service.control import ControlPlane, Retention
 from trainmaster.service.driver import Driver
+from trainmaster.service.gang_telling import GangTeller
 from trainmaster.service.job_source import JobSource
 from trainmaster.service.kube_telling import Teller
 from trainmaster.service.prospect import Prospect
@@ -158,7 +162,8 @@ class Reign:
         driver = Driver(plane, self._fatal)
         plane.set_time(image)
         expected = _answered_for(followed(image, cluster, prospect.estimator))
-        slot.backend = self._thread.call(self._adopt(plane, driver, cluster, expected), 60.0)
+        active = [spec_from_json(record["spec"]) for record in image.jobs.values()]
+        slot.backend = self._thread.call(self._adopt(plane, driver, cluster, active, expected), 60.0)
         plane.open()
         if plane.policy_name != (policy or "fifo"):
             load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
@@ -174,7 +179,7 @@ class Reign:
         return not self._halted and self._may_write()
 
     async def _adopt(
-        self, plane: ControlPlane, driver: Driver, cluster: Cluster, expected: list[Launch]
+        self, plane: ControlPlane, driver: Driver, cluster: Cluster, active: list[JobSpec], expected: list[Launch]
     ) -> KubernetesBackend:
         options, lease = self.options, self.options.settings.lease
         self._watch.list_nodes(cluster)
@@ -195,15 +200,34 @@ class Reign:
         )  # fmt: skip
         listener.target = self.backend
         self.backend.start(expected)
+        self.backend.gangs = self._gangs(plane, driver, active, expected)
         await self.hub.listen(options.agent_bind, options.agent_port, advertise=own)
         return self.backend
+
+    def _gangs(self, plane: ControlPlane, driver: Driver, active: list[JobSpec], expected: list[Launch]) -> GangRuns:
+        """Pods of other controllers that name our scheduler."""
+
+        def check(spec: JobSpec, pod: Object) -> None:
+            check_fits(spec, {"spec": pod["spec"]}, self._watch.nodes.objects.values())
+
+        gangs = GangRuns(
+            self._client, driver.deliver, lambda: plane.now_ms, plane.time.epoch_ms, self._watch.name_of, check
+        )
+        gangs.start(self._watch.foreign_pods(), active, expected)
+        self._watch.foreign = gangs.pod_changed
+        return gangs
 
     async def _go(self, driver: Driver) -> None:
         if self._halted:
             return
         for job in self._jobs.objects.values():
             self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
+        assert self.backend is not None
         self.teller = Teller(self._client, driver, self._object_for)
+        if self.backend.gangs is not None:
+            gang_teller = GangTeller(self._client, self.backend.gangs, self.teller)
+            self.teller.also = gang_teller.tell
+            self._tasks.append(asyncio.ensure_future(gang_teller.run()))
         self.source = JobSource(driver, lambda: list(self._watch.nodes.objects.values()), self._refused)
         self.source.begin(self._jobs.objects.values())
         self.teller.everything(self._ids)
@@ -268,6 +292,7 @@ class Reign:
     def halt(self) -> None:
         self._halted = True
         self._watch.listener = None
+        self._watch.foreign = None
         if self.source is not None:
             self.source.stop()
         if self.backend is not None:

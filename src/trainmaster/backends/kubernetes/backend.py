@@ -18,6 +18,7 @@ from trainmaster.backends.kubernetes import pods as p
 from trainmaster.backends.kubernetes.client import KubeClient, Object
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
 from trainmaster.backends.kubernetes.facts import RunFacts, RunKey, run_token
+from trainmaster.backends.kubernetes.gang_runs import GangRuns
 from trainmaster.backends.kubernetes.launching import equip
 from trainmaster.backends.kubernetes.pod_writer import PodWriter, Refused
 from trainmaster.backends.kubernetes.run import EXITED, START_FAILED, STOPPED, Ending, Member, Run, Slot
@@ -90,6 +91,8 @@ class KubernetesBackend:
         self._tending: set[RunKey] = set()
         self._halted = False
         self._adopting = False
+        self.gangs: GangRuns | None = None
+        """Gangs of other controllers, if they are scheduled too."""
         self.binds = 0
 
     # -- for the driver ------------------------------------------------------------------------------
@@ -114,6 +117,8 @@ class KubernetesBackend:
         """
         self._adopting = True
         for launch in expected:
+            if launch.spec.payload.get("kind") == "Gang":
+                continue
             key = RunKey(launch.job_id, launch.generation)
             facts = self._facts(launch.spec, key, launch.seq)
             if facts is not None:
@@ -135,6 +140,8 @@ class KubernetesBackend:
     def halt(self) -> None:
         """This process does not lead any more: nothing is written from now on."""
         self._halted = True
+        if self.gangs is not None:
+            self.gangs.halt()
         if self._hub is not None:
             self._hub.halt()
         for task in self._tasks:
@@ -156,6 +163,9 @@ class KubernetesBackend:
         if self._halted:
             return
         self._seen = max(self._seen, command.seq)
+        if self.gangs is not None and self.gangs.owns(command.job_id):
+            self.gangs.take(command)
+            return
         if isinstance(command, Launch):
             self._launch(command)
         elif isinstance(command, Stop):
@@ -486,6 +496,8 @@ class KubernetesBackend:
                     entries.append(entry)
                 elif run.ending.kind == STOPPED:
                     entries.append(ev.Observed(job_id, key.generation, run.work_saved, run.applied_seq, stopped=True))
+        if self.gangs is not None:
+            entries = sorted([*entries, *self.gangs.observed()], key=lambda entry: entry.job_id)
         self._tell(ev.Inventory(tuple(entries), seen, self._watch.ready_indices()))
 
     # -- doing ---------------------------------------------------------------------------------------------

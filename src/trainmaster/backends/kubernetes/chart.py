@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from trainmaster.backends.kubernetes.crd import crd
-from trainmaster.backends.kubernetes.rights import EDIT, KEEPS, SEES, VIEW
+from trainmaster.backends.kubernetes.rights import EDIT, EVERYBODY, KEEPS, SEES, VIEW, clients
 
 _HEAD = "# Made by `python -m trainmaster.backends.kubernetes.chart DIR`; do not edit.\n"
 _NAME = '{{ include "trainmaster.name" . }}'
@@ -38,7 +38,7 @@ def _rbac() -> str:
         _role("ClusterRole", "-edit", EDIT, [f'{aggregate}edit: "true"', f'{aggregate}admin: "true"']),
         _role("ClusterRole", "-view", VIEW, [f'{aggregate}view: "true"']),
     ]
-    joined = "---\n".join(shared)
+    joined = "---\n".join([*shared, *_client()])
     return _HEAD + "---\n".join(parts) + "{{- if .Values.rbac.aggregate }}\n---\n" + joined + "{{- end }}\n"
 
 
@@ -53,6 +53,15 @@ def _meta(kind: str, suffix: str, labels: list[str]) -> str:
 
 def _role(kind: str, suffix: str, rules: list[dict[str, Any]], labels: list[str] | None = None) -> str:
     return _meta(kind, suffix, labels or []) + _yaml({"rules": rules})
+
+
+def _client() -> list[str]:
+    """Rights of those who use the service from outside; names depend on the release."""
+    role = _role("Role", "-client", clients("NAME")).replace("http:NAME:", f"http:{_NAME}:")
+    role = role.replace("- NAME\n", f"- {_NAME}\n")
+    bound = _meta("RoleBinding", "-client", [])
+    bound += f"roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: Role\n  name: {_NAME}-client\n"
+    return [role, bound + _yaml({"subjects": EVERYBODY})]
 
 
 def _binding(kind: str) -> str:

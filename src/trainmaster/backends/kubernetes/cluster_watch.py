@@ -14,6 +14,7 @@ from typing import Protocol
 from trainmaster.backends.kubernetes import nodes as n
 from trainmaster.backends.kubernetes import paths, pods
 from trainmaster.backends.kubernetes.client import KubeClient, Object
+from trainmaster.backends.kubernetes.facts import SCHEDULER
 from trainmaster.backends.kubernetes.reflector import DELETED, Change, Reflector
 from trainmaster.model.cluster import Cluster, Node
 
@@ -94,6 +95,10 @@ class ClusterWatch:
                         return str(probe.getsockname()[0])
         return ""
 
+    def foreign_pods(self) -> list[Object]:
+        """Pods of other controllers that name our scheduler."""
+        return [pod for pod in self.pods.objects.values() if _is_foreign(pod)]
+
     # -- the list of nodes -------------------------------------------------------------------------------
 
     def present(self, listed: Iterable[Node] = ()) -> tuple[Node, ...]:
@@ -143,7 +148,7 @@ class ClusterWatch:
             if self.listener is not None:
                 self.listener.pod_changed(pod, gone)
             return
-        if self.foreign is not None and pod["spec"].get("schedulerName") == "trainmaster":
+        if self.foreign is not None and _is_foreign(pod):
             self.foreign(pod, gone)
         node = self.usage.pod_changed(pod, gone)
         if node is not None:
@@ -173,6 +178,10 @@ class ClusterWatch:
             if used != self._told_used.get(name, n.NOTHING):
                 self._told_used[name] = used
                 self.listener.node_used(index, used)
+
+
+def _is_foreign(pod: Object) -> bool:
+    return pod["spec"].get("schedulerName") == SCHEDULER and not pods.is_ours(pod)
 
 
 _NODE_STATUS = ("allocatable", "capacity", "conditions", "addresses")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.backends.kubernetes.crd import crd
-from trainmaster.backends.kubernetes.rights import EDIT, KEEPS, SEES, VIEW
+from trainmaster.backends.kubernetes.rights import EDIT, EVERYBODY, KEEPS, SEES, VIEW, clients
 
 Json = dict[str, Any]
 
@@ -97,6 +97,11 @@ def _roles(options: InstallOptions) -> list[Json]:
             labels={f"{aggregate}edit": "true", f"{aggregate}admin": "true"},
         ),
         _everywhere(options, "ClusterRole", "-view", rules=VIEW, labels={f"{aggregate}view": "true"}),
+        _named(options, f"{rbac}/v1", "Role", "-client", rules=clients(options.name)),
+        _named(
+            options, f"{rbac}/v1", "RoleBinding", "-client",
+            roleRef={"apiGroup": rbac, "kind": "Role", "name": f"{options.name}-client"}, subjects=EVERYBODY,
+        ),
     ]  # fmt: skip
 
 

@@ -43,7 +43,7 @@ SEES = [
 KEEPS = [
     # The engine's state, written by one leader.
     _rule("", ["configmaps"], [*LOOK, "create", "update", "patch", "delete", "deletecollection"]),
-    _rule("coordination.k8s.io", ["leases"], ["get", "create", "update", "patch"]),
+    _rule("coordination.k8s.io", ["leases"], [*LOOK, "create", "update"]),
     # The key that the tokens of launchers are made from. Creation cannot be limited to a name.
     _rule("", ["secrets"], ["create"]),
     _rule("", ["secrets"], ["get"], ["trainmaster-agent"]),
@@ -57,3 +57,11 @@ VIEW = [
     _rule(GROUP, [PLURAL], LOOK),
 ]
 """What users get who may edit or view a namespace: joined to the roles that every cluster has."""
+
+
+def clients(name: str) -> list[Rule]:
+    """Reach the service through the API server, which needs no open port; the service itself asks who comes."""
+    return [_rule("", ["services/proxy"], ["get", "create", "update"], [name, f"http:{name}:8642"])]
+
+
+EVERYBODY = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}]
