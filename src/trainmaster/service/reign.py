@@ -227,17 +227,13 @@ class Reign:
             self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
         assert self.backend is not None
         self.teller = Teller(self._client, driver, self._object_for)
-<<<<<<< HEAD
         if self.backend.gangs is not None:
             gang_teller = GangTeller(self._client, self.backend.gangs, self.teller)
             self.teller.also = gang_teller.tell
             self._tasks.append(asyncio.ensure_future(gang_teller.run()))
-        self.source = JobSource(driver, lambda: list(self._watch.nodes.objects.values()), self._refused)
-=======
         self._sets = NodeSets(self._watch)
         self.source = JobSource(driver, lambda: list(self._watch.nodes.objects.values()), self._sets, self._refused)
         self._watch.on_nodes = self._look_at_sets
->>>>>>> w-k8s-core
         self.source.begin(self._jobs.objects.values())
         self.teller.everything(self._ids)
         self._tasks.append(asyncio.ensure_future(self.teller.run()))
@@ -313,11 +309,8 @@ class Reign:
     def halt(self) -> None:
         self._halted = True
         self._watch.listener = None
-<<<<<<< HEAD
         self._watch.foreign = None
-=======
         self._watch.on_nodes = None
->>>>>>> w-k8s-core
         if self.source is not None:
             self.source.stop()
         if self.backend is not None:

@@ -186,13 +186,12 @@ class ClusterWatch:
                 self.listener.node_used(index, used)
 
 
-<<<<<<< HEAD
 def _is_foreign(pod: Object) -> bool:
     return pod["spec"].get("schedulerName") == SCHEDULER and not pods.is_ours(pod)
-=======
+
+
 def _placing(node: Object) -> tuple[Object | None, Object | None]:
     return node["metadata"].get("labels"), node["spec"].get("taints")
->>>>>>> w-k8s-core
 
 
 _NODE_STATUS = ("allocatable", "capacity", "conditions", "addresses")
