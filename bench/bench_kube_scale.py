@@ -31,7 +31,7 @@ from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, KubeClient
 from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.crd import NAME, crd
-from trainmaster.testing.kube_cluster import KubeCluster, kubernetes_cluster
+from trainmaster.testing.kube_cluster import KubeCluster, free_port, kubernetes_cluster
 
 GPUS_PER_NODE = 8
 TOLERATION = [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}]
@@ -137,7 +137,7 @@ async def kube_scheduler_rate(client: KubeClient, cluster: KubeCluster, count: i
 
 
 async def clear(client: KubeClient, namespace: str) -> None:
-    await client.delete(paths.pods(namespace), grace_s=0)
+    await client.delete(paths.pods(namespace), grace_s=0, timeout_s=180.0, patience_s=180.0)
     while True:
         left, _ = await client.list_all(paths.pods(namespace))
         if not left:
@@ -151,7 +151,7 @@ class Running:
     def __init__(self, kubeconfig: Path, home: Path, policy: str) -> None:
         command = [
             sys.executable, "-c", "from trainmaster.cli.main import main; main()", "up", "--backend", "kubernetes",
-            "--kubeconfig", str(kubeconfig), "--home", str(home), "--port", "0", "--agent-port", "0",
+            "--kubeconfig", str(kubeconfig), "--home", str(home), "--port", "0", "--agent-port", str(free_port()),
             "--policy", policy, "--log-level", "warning",
         ]  # fmt: skip
         self.begun_s = time.monotonic()
@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--only-start-up", action="store_true")
     parser.add_argument("--policy", default="fifo:backfill=true")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit-s", type=float, default=240.0)
+    parser.add_argument("--limit-s", type=float, default=300.0)
     parser.add_argument("--settle-s", type=float, default=20.0)
     parser.add_argument("--idle-s", type=float, default=30.0)
     parser.add_argument("--log-tail", type=int, default=2000)
