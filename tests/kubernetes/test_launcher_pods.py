@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
@@ -20,15 +21,21 @@ from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run
 from trainmaster.backends.kubernetes.launching import equip, headless_service, launcher_config_map
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_job
-from trainmaster.testing.kube_cluster import NoCluster, TestCluster, test_cluster
+from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
 from trainmaster.testing.trainer_records import PROGRAM, read_lives
 from trainmaster.wire.agent import Progress
 
 HOST = "10.77.0.1"
 SECRET = b"k" * 32
 LEASE_S = 6.0
-PATIENCE_S = 90.0
+PATIENCE_S = 120.0
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
+
+
+def _site() -> str:
+    """Packages of this machine's Python, PyTorch among them: of the same minor version as the image's."""
+    return str(Path(np.__file__).parents[1])
 
 
 class Listener:
@@ -40,9 +47,11 @@ class Listener:
 
     def here(self, run: RunKey, member: str, elastic: bool) -> None: ...
 
-    def settled(self, run: RunKey, version: int, members: tuple[str, ...]) -> None: ...
+    def settled(self, run: RunKey, version: int, members: tuple[str, ...]) -> None:
+        self.said.append(("settled", run.job_id, members))
 
-    def progress(self, run: RunKey, member: str, progress: Progress) -> None: ...
+    def progress(self, run: RunKey, member: str, progress: Progress) -> None:
+        self.said.append(("progress", run.job_id, progress.work_done, progress.loss))
 
     def exited(self, run: RunKey, member: str, code: int, why: str) -> None:
         self.said.append(("exited", run.job_id, member, code))
@@ -55,7 +64,7 @@ class Listener:
 
 
 class Bench:
-    def __init__(self, cluster: TestCluster, records: Path) -> None:
+    def __init__(self, cluster: KubeCluster, records: Path) -> None:
         self.cluster, self.records = cluster, records
         self.listener = Listener()
         self.loop = asyncio.new_event_loop()
@@ -75,18 +84,23 @@ class Bench:
         return asyncio.run_coroutine_threadsafe(within(), self.loop).result(10)
 
     def start(self, name: str, nodes: list[str], words: list[str], launcher: bool = True) -> RunKey:
+        seats = [PodSeat(f"worker-{n}", "worker", n, node, 0, 0, len(nodes), 0) for n, node in enumerate(nodes)]
+        return self.add(name, seats, words, launcher)
+
+    def add(self, name: str, seats: list[PodSeat], words: list[str], launcher: bool = True) -> RunKey:
+        """Pods for these members, of a new incarnation or of one that runs."""
         key = RunKey(name, 1)
         annotations = {} if launcher else {"trainmaster.dev/launcher": "false"}
         facts = RunFacts(
             key, "default", name, "uid", 1, run_token(SECRET, key), (f"{HOST}:{self.port}",), LEASE_S, 3.0, a_job(name),
             {"metadata": {"annotations": annotations}},
         )  # fmt: skip
-        seats = [PodSeat(f"worker-{n}", "worker", n, node, 0, 0, len(nodes), 0) for n, node in enumerate(nodes)]
+        folders = {"records": str(self.records), "site": _site(), "source": str(ROOT)}
         pods = []
         for seat in seats:
             template = {
                 "nodeName": seat.node,
-                "volumes": [{"name": "records", "hostPath": {"path": str(self.records)}}],
+                "volumes": [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()],
                 "tolerations": [{"operator": "Exists"}],
                 "containers": [
                     {
@@ -94,17 +108,37 @@ class Bench:
                         "image": "registry.local/python:3.11",
                         "imagePullPolicy": "IfNotPresent",
                         "command": words,
-                        "volumeMounts": [{"name": "records", "mountPath": "/records"}],
+                        "env": [
+                            {"name": "PYTHONPATH", "value": "/site:/source/src"},
+                            {"name": "TRAINMASTER_CHECKPOINT_DIR", "value": f"/records/saved-{name}"},
+                        ],
+                        "volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in folders],
                     }
                 ],
             }
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{name}-w{seat.rank}"}, "spec": template}
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"{name}-{seat.role[0]}{seat.rank}"},
+                "spec": template,
+            }
             equip(pod, seat, facts)
             pods.append(pod)
         if launcher:
             self.now(lambda: (self.hub.open(facts), [self.hub.admit(key, seat) for seat in seats]))
         self.cluster.apply(*pods)
         return key
+
+    def progress(self, name: str) -> list[tuple[float, float]]:
+        """Work and loss, as reported."""
+        return [(said[2], said[3]) for said in self.listener.said if said[:2] == ("progress", name) and said[3]]
+
+    def trains_on(self, name: str, steps: float) -> None:
+        target = max((work for work, _ in self.progress(name)), default=0.0) + steps
+        deadline_s = time.monotonic() + PATIENCE_S
+        while max((work for work, _ in self.progress(name)), default=0.0) < target:
+            assert time.monotonic() < deadline_s, f"no progress of {name}: {self.listener.said[-5:]}"
+            time.sleep(0.1)
 
     def hear(self, *beginning: Any) -> tuple[Any, ...]:
         deadline_s = time.monotonic() + PATIENCE_S
@@ -123,7 +157,7 @@ def bench() -> Iterator[Bench]:
         pytest.skip("real nodes need root")
     records = Path(tempfile.mkdtemp(prefix="tm-records-"))
     try:
-        with test_cluster(fake=0, nodes=2) as cluster:
+        with kubernetes_cluster(fake=0, nodes=2) as cluster:
             if cluster.tool is None:
                 pytest.skip("needs a cluster of its own, whose nodes may be cut off")
             yield Bench(cluster, records)
@@ -192,3 +226,58 @@ def test_a_pod_that_is_deleted_by_hand_is_told(bench: Bench) -> None:
     bench.hear("begun", "deleted")
     bench.cluster.kubectl("delete", "pod", "deleted-w0", "--wait=false")
     assert bench.hear("exited", "deleted")[3] == 75
+
+
+def _falls(losses: list[float]) -> bool:
+    """The mean of the last fifth is well below that of the first."""
+    fifth = max(1, len(losses) // 5)
+    return float(np.mean(losses[-fifth:])) < 0.8 * float(np.mean(losses[:fifth]))
+
+
+def test_a_pytorch_job_grows_and_shrinks_across_nodes_while_it_trains(bench: Bench) -> None:
+    """gloo between pods of different nodes; the senior is among those who leave."""
+    pytest.importorskip("torch")
+    words = ["python3", "/source/examples/image_classifier.py", "--epochs", "1000"]
+    key = bench.start("torch", ["node0"], words)
+    bench.hear("settled", "torch", ("worker-0",))
+    bench.trains_on("torch", 10)
+    bench.add("torch", [PodSeat("worker-1", "worker", 1, "node1", 0, 0, 2, 0)], words)
+    bench.hear("settled", "torch", ("worker-0", "worker-1"))
+    bench.trains_on("torch", 50)
+    bench.now(lambda: bench.hub.dismiss(key, ["worker-0"], "resize"))
+    assert bench.hear("exited", "torch", "worker-0")[3] == 0
+    bench.hear("settled", "torch", ("worker-1",))
+    bench.trains_on("torch", 50)
+    works = [work for work, _ in bench.progress("torch")]
+    assert works == sorted(works), "work was lost"
+    assert _falls([loss for _, loss in bench.progress("torch")])
+    bench.now(lambda: bench.hub.stop(key, "enough", 20.0))
+    assert bench.hear("exited", "torch", "worker-1")[3] == 75
+
+
+def test_a_parameter_server_job_grows_and_shrinks_across_nodes(bench: Bench) -> None:
+    words = ["python3", "/source/examples/matrix_factorisation_ps.py", "--steps", "1000000"]
+    first = [
+        PodSeat("worker-0", "worker", 0, "node0", 0, 0, 1, 1),
+        PodSeat("server-0", "server", 0, "node1", 0, 0, 1, 1),
+    ]
+    key = bench.add("ps", first, words)
+    bench.hear("settled", "ps")
+    bench.trains_on("ps", 30)
+    more = [
+        PodSeat("worker-1", "worker", 1, "node1", 0, 0, 2, 2),
+        PodSeat("server-1", "server", 1, "node0", 0, 0, 2, 2),
+    ]
+    bench.add("ps", more, words)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not any(said[:2] == ("settled", "ps") and len(said[2]) == 4 for said in bench.listener.said):
+        assert time.monotonic() < deadline_s, bench.listener.said[-5:]
+        time.sleep(0.1)
+    bench.trains_on("ps", 30)
+    bench.now(lambda: bench.hub.dismiss(key, ["server-0", "worker-0"], "resize"))
+    assert bench.hear("exited", "ps", "server-0")[3] == 0
+    assert bench.hear("exited", "ps", "worker-0")[3] == 0
+    bench.trains_on("ps", 30)
+    assert _falls([loss for _, loss in bench.progress("ps")])
+    bench.now(lambda: bench.hub.stop(key, "enough", 20.0))
+    bench.hear("exited", "ps", "worker-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -22,8 +23,14 @@ from trainmaster.testing.builders import a_job
 from trainmaster.wire.agent import Progress
 
 SECRET = b"s" * 32
-LEASE_S = 2.0
+LEASE_S = 3.0
 PATIENCE_S = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Listener:
@@ -60,7 +67,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.listener = Listener()
-        self.rule = LeaseRule(int(LEASE_S * 1000), margin_ms=500)
+        self.rule = LeaseRule(int(LEASE_S * 1000))
         self.key = RunKey("job-1", 1)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
@@ -69,6 +76,7 @@ class Bench:
         self.bundle.write_bytes(launcher_bytes())
         self.processes: list[subprocess.Popen[bytes]] = []
         self.port = 0
+        self.notice_port = free_port()
         self.hub = self.new_hub()
         self.listen()
 
@@ -83,23 +91,32 @@ class Bench:
     def new_hub(self, first_version: int = 1) -> AgentHub:
         return self.now(
             lambda: AgentHub(
-                SECRET, self.rule, lambda: time.monotonic_ns() // 1_000_000, self.listener, first_version=first_version
+                SECRET,
+                self.rule,
+                lambda: time.monotonic_ns() // 1_000_000,
+                self.listener,
+                first_version=first_version,
+                notice_port=self.notice_port,
             )
         )
 
     def listen(self, port: int = 0) -> None:
-        self.port = asyncio.run_coroutine_threadsafe(self.hub.listen("127.0.0.1", port), self.loop).result(PATIENCE_S)
+        port = port or free_port()
+        listening = self.hub.listen("127.0.0.1", port, advertise=f"127.0.0.1:{port}")
+        self.port = asyncio.run_coroutine_threadsafe(listening, self.loop).result(PATIENCE_S)
 
-    def take_over(self, seats: Sequence[PodSeat], adopt: bool = True, pause_s: float = 0.0) -> None:
-        """The leader is gone; another one, at the same address, finds the pods."""
+    def take_over(
+        self, seats: Sequence[PodSeat], adopt: bool = True, pause_s: float = 0.0, elsewhere: bool = False
+    ) -> None:
+        """The leader is gone; another one, at the same address or `elsewhere`, finds the pods."""
         asyncio.run_coroutine_threadsafe(self.hub.close(), self.loop).result(PATIENCE_S)
         time.sleep(pause_s)
         self.hub = self.new_hub(first_version=1000)
         if adopt:
             self.now(lambda: self.hub.open(self.facts()))
             for seat in seats:
-                self.now(lambda seat=seat: self.hub.adopt(self.key, seat))
-        self.listen(self.port)
+                self.now(lambda seat=seat: self.hub.adopt(self.key, seat, "127.0.0.1"))
+        self.listen(0 if elsewhere else self.port)
 
     def facts(self) -> RunFacts:
         token = run_token(SECRET, self.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -95,7 +96,7 @@ def test_a_lease_that_is_not_renewed_ends_the_command_in_time(bench: Bench) -> N
     answered_s = time.monotonic()
     bench.until(lambda: not _lives(pid), "the end of the command")
     took_s = time.monotonic() - answered_s
-    assert LEASE_S * 0.5 < took_s <= LEASE_S + 0.3
+    assert LEASE_S * 0.5 < took_s <= LEASE_S + 0.9
     assert launcher.wait(20) == 76
     assert bench.hear("lapsed") == ("lapsed", "worker-0")
     assert time.monotonic() - answered_s >= took_s, "it was given up before it had ended"
@@ -116,13 +117,13 @@ def test_stop_is_sigterm_then_grace_then_sigkill(bench: Bench) -> None:
     polite = "trap 'exit 3' TERM; echo $$ > $OUT/pid; while :; do sleep 0.02; done"
     stubborn = "trap '' TERM; echo $$ > $OUT/pid2; while :; do sleep 0.02; done"
     launchers = [bench.shell("worker-0", polite), bench.shell("worker-1", stubborn)]
-    _pid(bench), _pid(bench, "pid2")
+    assert _pid(bench) != _pid(bench, "pid2")
     began_s = time.monotonic()
-    bench.now(lambda: bench.hub.stop(bench.key, "preempted", 0.7))
+    bench.now(lambda: bench.hub.stop(bench.key, "preempted", 3.0))
     assert launchers[0].wait(20) == 3
-    assert time.monotonic() - began_s < 0.6
+    assert time.monotonic() - began_s < 2.8
     assert launchers[1].wait(20) == 128 + 9
-    assert time.monotonic() - began_s >= 0.7
+    assert time.monotonic() - began_s >= 3.0
     assert bench.hear("exited", "worker-1")[2] == -9
 
 
@@ -196,6 +197,29 @@ def test_a_new_leader_is_found_and_the_command_goes_on(bench: Bench) -> None:
     assert [launcher.wait(20) for launcher in launchers] == [143, 143]
 
 
+def test_a_new_leader_at_another_address_tells_the_launcher(bench: Bench) -> None:
+    """No name resolves to it, and the old address is dead."""
+    seats = bench.seats(1)
+    bench.admit(seats)
+    bench.shell("worker-0", FOREVER, TRAINMASTER_NOTICE_PORT=str(bench.notice_port))
+    pid = _pid(bench)
+    bench.take_over(seats, elsewhere=True)
+    bench.until(lambda: bench.now(lambda: bench.hub.attached(bench.key, "worker-0")))
+    time.sleep(LEASE_S * 1.5)
+    assert _lives(pid) and not bench.said("lapsed")
+
+
+def test_a_notice_without_the_token_changes_nothing(bench: Bench) -> None:
+    bench.admit(bench.seats(1))
+    bench.shell("worker-0", FOREVER, TRAINMASTER_NOTICE_PORT=str(bench.notice_port))
+    assert _pid(bench)
+    for body in (b'{"token":"guess","address":"127.0.0.1:1"}', b"nonsense", b'{"token":1}', b"[]"):
+        with socket.create_connection(("127.0.0.1", bench.notice_port)) as caller:
+            caller.sendall(b"POST /v1/leader HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            assert b"403" in caller.recv(100)
+    assert bench.now(lambda: bench.hub.attached(bench.key, "worker-0"))
+
+
 def test_a_new_leader_that_does_not_know_it_ends_it(bench: Bench) -> None:
     bench.admit(bench.seats(1))
     launcher = bench.shell("worker-0", FOREVER)
@@ -223,7 +247,7 @@ def test_a_leader_without_authority_renews_nothing(bench: Bench) -> None:
 def test_a_fenced_member_is_ended_and_not_renewed(bench: Bench) -> None:
     bench.admit(bench.seats(2))
     launchers = [bench.shell(f"worker-{n}", FOREVER) for n in range(2)]
-    _pid(bench), bench.hear("begun")
+    assert _pid(bench) and bench.hear("begun")
     bench.now(lambda: bench.hub.fence(bench.key, ["worker-1"]))
     assert launchers[1].wait(20) == 76
     assert launchers[0].poll() is None

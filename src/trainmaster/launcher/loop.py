@@ -289,6 +289,9 @@ class Launcher:
         self._flush()
 
     def _refused(self, why: str) -> None:
+        if self._ended is not None:
+            self._noted = True
+            return
         if not self._command.alive:
             _say(f"not run: {why}")
             self._end(EXIT_NOT_RUN, why, started=self._command.started)

@@ -66,13 +66,14 @@ class Life:
     last_word: str
 
     @property
-    def finished(self) -> bool:
-        return self.last_word == "finished"
+    def over(self) -> bool:
+        """Whether its last word said so; a trainer that is killed has no last word."""
+        return self.last_word in ("finished", "stopped")
 
 
-def read_lives(folder: Path) -> list[Life]:
+def read_lives(folder: Path, job: str = "*") -> list[Life]:
     lives = []
-    for path in sorted(folder.glob("*/*.log")):
+    for path in sorted(folder.glob(f"{job}/*.log")):
         lines = [line.split(maxsplit=1) for line in path.read_text().splitlines() if " " in line]
         if lines:
             generation, member = path.name.split(".")[:2]

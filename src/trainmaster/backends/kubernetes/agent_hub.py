@@ -23,6 +23,8 @@ from trainmaster.model.lease import LeaseRule
 from trainmaster.wire.agent import Attach, Message, Refused, Renew, Renewed
 
 LOOK_EVERY_S = 0.5
+ATTACH_S = 10.0
+"""Who has not introduced itself for so long is shut out."""
 HELD_UP_S = 1.0
 NOTICE_EVERY_S = 1.0
 NOTICE_TIMEOUT_S = 2.0
@@ -40,12 +42,14 @@ class AgentHub:
         listener: HubListener,
         *,
         first_version: int = 1,
+        notice_port: int = NOTICE_PORT,
     ) -> None:
         self._secret = secret
         self._lease = lease
         self._now_ms = now_ms
         self._listener = listener
         self._first_version = first_version
+        self._notice_port = notice_port
         self._runs: dict[RunKey, AgentRun] = {}
         self._lines: set[AgentLine] = set()
         self._server: asyncio.Server | None = None
@@ -214,13 +218,18 @@ class AgentHub:
             began_s = time.monotonic()
             await asyncio.sleep(LOOK_EVERY_S)
             now_ms, now_s = self._now_ms(), time.monotonic()
-            held_up = now_s - began_s > LOOK_EVERY_S + HELD_UP_S  # renewals may be waiting to be read
+            if now_s - began_s > LOOK_EVERY_S + HELD_UP_S:
+                continue  # this process was held up: renewals may be waiting to be read
+            for line in [line for line in self._lines if line.owner is None and now_s > line.made_s + ATTACH_S]:
+                line.close()
+            over_ms = now_ms - self._lease.certainly_over_ms(0)
             for run in list(self._runs.values()):
                 for trainer in list(run.trainers.values()):
-                    renewed_ms = None if trainer.over or held_up else trainer.answered_ms
-                    if renewed_ms is not None and now_ms >= self._lease.certainly_over_ms(renewed_ms):
+                    renewed_ms = trainer.answered_ms
+                    if renewed_ms is not None and renewed_ms <= over_ms and not trainer.over:
                         self._lapse(trainer)
-                run.tick(now_s)
+                if now_s >= run.due_s:
+                    run.tick(now_s)
 
     def _lapse(self, trainer: Trainer) -> None:
         trainer.fenced = "its lease ran out"
@@ -232,14 +241,16 @@ class AgentHub:
 
     async def _tell_leader(self, trainer: Trainer, host: str) -> None:
         """Until it has attached, or cannot any more."""
-        body = json.dumps({"token": trainer.run.facts.token, "address": self._advertised}).encode()
-        head = f"POST {NOTICE_PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         while trainer.line is None and not trainer.over and not self._halted:
-            if self._advertised:
+            if self._advertised:  # adopted before we listen
+                body = json.dumps({"token": trainer.run.facts.token, "address": self._advertised}).encode()
+                head = f"POST {NOTICE_PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
                     async with self._notices:
-                        await asyncio.wait_for(_post(host, head + body), NOTICE_TIMEOUT_S)
-            await asyncio.sleep(NOTICE_EVERY_S)
+                        await asyncio.wait_for(_post(host, self._notice_port, head + body), NOTICE_TIMEOUT_S)
+                await asyncio.sleep(NOTICE_EVERY_S)
+            else:
+                await asyncio.sleep(NOTICE_EVERY_S / 10)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -247,8 +258,8 @@ class AgentHub:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _post(host: str, request: bytes) -> None:
-    reader, writer = await asyncio.open_connection(host, NOTICE_PORT)
+async def _post(host: str, port: int, request: bytes) -> None:
+    reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(request)
         await writer.drain()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Protocol
 
 from trainmaster.launcher.dialing import PATH, PROTOCOL
@@ -35,6 +36,7 @@ class AgentLine(asyncio.Protocol):
         self._buffer: LineBuffer | None = None
         self._transport: asyncio.Transport | None = None
         self.owner: object | None = None
+        self.made_s = time.monotonic()
 
     @property
     def remote_host(self) -> str:

@@ -132,6 +132,8 @@ class AgentRun:
         self._told_s = 0.0
         self._renew_at_s = math.inf
         self._finishing = False
+        self.due_s = math.inf
+        """When `tick` has something to do at the latest."""
 
     # -- the backend's orders ----------------------------------------------------------------------------
 
@@ -152,6 +154,7 @@ class AgentRun:
             if trainer.line is not None and not trainer.over:
                 if trainer.joined:
                     trainer.stop_at_s = self._clock_s() + LEAVE_S
+                    self.due_s = min(self.due_s, trainer.stop_at_s)
                 else:  # nothing to hand over
                     trainer.tell(StopNotice(why, self.facts.grace_s))
         self.roster.dismiss(names, why)
@@ -255,6 +258,7 @@ class AgentRun:
         if current is None or message.version != current.version or self._renew_at_s < math.inf:
             return
         self._renew_at_s = self._clock_s() + RENEW_AFTER_S
+        self.due_s = min(self.due_s, self._renew_at_s)
         for trainer in self._named(message.members):
             trainer.suspected += 1
             if trainer.suspected >= SUSPICIONS and not trainer.over:
@@ -283,6 +287,7 @@ class AgentRun:
 
     def tick(self, now_s: float) -> None:
         """What time has made due."""
+        self.due_s = math.inf
         if now_s >= self._renew_at_s:
             self._renew_at_s = math.inf
             self.roster.renew("contact was lost")
@@ -296,6 +301,10 @@ class AgentRun:
             for trainer in self._named(self.roster.unjoined):
                 if trainer.elastic is not None and not trainer.over:
                     trainer.tell(StopNotice("it does not join the others", 0.0))
+        later = [trainer.stop_at_s for trainer in self.trainers.values() if not trainer.over]
+        if current is not None and not self.roster.settled:
+            later.append(max(self._told_s + JOIN_PATIENCE_S, now_s + 1.0))
+        self.due_s = min([self.due_s, self._renew_at_s, *later])
 
     def _begin_who_may(self) -> None:
         wanted = [t for t in self.trainers.values() if not t.leaving and not t.over]
@@ -341,6 +350,7 @@ class AgentRun:
         if membership is None:
             return
         self._told_s, self._renew_at_s = self._clock_s(), math.inf
+        self.due_s = min(self.due_s, self._told_s + JOIN_PATIENCE_S)
         for trainer in self.trainers.values():
             if not trainer.over:
                 trainer.tell(membership)
