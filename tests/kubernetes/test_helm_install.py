@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,15 +40,15 @@ def _host(name: str, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled once here, as the Containerfile does."""
-    folder = tmp_path_factory.mktemp("kernels")
-    env = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, "-m", "trainmaster.service.warm", "fifo"], env=env, check=True)
-    for path in (folder, *folder.parents, *folder.rglob("*")):
-        if str(path).startswith(str(tmp_path_factory.getbasetemp().parents[1])) and path != Path("/tmp"):
-            path.chmod(path.stat().st_mode | 0o055 if path.is_dir() else 0o644)
-    return folder
+def kernels() -> Iterator[Path]:
+    """Compiled once here, as the Containerfile does; readable for whoever the pods run as."""
+    with tempfile.TemporaryDirectory(prefix="tm-kernels-") as name:
+        folder = Path(name)
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT / "src")}
+        subprocess.run([sys.executable, "-m", "trainmaster.service.warm", "fifo"], env=env, check=True)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +151,8 @@ def test_a_job_by_kubectl_runs_to_its_end(alice: User) -> None:
     assert "finished" in alice.kubectl("get", "tj", "first")
     told = alice.kubectl("describe", "tj", "first")
     assert "Starts on" in told and "Finished" in told
-    assert "of 2" in alice.trainmaster("logs", "first").stdout
+    logs = alice.trainmaster("logs", "first")
+    assert "of 2" in logs.stdout, logs
 
 
 def test_every_command_works_through_the_api_server(alice: User) -> None:
