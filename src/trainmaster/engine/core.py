@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.engine import grow, holds, inventory, nodes, reports, transitions, users, withheld
+from trainmaster.engine import grow, holds, inventory, node_sets, nodes, reports, transitions, users, withheld
 from trainmaster.engine.dispatch import carry_out, launch_reserved, resend
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.records import Ended, Settings
@@ -112,6 +112,7 @@ class Engine(State):
             restart_cost_ms=s.restart_cost_ms,
             resize_cost_ms=s.resize_cost_ms,
             pair_source=getattr(self.estimator, "pair_speeds", None),
+            node_sets=node_sets.masks(self) if self.node_sets else {},
         )
 
     def reason(self, job_id: JobId) -> Reason | None:
@@ -161,6 +162,8 @@ class Engine(State):
         if clock:
             self.decide_cpu_s += clock() - begun
         self.decisions += 1
+        if view.node_sets:
+            plan = node_sets.mended(view, plan)
         try:
             verified = examine(view, plan)
         except PlanError as error:
@@ -232,6 +235,7 @@ _HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.Exited: reports.exited,
     ev.Stopped: reports.stopped,
     ev.NodeJoined: nodes.joined,
+    ev.NodeSet: node_sets.told,
     ev.ClusterGrew: grow.grew,
     ev.NodeUsed: withheld.used,
     ev.NodeLost: nodes.lost,

@@ -182,6 +182,7 @@ def meta_record(engine: Engine) -> JsonObject:
         "memo_shapes": {name: list(columns.memo[name].shape[1:]) for name in sorted(engine.memo_columns)},
         "decisions": engine.decisions,
         "plans_refused": engine.plans_refused,
+        "node_sets": {name: sorted(nodes) for name, nodes in sorted(engine.node_sets.items())},
         "used": [[node, *amounts] for node, amounts in sorted(engine.used.items())],
         "entity_weights": dict(engine.entity_weights),
         "quotas": dict(engine.quotas),
@@ -247,6 +248,7 @@ def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator
     for job_id, record in image.jobs.items():
         if record["blocker"] in columns.slot_of:
             columns.ints["blocker"][columns.slot_of[JobId(job_id)]] = columns.slot_of[record["blocker"]]
+    engine.node_sets = {name: frozenset(nodes) for name, nodes in meta.get("node_sets", {}).items()}
     for node, *amounts in meta.get("used", ()):
         withheld.set_used(engine, node, (amounts[0], amounts[1], amounts[2]))
     columns.version = meta["version"]

@@ -41,6 +41,10 @@ def recast(image: Image, old: Cluster, new: Cluster, estimator: Estimator, *, re
         ended=image.ended,
         meta={
             **meta,
+            "node_sets": {
+                name: [nodes[node] for node in members if node in nodes]
+                for name, members in meta.get("node_sets", {}).items()
+            },
             "used": [[nodes[node], *amounts] for node, *amounts in meta.get("used", ()) if node in nodes],
             "nodes": [node.id for node in new.nodes],
             "up": up,

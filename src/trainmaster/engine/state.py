@@ -49,6 +49,8 @@ class State:
         """By job and lost node: when its members there have certainly ended (their lease has run out)."""
         self.ended_on: dict[int, set[int]] = {}
         """Nodes on which the members of a live incarnation have certainly ended."""
+        self.node_sets: dict[str, frozenset[int]] = {}
+        """Nodes that jobs of each set may be given."""
         self.used: dict[int, tuple[int, int, int]] = {}
         """GPUs, CPU and memory that others use, by node."""
         self.withheld: dict[int, tuple[tuple[int, ...], int, int]] = {}

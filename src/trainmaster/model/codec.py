@@ -183,6 +183,7 @@ _SPEC: dict[str, Callable[[Any, str], Any]] = {
     "max_attempts": _whole(1),
     "preemptible": _flag,
     "leased": _flag,
+    "node_set": _text,
     "after": _texts,
     "payload": _object,
 }

@@ -150,6 +150,14 @@ class NodeJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeSet:
+    """Which nodes jobs with this `node_set` may be given from now on. What they have already they keep."""
+
+    name: str
+    nodes: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterGrew:
     """There are more nodes, or larger ones, and no other types. Nodes that were there keep their index."""
 
@@ -218,7 +226,7 @@ UserEvent = (
     | PolicyChanged
 )  # fmt: skip
 Report = (
-    Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | ClusterGrew | NodeUsed | NodeLost
-    | Inventory
+    Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeSet | ClusterGrew | NodeUsed
+    | NodeLost | Inventory
 )  # fmt: skip
 Event = UserEvent | Report | Woken

@@ -146,6 +146,8 @@ class JobSpec:
     preemptible: bool = True
     after: tuple[JobId, ...] = ()
     """Jobs that must have finished before this one starts."""
+    node_set: str = ""
+    """Name of the nodes that it may use (`event.NodeSet`); empty, or a name that nobody has explained: all."""
     leased: bool = True
     """Its workers end by themselves when they are cut off; else only a confirmed end lets it start elsewhere."""
     payload: Mapping[str, Any] = field(default_factory=dict)

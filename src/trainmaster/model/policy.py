@@ -13,7 +13,8 @@ class Policy(Protocol):
     """Decides. It may keep nothing between calls except what it puts into `Plan.memo`.
 
     `own_rounds`: the policy looks at `view.round_ms` itself and wants to see every event; the engine calls
-    the others only at round boundaries when a round length is set.
+    the others only at round boundaries when a round length is set. A policy whose memory rests on which nodes there
+    are says so by an attribute `remembers_nodes`: it begins anew when nodes are added.
     """
 
     @property

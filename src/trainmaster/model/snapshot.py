@@ -51,6 +51,8 @@ class Snapshot:
     resize_cost_ms: int = 0
     pair_source: PairSpeeds | None = None
     """What the estimator knows of jobs that share their devices; None: nothing."""
+    node_sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """Sets of nodes, by name, that leave some node out."""
 
     @cached_property
     def free_gpus_by_type(self) -> npt.NDArray[np.float64]:
@@ -62,6 +64,15 @@ class Snapshot:
         """GPUs of each type on nodes that are up, free or not."""
         gpus = self.cluster.gpus * self.up
         return np.bincount(self.cluster.type_of, weights=gpus, minlength=len(self.cluster.types)).astype(np.float64)
+
+    def acceptable(self, row: int) -> npt.NDArray[np.bool_] | None:
+        """The nodes that a job may be given; None: all."""
+        return self.node_sets.get(self.jobs.spec(row).node_set) if self.node_sets else None
+
+    def open_to(self, row: int) -> npt.NDArray[np.bool_]:
+        """Those of them that are up."""
+        acceptable = self.acceptable(row)
+        return self.up if acceptable is None else self.up & acceptable
 
     def waiting_rows(self) -> Ints:
         """Jobs that could be started now, in order of arrival."""
@@ -140,16 +151,16 @@ class Draft:
             speeds = jobs.throughput[row]
             kinds = sorted(np.flatnonzero(allowed).tolist(), key=lambda k: (-speeds[k], k))
         out = _Parts(len(view.cluster.nodes), workers * max(devices_each, 1))
-        ledger = self.ledger
+        ledger, open_to = self.ledger, view.open_to(row)
         for kind in kinds:
-            usable = view.up & (view.cluster.type_of == kind)
+            usable = open_to & (view.cluster.type_of == kind)
             if nodes is not None:
                 usable = usable & nodes
             parts, _ = place_gang(
                 int(view.placement if strategy is None else strategy), usable, workers, devices_each, share,
                 int(jobs.worker_cpu_milli[row]), int(jobs.worker_mem_mib[row]), servers,
                 int(jobs.server_cpu_milli[row]), int(jobs.server_mem_mib[row]), view.cluster.rack_of,
-                ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib, view.up, *out.arrays,
+                ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib, open_to, *out.arrays,
             )  # fmt: skip
             if parts >= 0:
                 self.changes[row] = out.allocation(kind, share, 0, parts, 0)[0]
@@ -191,12 +202,13 @@ class Draft:
         allocation = kept
         if more_workers or more_servers:
             out = _Parts(len(view.cluster.nodes), max(more_workers, 1) * max(int(jobs.devices_each[row]), 1))
-            usable = view.up & (view.cluster.type_of == old.accelerator)
+            open_to = view.open_to(row)
+            usable = open_to & (view.cluster.type_of == old.accelerator)
             parts, _ = place_gang(
                 int(view.placement), usable, more_workers, int(jobs.devices_each[row]), old.share_milli,
                 spec.worker.cpu_milli, spec.worker.mem_mib, more_servers, spec.server.cpu_milli,
                 spec.server.mem_mib, view.cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli,
-                ledger.mem_mib, view.up, *out.arrays,
+                ledger.mem_mib, open_to, *out.arrays,
             )  # fmt: skip
             if parts < 0:
                 ledger.give(kept, spec.worker, spec.server)
@@ -233,7 +245,8 @@ class Draft:
         self._why[row] = Why.SHAPE
         if beside is None or beside.share_milli < HALF_MILLI or spec.worker.share_milli < GPU_MILLI:
             return False
-        if not all(self.view.up[part.node] for part in beside.parts):
+        open_to = self.view.open_to(row)
+        if not all(open_to[part.node] for part in beside.parts):
             return False
         same_shape = spec.worker.devices == partner.worker.devices and not beside.servers and not jobs.servers_ask[row]
         in_range = int(jobs.workers_min[row]) <= beside.workers <= int(jobs.workers_max[row])
@@ -341,6 +354,26 @@ class Draft:
         return rows[why > 0]
 
     def _place_all(self, rows: Ints, kinds: Ints, strict: bool, workers: Ints, servers: Ints) -> tuple[Ints, int]:
+        if not self.view.node_sets:
+            return self._place_same(rows, kinds, strict, workers, servers, self.view.up)
+        # Neighbours in the order that may use the same nodes are placed together.
+        why, failure, begin = np.zeros(len(rows), np.int64), -1, 0
+        sets = [self.view.jobs.spec(row).node_set for row in rows.tolist()]
+        while begin < len(rows) and not (strict and failure >= 0):
+            end = begin + 1
+            while end < len(rows) and sets[end] == sets[begin]:
+                end += 1
+            some = kinds[begin:end] if len(kinds) else kinds
+            open_to = self.view.open_to(int(rows[begin]))
+            reasons, failed = self._place_same(rows[begin:end], some, strict, workers, servers, open_to)
+            why[begin:end] = reasons
+            failure = begin + failed if failure < 0 <= failed else failure
+            begin = end
+        return why, failure
+
+    def _place_same(
+        self, rows: Ints, kinds: Ints, strict: bool, workers: Ints, servers: Ints, open_to: npt.NDArray[np.bool_]
+    ) -> tuple[Ints, int]:
         view, jobs, ledger = self.view, self.view.jobs, self.ledger
         columns = jobs.columns
         ints = columns.ints
@@ -348,7 +381,7 @@ class Draft:
             jobs.slots[rows], kinds, strict, int(view.placement), workers, servers, ints["devices_each"],
             ints["share_milli"], ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
             ints["server_mem_mib"], ints["worker_gpu_milli"], columns.allowed, columns.throughput,
-            view.cluster.type_of, view.up, view.cluster.rack_of, ledger.device_milli, ledger.whole,
+            view.cluster.type_of, open_to, view.cluster.rack_of, ledger.device_milli, ledger.whole,
             ledger.cpu_milli, ledger.mem_mib,
         )  # fmt: skip
         if len(placed):
@@ -418,7 +451,7 @@ class Draft:
 
     def _shortage(self, row: int, workers: int) -> Why:
         jobs = self.view.jobs
-        usable = self.view.up & jobs.allowed[row][self.view.cluster.type_of]
+        usable = self.view.open_to(row) & jobs.allowed[row][self.view.cluster.type_of]
         if not usable.any():
             return Why.NO_NODE
         free = (self.ledger.device_milli.sum(axis=1) * usable).astype(np.int64)

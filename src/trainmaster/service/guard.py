@@ -22,6 +22,10 @@ class GuardedPolicy:
     def own_rounds(self) -> bool:
         return self.policy.own_rounds
 
+    @property
+    def remembers_nodes(self) -> bool:
+        return getattr(self.policy, "remembers_nodes", False)
+
     def decide(self, view: Snapshot) -> Plan:
         try:
             return self.policy.decide(view)

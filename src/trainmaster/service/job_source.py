@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from trainmaster.backends.kubernetes.facts import LAUNCHER
 from trainmaster.backends.kubernetes.fit import check_fits
+from trainmaster.backends.kubernetes.node_sets import NodeSets
 from trainmaster.backends.kubernetes.reflector import DELETED, Change
 from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
 from trainmaster.backends.kubernetes.wishes import being_deleted, wishes_of
@@ -43,6 +44,7 @@ class News:
     job: Json
     gone: bool
     before: Json | None
+    node_set: str = ""
 
 
 @dataclass
@@ -52,10 +54,12 @@ class TakeJobs:
     news: list[News]
     nodes: Callable[[], Iterable[Json]]
     fits: dict[str, InputError | None]
+    node_sets: list[ev.NodeSet] = field(default_factory=list)
     changes = True
     refused: list[tuple[Json, InputError]] = field(default_factory=list)
 
     def prepare(self, plane: ControlPlane) -> None:
+        plane.stage.events.extend(self.node_sets)
         for item in self.news:
             try:
                 plane.stage.events.extend(self._wishes(plane, item))
@@ -74,7 +78,7 @@ class TakeJobs:
         over = (tj.get("status") or {}).get("state") in OVER
         if item.gone or job_id in engine.known or over or being_deleted(tj) or job_id in plane.stage.specs:
             return []
-        spec = leased(spec_of_trainingjob(tj, epoch_ms), tj)
+        spec = replace(leased(spec_of_trainingjob(tj, epoch_ms), tj), node_set=item.node_set)
         self._check_fits(spec, tj)
         plane.stage.specs[job_id] = spec
         events: list[ev.Event] = [ev.JobSubmitted(spec)]
@@ -132,9 +136,14 @@ def leased(spec: JobSpec, tj: Mapping[str, Any]) -> JobSpec:
 
 class JobSource:
     def __init__(
-        self, desk: Desk, nodes: Callable[[], Iterable[Json]], refused: Callable[[Json, InputError], None]
+        self,
+        desk: Desk,
+        nodes: Callable[[], Iterable[Json]],
+        sets: NodeSets,
+        refused: Callable[[Json, InputError], None],
     ) -> None:
         """`nodes` are the node objects; `refused` is told, in the loop, of objects that cannot be jobs."""
+        self._sets = sets
         self._desk = desk
         self._nodes = nodes
         self._refused = refused
@@ -181,8 +190,10 @@ class JobSource:
         # In order of creation, so that first come is first served even when many come at once.
         ids = sorted(self._dirty, key=lambda job_id: _order(self._dirty[job_id][0]))[:MAX_BATCH]
         batch = {job_id: self._dirty.pop(job_id) for job_id in ids}
-        news = [News(job, gone, self._told.get(job_id)) for job_id, (job, gone) in batch.items()]
-        request = TakeJobs(news, self._nodes, self._fits)
+        news = [
+            News(job, gone, self._told.get(job_id), self._sets.name_for(job)) for job_id, (job, gone) in batch.items()
+        ]
+        request = TakeJobs(news, self._nodes, self._fits, self._sets.new())
         self._waiting = True  # one at a time: the next goes out when this is answered
         try:
             self._desk.put(request, lambda outcome: self._loop.call_soon_threadsafe(self._answered, batch, outcome))

@@ -22,6 +22,7 @@ from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
 from trainmaster.backends.kubernetes.fit import check_fits
 from trainmaster.backends.kubernetes.gang_runs import GangRuns
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
+from trainmaster.backends.kubernetes.node_sets import NodeSets
 from trainmaster.backends.kubernetes.reflector import Change, Reflector
 from trainmaster.backends.kubernetes.translate import job_id_of_object
 from trainmaster.engine.ports import Commit, Image, LogEntry
@@ -46,6 +47,7 @@ from trainmaster.service.renode import followed
 from trainmaster.sim.run import load_kernels
 from trainmaster.stores.journal import JournalStore
 
+SETS_GATHER_S = 0.1
 NODES_GATHER_S = 1.0
 """New nodes are gathered for so long: an autoscaler brings several."""
 
@@ -131,6 +133,7 @@ class Reign:
         self._authority_s: float | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self._nodes_due = False
+        self._sets_due = False
         self.driver: Driver | None = None
         self.store: JournalStore | None = None
         self.backend: KubernetesBackend | None = None
@@ -183,6 +186,7 @@ class Reign:
     ) -> KubernetesBackend:
         options, lease = self.options, self.options.settings.lease
         self._watch.list_nodes(cluster)
+        self._sets = NodeSets(self._watch)
         listener = _Later()
         self.hub = AgentHub(
             self._secret, lease, lambda: plane.now_ms, listener,  # type: ignore[arg-type]
@@ -210,8 +214,21 @@ class Reign:
         def check(spec: JobSpec, pod: Object) -> None:
             check_fits(spec, {"spec": pod["spec"]}, self._watch.nodes.objects.values())
 
+        def node_set(spec: JobSpec, pod: Object) -> str:
+            wanted = {"template": {"spec": pod["spec"]}, "gpuResource": spec.payload["gpu_resource"]}
+            name = self._sets.name_for({"spec": {**wanted, **({} if spec.worker.gpu_milli else {"gpusPerWorker": 0})}})
+            for event in self._sets.new():
+                driver.deliver(event)
+            return name
+
         gangs = GangRuns(
-            self._client, driver.deliver, lambda: plane.now_ms, plane.time.epoch_ms, self._watch.name_of, check
+            self._client,
+            driver.deliver,
+            lambda: plane.now_ms,
+            plane.time.epoch_ms,
+            self._watch.name_of,
+            check,
+            node_set,
         )
         gangs.start(self._watch.foreign_pods(), active, expected)
         self._watch.foreign = gangs.pod_changed
@@ -228,7 +245,8 @@ class Reign:
             gang_teller = GangTeller(self._client, self.backend.gangs, self.teller)
             self.teller.also = gang_teller.tell
             self._tasks.append(asyncio.ensure_future(gang_teller.run()))
-        self.source = JobSource(driver, lambda: list(self._watch.nodes.objects.values()), self._refused)
+        self.source = JobSource(driver, lambda: list(self._watch.nodes.objects.values()), self._sets, self._refused)
+        self._watch.on_nodes = self._look_at_sets
         self.source.begin(self._jobs.objects.values())
         self.teller.everything(self._ids)
         self._tasks.append(asyncio.ensure_future(self.teller.run()))
@@ -251,6 +269,18 @@ class Reign:
             return
         self._nodes_due = True
         asyncio.get_running_loop().call_later(NODES_GATHER_S, self._take_nodes)
+
+    def _look_at_sets(self) -> None:
+        """Labels or taints have changed, or the list of nodes: who may go where is another matter now."""
+        if not self._sets_due and not self._halted:
+            self._sets_due = True
+            asyncio.get_running_loop().call_later(SETS_GATHER_S, self._tell_sets)
+
+    def _tell_sets(self) -> None:
+        self._sets_due = False
+        if not self._halted and self.driver is not None:
+            for news in self._sets.news():
+                self.driver.deliver(news)
 
     def _take_nodes(self) -> None:
         self._nodes_due = False
@@ -293,6 +323,7 @@ class Reign:
         self._halted = True
         self._watch.listener = None
         self._watch.foreign = None
+        self._watch.on_nodes = None
         if self.source is not None:
             self.source.stop()
         if self.backend is not None:

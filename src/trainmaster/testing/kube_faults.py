@@ -11,38 +11,41 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import statistics
 import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from trainmaster.testing.kube_cluster import kubernetes_cluster
-from trainmaster.testing.kube_fault_kinds import EXPECTED_TO_FAIL, KINDS
+from trainmaster.testing.kube_fault_kinds import AT_ONCE, EXPECTED_TO_FAIL, KINDS
 from trainmaster.testing.kube_world import ENDED, World, world
 from trainmaster.testing.trainer_records import overlaps, read_lives
 
 JOBS_AT_ONCE = 4
-JOB_S = (8.0, 25.0)
+JOB_S = (12.0, 30.0)
 
 
-def keep_busy(made: World, rng: random.Random) -> None:
+def keep_busy(made: World, rng: random.Random, jobs: int) -> None:
     """So many jobs run or wait at any time; gangs of one to three."""
     states = {name: status.get("state") for name, status in made.statuses().items()}
     going = sum(states.get(name) not in ENDED for name in made.names)
-    for _ in range(JOBS_AT_ONCE - going):
-        made.submit(rng.uniform(*JOB_S), rng.choice([1, 1, 2, 3]))
+    for _ in range(jobs - going):
+        made.submit(rng.uniform(*JOB_S), rng.choice([1, 1, 1, 2, 3]))
 
 
 def run_kind(made: World, kind: str, times: int, rng: random.Random) -> tuple[list[float], list[str]]:
     took_s: list[float] = []
     wrong: list[str] = []
-    for number in range(times):
+    at_once = AT_ONCE.get(kind, 1)
+
+    def one(number: int) -> None:
         try:
-            keep_busy(made, rng)
-            seconds = KINDS[kind](made, rng)
+            seconds = KINDS[kind](made, random.Random(f"{rng_seed}/{number}"))
             took_s.append(round(seconds, 2))
             print(f"  {kind} {number + 1}/{times}: {seconds:.1f} s", flush=True)
         except Exception as error:  # one that fails must not hide the others
@@ -50,6 +53,12 @@ def run_kind(made: World, kind: str, times: int, rng: random.Random) -> tuple[li
             print(f"  {wrong[-1]}", flush=True)
             if not isinstance(error, AssertionError):
                 traceback.print_exc()
+
+    rng_seed = rng.random()
+    for first in range(0, times, at_once):
+        keep_busy(made, rng, JOBS_AT_ONCE + at_once - 1)
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(one, range(first, min(first + at_once, times))))
     wrong += check(made, kind)
     return took_s, wrong
 
@@ -98,13 +107,14 @@ def summary(results: dict[str, dict[str, Any]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--times", type=int, default=20, help="of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--lease", type=float, default=10.0, help="seconds; the default of the service is 30")
     parser.add_argument("--out", type=Path, help="results as JSON, written after every kind")
     parser.add_argument("--keep", type=Path, help="folder for logs and records (default: a temporary one)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the cluster is taken down
     folder = options.keep or Path(tempfile.mkdtemp(prefix="tm-faults-"))
     results: dict[str, dict[str, Any]] = {}
     with kubernetes_cluster(fake=0, nodes=options.nodes) as cluster, world(

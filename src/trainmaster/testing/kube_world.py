@@ -7,6 +7,7 @@ Jobs are TrainingJobs of `trainmaster.testing.trainer_records`; what is believed
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -75,7 +76,11 @@ class World:
     options: tuple[str, ...] = ()
     replicas: list[Replica] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    _submitted: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Work of each job."""
+    chosen: set[str] = field(default_factory=set)
+    """Jobs that a fault is about to hit."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def open(self) -> None:
         self._loop = LoopThread("fault-run")
@@ -121,8 +126,7 @@ class World:
         return None
 
     def submit(self, seconds: float, workers: int = 1, image: str = IMAGE, **spec: Any) -> str:
-        name = f"t{self._submitted:04d}"
-        self._submitted += 1
+        name = f"t{next(self._numbers):04d}"
         container = {
             "name": "trainer", "image": image, "imagePullPolicy": "IfNotPresent",
             "command": ["python3", "-c", PROGRAM, "/records", f"{seconds:g}"],
@@ -146,6 +150,7 @@ class World:
                     raise
                 time.sleep(0.1)
         self.names.append(name)
+        self.seconds[name] = seconds
         return name
 
     def statuses(self) -> dict[str, dict[str, Any]]:
@@ -161,6 +166,8 @@ class World:
             with contextlib.suppress(NotFound):
                 self.ask("delete", f"{paths.training_jobs('default')}/{name}")
         self.names.clear()
+        self.seconds.clear()
+        self.chosen.clear()
 
     # -- the trainers' own records ---------------------------------------------------------------------
 

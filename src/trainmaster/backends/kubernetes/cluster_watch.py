@@ -57,6 +57,8 @@ class ClusterWatch:
         self._told_used: dict[str, n.Amounts] = {}
         self._dirty: set[str] = set()
         self.listener: Listener | None = None
+        self.on_nodes: Callable[[], None] | None = None
+        """Is told when labels, taints or the list of nodes changed."""
         self.foreign: Callable[[Object, bool], None] | None = None
         """Is told of pods of other controllers that name our scheduler."""
 
@@ -119,6 +121,8 @@ class ClusterWatch:
         self._index = {node.id: k for k, node in enumerate(cluster.nodes) if node.id != NOBODY.id}
         for name in self._index:
             self._touch(name)
+        if self.on_nodes is not None:
+            self.on_nodes()
 
     def tell_all(self) -> None:
         """Tell the listener of every node, as if nothing had been told before."""
@@ -128,8 +132,10 @@ class ClusterWatch:
 
     # -- changes -----------------------------------------------------------------------------------------
 
-    def _node_changed(self, kind: Change, thing: Object, _: Object | None) -> None:
+    def _node_changed(self, kind: Change, thing: Object, before: Object | None) -> None:
         name = thing["metadata"]["name"]
+        if self.on_nodes is not None and (before is None or _placing(before) != _placing(thing)):
+            self.on_nodes()
         if kind == DELETED:
             self.facts.pop(name, None)
         else:
@@ -182,6 +188,10 @@ class ClusterWatch:
 
 def _is_foreign(pod: Object) -> bool:
     return pod["spec"].get("schedulerName") == SCHEDULER and not pods.is_ours(pod)
+
+
+def _placing(node: Object) -> tuple[Object | None, Object | None]:
+    return node["metadata"].get("labels"), node["spec"].get("taints")
 
 
 _NODE_STATUS = ("allocatable", "capacity", "conditions", "addresses")

@@ -45,6 +45,7 @@ class Dorm:
     theta1: float = field(default=0.1, metadata={"help": "bound on fairness loss"})
     theta2: float = field(default=0.1, metadata={"help": "share of running jobs that one division may adjust"})
     own_rounds = False
+    remembers_nodes = True
 
     def decide(self, view: Snapshot) -> Plan:
         jobs, draft = view.jobs, view.draft()
