@@ -93,8 +93,8 @@ def _up_on_kubernetes(options: ServiceOptions) -> None:
 
     if options.nodes is not None:
         raise InputError("a cluster has the nodes it has", "no --nodes with --backend kubernetes", column="--nodes")
-    if not 2 <= options.lease_s <= 3600:
-        raise InputError(f"{options.lease_s:g} s", "2 to 3600 seconds", column="--lease")
+    if not 2 <= options.lease_s <= 10 * 365 * 86400:
+        raise InputError(f"{options.lease_s:g} s", "2 seconds to ten years", column="--lease")
     if not 0 < options.agent_port < 65536:
         raise InputError(f"{options.agent_port}", "1 to 65535", column="--agent-port")
     try:

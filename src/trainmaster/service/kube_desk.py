@@ -31,6 +31,8 @@ from trainmaster.wire.api import JobRequest, Range
 
 APPEAR_S = 10.0
 """How long a new object may take to reach the control plane before the answer is given without it."""
+SPACES_S = 2.0
+"""So long the list of namespaces that have jobs is kept."""
 _VERB = {"cancel": "delete", "pause": "patch", "resume": "patch"}
 
 
@@ -40,6 +42,7 @@ class KubeDesk:
         self.gateway = gateway
         self.rights = KubeRights(client)
         self.tokens = tokens
+        self._spaces: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
 
     async def identify(self, authorization: str | None) -> Principal:
         try:
@@ -50,8 +53,11 @@ class KubeDesk:
     async def seen(self, who: Principal) -> Spaces:
         if await self.rights.may(who, Right("list")):
             return None
-        there = await self.gateway.ask(ask.Read(lambda views: views.namespaces()))
-        return frozenset([space for space in sorted(there) if await self.rights.may(who, Right("list", space))])
+        if time.monotonic() >= self._spaces[0]:
+            there = await self.gateway.ask(ask.Read(lambda views: views.namespaces()))
+            self._spaces = (time.monotonic() + SPACES_S, there)
+        found = sorted(self._spaces[1])
+        return frozenset([space for space in found if await self.rights.may(who, Right("list", space))])
 
     async def see_job(self, who: Principal, text: str) -> str:
         job_id = await self._find(who, text)
@@ -74,7 +80,8 @@ class KubeDesk:
             return ask.find(views.plane, text)
 
         job_id = await self.gateway.ask(ask.Read(look))
-        if spaces is not None and "." not in text and space_of(job_id) not in spaces:
+        space = space_of(job_id) or ""
+        if spaces is not None and "." not in text and not await self.rights.may(who, Right("list", space)):
             raise NotFound(f"there is no job '{text[:80]}'", where="job", expected="an id or a name")
         return job_id
 

@@ -186,6 +186,7 @@ class Reign:
     ) -> KubernetesBackend:
         options, lease = self.options, self.options.settings.lease
         self._watch.list_nodes(cluster)
+        self._sets = NodeSets(self._watch)
         listener = _Later()
         self.hub = AgentHub(
             self._secret, lease, lambda: plane.now_ms, listener,  # type: ignore[arg-type]
@@ -213,8 +214,21 @@ class Reign:
         def check(spec: JobSpec, pod: Object) -> None:
             check_fits(spec, {"spec": pod["spec"]}, self._watch.nodes.objects.values())
 
+        def node_set(spec: JobSpec, pod: Object) -> str:
+            wanted = {"template": {"spec": pod["spec"]}, "gpuResource": spec.payload["gpu_resource"]}
+            name = self._sets.name_for({"spec": {**wanted, **({} if spec.worker.gpu_milli else {"gpusPerWorker": 0})}})
+            for event in self._sets.new():
+                driver.deliver(event)
+            return name
+
         gangs = GangRuns(
-            self._client, driver.deliver, lambda: plane.now_ms, plane.time.epoch_ms, self._watch.name_of, check
+            self._client,
+            driver.deliver,
+            lambda: plane.now_ms,
+            plane.time.epoch_ms,
+            self._watch.name_of,
+            check,
+            node_set,
         )
         gangs.start(self._watch.foreign_pods(), active, expected)
         self._watch.foreign = gangs.pod_changed
@@ -231,7 +245,6 @@ class Reign:
             gang_teller = GangTeller(self._client, self.backend.gangs, self.teller)
             self.teller.also = gang_teller.tell
             self._tasks.append(asyncio.ensure_future(gang_teller.run()))
-        self._sets = NodeSets(self._watch)
         self.source = JobSource(driver, lambda: list(self._watch.nodes.objects.values()), self._sets, self._refused)
         self._watch.on_nodes = self._look_at_sets
         self.source.begin(self._jobs.objects.values())

@@ -30,6 +30,7 @@ from trainmaster.service.specs import request_of
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000
+MAX_ENDED = 5_000
 
 
 class Views:
@@ -310,9 +311,11 @@ class Views:
         ]
 
     def namespaces(self) -> frozenset[str]:
-        """Those that active jobs are in."""
+        """Those that have jobs, or have had some not long ago."""
         columns = self.columns
         found = {columns.spec(slot).payload.get("namespace") for slot in columns.rows.tolist()}
+        ended = self.plane.store.ended_page(-1, MAX_ENDED, EndedFilter())
+        found |= {record["spec"]["payload"].get("namespace") for record in ended}
         return frozenset(space for space in found if space)
 
     def question(self) -> Json:

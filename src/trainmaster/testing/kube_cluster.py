@@ -83,7 +83,7 @@ def kubernetes_cluster(*, fake: int = 3, nodes: int = 0, options: tuple[str, ...
         raise NoCluster("no cluster: set TRAINMASTER_TEST_KUBECONFIG, or TRAINMASTER_DATA to a folder with k8s/cluster")
     folder = Path(tempfile.mkdtemp(prefix="tm-k8s-"))
     base = [str(tool), "--dir", str(folder)]
-    counts = ["--fake", str(fake), "--nodes", str(nodes), "--port", str(_free_port())]
+    counts = ["--fake", str(fake), "--nodes", str(nodes), "--port", str(free_port())]
     try:
         started = subprocess.run([*base, "up", *counts, *options], capture_output=True, text=True, timeout=UP_S)
         if started.returncode:
@@ -94,7 +94,7 @@ def kubernetes_cluster(*, fake: int = 3, nodes: int = 0, options: tuple[str, ...
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainmaster.backends.kubernetes.client import ApiError, KubeClient
@@ -82,8 +82,10 @@ class GangRuns:
         epoch_ms: int,
         node_name: Callable[[int], str],
         check: Callable[[JobSpec, Object], None] = lambda _spec, _pod: None,
+        node_set: Callable[[JobSpec, Object], str] = lambda _spec, _pod: "",
     ) -> None:
-        """`check` raises `InputError` for a gang that can never fit; `node_name` names a node by its index."""
+        """`check` raises `InputError` for a gang that can never fit; `node_name` names a node by its index;
+        `node_set` names the nodes that a gang may use."""
         self._client = client
         self._writer = PodWriter(client)
         self._deliver = deliver
@@ -91,6 +93,7 @@ class GangRuns:
         self._epoch_ms = epoch_ms
         self._node_name = node_name
         self._check = check
+        self._node_set = node_set
         self.gangs: dict[GangKey, Gang] = {}
         self.by_id: dict[str, Gang] = {}
         self._looking: set[GangKey] = set()
@@ -185,6 +188,7 @@ class GangRuns:
                 return
             spec = gang_spec(GangFacts(gang.key, size, tuple(waiting)), self._epoch_ms)
             self._check(spec, waiting[0])
+            spec = replace(spec, node_set=self._node_set(spec, waiting[0]))
         except (InputError, QuantityError) as error:
             gang.fault = str(error)
             return
