@@ -322,8 +322,8 @@ class Reign:
     def halt(self) -> None:
         self._halted = True
         self._watch.listener = None
-        self._watch.on_nodes = None
         self._watch.foreign = None
+        self._watch.on_nodes = None
         if self.source is not None:
             self.source.stop()
         if self.backend is not None:

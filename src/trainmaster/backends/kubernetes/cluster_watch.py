@@ -186,12 +186,12 @@ class ClusterWatch:
                 self.listener.node_used(index, used)
 
 
-def _placing(node: Object) -> tuple[Object | None, Object | None]:
-    return node["metadata"].get("labels"), node["spec"].get("taints")
-
-
 def _is_foreign(pod: Object) -> bool:
     return pod["spec"].get("schedulerName") == SCHEDULER and not pods.is_ours(pod)
+
+
+def _placing(node: Object) -> tuple[Object | None, Object | None]:
+    return node["metadata"].get("labels"), node["spec"].get("taints")
 
 
 _NODE_STATUS = ("allocatable", "capacity", "conditions", "addresses")
