@@ -40,19 +40,19 @@ def _jobs(examples: Path) -> list[dict[str, Any]]:
     language = {"model": "language", "steps_per_s": {"v100": 6.0, "k80": 2.5}}
     one, two, up_to_two = ({"min": low, "max": high} for low, high in ((1, 1), (2, 2), (1, 2)))
     return [
-        request("pictures-rigid", "image_classifier.py", "--epochs", "2", workers=one, steps=256, **pictures),
-        request("language-elastic", "transformer_lm.py", "--steps", "120", workers=up_to_two, steps=120, **language),
+        request("pictures-rigid", "image_classifier.py", "--epochs", "3", workers=one, steps=384, **pictures),
+        request("language-elastic", "transformer_lm.py", "--steps", "220", workers=up_to_two, steps=220, **language),
         request(
-            "factors-ps", "matrix_factorisation_ps.py", "--steps", "400", workers=one, servers=one, steps=400,
+            "factors-ps", "matrix_factorisation_ps.py", "--steps", "800", workers=one, servers=one, steps=800,
             steps_per_s={"v100": 60.0, "k80": 30.0}, model="factors",
         ),
         request("plain", "plain_script.py", workers=one),
-        request("pictures-urgent", "image_classifier.py", "--epochs", "1", workers=one, steps=128, weight=3.0,
+        request("pictures-urgent", "image_classifier.py", "--epochs", "2", workers=one, steps=256, weight=3.0,
                 deadline_s=150.0, **pictures),
         request("pictures-pair", "image_classifier.py", "--epochs", "2", workers=two, steps=256, **pictures),
-        request("language-heavy", "transformer_lm.py", "--steps", "60", workers=one, steps=60, weight=2.0,
+        request("language-heavy", "transformer_lm.py", "--steps", "90", workers=one, steps=90, weight=2.0,
                 **language),
-        request("pictures-late", "image_classifier.py", "--epochs", "2", workers=up_to_two, steps=256,
+        request("pictures-late", "image_classifier.py", "--epochs", "4", workers=up_to_two, steps=512,
                 deadline_s=280.0, deadline_kind="soft", **pictures),
     ]  # fmt: skip
 

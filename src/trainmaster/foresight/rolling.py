@@ -89,8 +89,9 @@ def roll(
         for command in engine.step(now_ms, *upcoming_events, *arrived):
             backend.perform(truths.of(command))
         upcoming_events = []
-        future.ended += engine.drain_ended()
-        if _nobody_waits(engine, active):
+        ended = engine.drain_ended()
+        future.ended += ended
+        if (ended or idle) and _nobody_waits(engine, active):  # it looks at all jobs: only when that may have changed
             break
         next_ms = min(backend.next_ms, engine.next_wake_ms, newcomers[-1].submit_ms if newcomers else NEVER_MS)
         if next_ms >= NEVER_MS // 4 or idle > MAX_IDLE_WAKES:

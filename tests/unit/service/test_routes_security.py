@@ -213,7 +213,7 @@ def test_the_interface_survives_fuzzing(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     plane: ControlPlane = bench.plane
     tokens = Tokens([(OPERATOR_TOKEN, Principal("owner", OPERATOR))])
-    app = build_app(Context(InlineGateway(plane), tokens, LogFolder(tmp_path), "simulated", 0.0))
+    app = build_app(Context(InlineGateway(plane), tokens, LogFolder(tmp_path), "simulated", started_s=0.0))
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     tried: dict[str, int] = {}
 
