@@ -50,7 +50,7 @@ HOSTILE: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, An
 ]
 
 
-def test_each_ends_rejected_and_says_why(fake_cluster: KubeCluster, service: Path) -> None:  # noqa: ARG001
+def test_each_ends_rejected_and_says_why(fake_cluster: KubeCluster, service: Path) -> None:
     names = [f"bad-{k}" for k in range(len(HOSTILE))]
     fake_cluster.apply(*(job(name, c, p, m, **s) for name, (c, p, m, s, _) in zip(names, HOSTILE, strict=True)))
     fine = job("good", {"env": [{"name": "A", "value": "$(id); \u202e\n"}]}, {}, {"labels": {"x": "y"}})
