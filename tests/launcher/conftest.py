@@ -24,7 +24,7 @@ from trainmaster.wire.agent import Progress
 
 SECRET = b"s" * 32
 LEASE_S = 3.0
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def free_port() -> int:

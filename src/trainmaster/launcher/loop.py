@@ -298,6 +298,8 @@ class Launcher:
             return
         left_s = (self._lease_ends_ms - boot_clock_ms()) / 1000.0
         self._lease_over = True
+        if self._uplink is not None:
+            self._uplink.attached = True  # its end is still listened to
         self._order_stop(why, max(0.0, min(self._settings.grace_s, left_s)), now=True)
 
     # -- the line to the runtime -----------------------------------------------------------------------

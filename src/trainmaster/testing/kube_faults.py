@@ -1,6 +1,6 @@
 """Faults on a real cluster, one after the other while jobs run; then the trainers' own records are read.
 
-    python -m trainmaster.testing.kube_faults [--kind leader-killed ...] [--times 20] [--seed 0] [--out FILE]
+    python -m trainmaster.testing.kube_faults [--kind leader-killed evicted=40 ...] [--times 20] [--seed 0] [--out FILE]
 
 Checked: no accepted job is lost, no job ever has two lives at once, every job ends as it should, no pod is left over.
 Prints the seconds until work went on again, for each kind: median, largest, and how many. Exit code 1 if a check fails.
@@ -106,7 +106,7 @@ def summary(results: dict[str, dict[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--kind", nargs="+", default=list(KINDS), help=f"KIND or KIND=TIMES; known: {' '.join(KINDS)}")
     parser.add_argument("--times", type=int, default=20, help="of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=3)
@@ -114,16 +114,20 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="results as JSON, written after every kind")
     parser.add_argument("--keep", type=Path, help="folder for logs and records (default: a temporary one)")
     options = parser.parse_args()
+    wanted = [(kind, int(times or options.times)) for kind, _, times in (word.partition("=") for word in options.kind)]
+    unknown = [kind for kind, _ in wanted if kind not in KINDS]
+    if unknown:
+        parser.error(f"unknown kinds of fault: {', '.join(unknown)}; expected some of {', '.join(KINDS)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the cluster is taken down
     folder = options.keep or Path(tempfile.mkdtemp(prefix="tm-faults-"))
     results: dict[str, dict[str, Any]] = {}
     with kubernetes_cluster(fake=0, nodes=options.nodes) as cluster, world(
         cluster, folder, lease_s=options.lease
     ) as made:  # fmt: skip
-        for kind in options.kind:
+        for kind, times in wanted:
             began_s = time.monotonic()
             print(kind, flush=True)
-            took_s, wrong = run_kind(made, kind, options.times, random.Random(f"{options.seed}/{kind}"))
+            took_s, wrong = run_kind(made, kind, times, random.Random(f"{options.seed}/{kind}"))
             results[kind] = {
                 "seconds": took_s, "wrong": wrong, "seed": options.seed, "lease_s": options.lease,
                 "wall_s": round(time.monotonic() - began_s, 1),

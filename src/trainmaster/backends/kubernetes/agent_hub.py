@@ -226,13 +226,13 @@ class AgentHub:
             for run in list(self._runs.values()):
                 for trainer in list(run.trainers.values()):
                     renewed_ms = trainer.answered_ms
-                    if renewed_ms is not None and renewed_ms <= over_ms and not trainer.over:
+                    if renewed_ms is not None and renewed_ms <= over_ms and not trainer.ended and not trainer.lapsed:
                         self._lapse(trainer)
                 if now_s >= run.due_s:
                     run.tick(now_s)
 
     def _lapse(self, trainer: Trainer) -> None:
-        trainer.fenced = "its lease ran out"
+        trainer.lapsed, trainer.fenced = True, trainer.fenced or "its lease ran out"
         if trainer.line is not None:
             trainer.line.close()
         self._listener.lapsed(trainer.run.key, trainer.name)

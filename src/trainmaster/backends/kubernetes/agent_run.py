@@ -90,6 +90,8 @@ class Trainer:
     begun: bool = False
     ended: bool = False
     fenced: str = ""
+    """Why it is not renewed any more; its end is still waited for."""
+    lapsed: bool = False
     leaving: bool = False
     joined: bool = False
     elastic: bool | None = None
@@ -171,9 +173,7 @@ class AgentRun:
     def fence(self, members: Iterable[str] | None, why: str) -> None:
         for trainer in self._named(members):
             trainer.fenced = trainer.fenced or why
-            if trainer.line is not None:
-                trainer.line.send(Refused(why))
-                trainer.line.close()
+            trainer.tell(Refused(why))  # the line stays: it has a last word, which is better than its lease's end
 
     def _named(self, members: Iterable[str] | None) -> list[Trainer]:
         names = self.trainers if members is None else members
@@ -189,6 +189,10 @@ class AgentRun:
             why = f"{attach.member} does not belong to incarnation {self.key.generation} of {self.key.job_id}"
         elif trainer.over:
             why = trainer.fenced or "its end was reported before"
+            if not trainer.ended and not trainer.lapsed:
+                trainer.line, line.owner = line, trainer
+                line.send(Refused(why))
+                return None
         elif trainer.boot not in ("", attach.boot) and (trainer.told_to_begin or trainer.begun):
             why = "its container was started again"
         if trainer is None or why:
