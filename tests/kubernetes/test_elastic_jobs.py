@@ -31,7 +31,7 @@ def made() -> Iterator[World]:
         with kubernetes_cluster(fake=0, nodes=3) as cluster:
             if cluster.tool is None:
                 pytest.skip("needs a cluster of its own, with pods that reach this machine")
-            with world(cluster, folder, n_replicas=1) as made:
+            with world(cluster, folder, n_replicas=1, policy="optimus", lease_s=30.0) as made:
                 yield made
     except NoCluster as error:
         pytest.skip(str(error))
@@ -71,10 +71,9 @@ def _submit(made: World, name: str, program: str, workers: tuple[int, int], serv
     made.ask("create", paths.training_jobs("default"), body)
 
 
-def _resize(made: World, name: str, workers: int, servers: int | None = None) -> None:
-    spec: dict[str, Any] = {"workers": {"min": workers, "max": workers}}
-    if servers is not None:
-        spec["servers"] = {"min": servers, "max": servers}
+def _resize(made: World, name: str, most: int) -> None:
+    """The policy gives an elastic job what is free, up to `most`."""
+    spec = {"workers": {"min": 1, "max": most}}
     made.ask("patch", paths.training_jobs("default", name), {"spec": spec})
 
 
@@ -132,9 +131,9 @@ def test_a_parameter_server_job_is_resized_in_place(made: World) -> None:
     pattern = r"(\d+) gradients, (\d+) workers: mean squared error ([\d.]+)"
     _submit(made, "ps", "matrix_factorisation_ps.py --steps 10000000", (1, 1), (1, 1))
     _trains_with(made, "ps", pattern, 1)
-    _resize(made, "ps", 2, servers=2)
+    _resize(made, "ps", 2)
     _trains_with(made, "ps", pattern, 2)
-    _resize(made, "ps", 1, servers=1)
+    _resize(made, "ps", 1)
     time.sleep(1.0)
     _trains_with(made, "ps", pattern, 1)
     assert _falls([row[2] for row in _report(made, "ps", pattern)])
