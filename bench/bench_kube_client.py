@@ -1,6 +1,7 @@
 """Pod creations per second against a real API server: our client, aiohttp alone, and other clients if installed.
 
-python bench/bench_kube_client.py --kubeconfig FILE [--pods 1000] [--connections 32]
+python bench/bench_kube_client.py [--kubeconfig FILE] [--pods 1000] [--connections 32]; without a file a cluster is
+started where one can be.
 
 The pods name a scheduler that does not exist, so nothing but the API server and etcd works on them.
 """
@@ -22,6 +23,7 @@ import orjson
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import KubeClient
 from trainmaster.backends.kubernetes.config import KubeConfig, load_config
+from trainmaster.testing.kube_cluster import NoCluster, kubernetes_cluster
 
 NAMESPACE = "default"
 
@@ -99,17 +101,27 @@ async def clean(config: KubeConfig) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--kubeconfig", type=Path)
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--connections", type=int, default=32)
     options = parser.parse_args()
-    config = load_config(options.kubeconfig)
-    n, width = options.pods, options.connections
+    if options.kubeconfig is not None:
+        compare(options.kubeconfig, options.pods, options.connections)
+        return
+    try:
+        with kubernetes_cluster(fake=1) as cluster:
+            compare(cluster.kubeconfig, options.pods, options.connections)
+    except NoCluster as error:
+        print(error)
+
+
+def compare(kubeconfig: Path, n: int, width: int) -> None:
+    config = load_config(kubeconfig)
     ways: dict[str, Callable[[], object]] = {
         "trainmaster": lambda: asyncio.run(ours(config, n, width)),
         "aiohttp alone": lambda: asyncio.run(bare_aiohttp(config, n, width)),
         "httpx": lambda: asyncio.run(with_httpx(config, n, width)),
-        "kubernetes (official)": lambda: official(options.kubeconfig, n, width),
+        "kubernetes (official)": lambda: official(kubeconfig, n, width),
     }
     for name, way in ways.items():
         asyncio.run(clean(config))

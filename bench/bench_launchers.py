@@ -115,7 +115,8 @@ async def _measure(trainers: int, lease_s: float, seconds: float) -> dict[str, A
     process.kill()
     await hub.close()
     return {
-        "trainers": trainers, "lease_s": lease_s, "attach_cpu_s": round(attach_cpu_s, 2), "attach_s": round(attach_s, 2),
+        "trainers": trainers, "lease_s": lease_s, "attach_cpu_s": round(attach_cpu_s, 2),
+        "attach_s": round(attach_s, 2),
         "renewals_per_s": round(renewals / wall_s, 1), "cpu_per_s": round(cpu_s / wall_s, 4),
         "cpu_us_per_renewal": round(1e6 * cpu_s / max(renewals, 1), 1),
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

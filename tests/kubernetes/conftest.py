@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from trainmaster.backends.kubernetes.crd import NAME, crd
-from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
+from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, free_port, kubernetes_cluster
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +26,28 @@ def fake_cluster() -> Iterator[KubeCluster]:
             yield cluster
     except NoCluster as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def service(fake_cluster: KubeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The service beside the cluster: three nodes with eight GPUs."""
+    home = tmp_path_factory.mktemp("gangs") / "home"
+    out = (home.parent / "out").open("w")
+    command = [
+        sys.executable, "-m", "trainmaster", "up", "--backend", "kubernetes", "--kubeconfig",
+        str(fake_cluster.kubeconfig), "--home", str(home), "--port", "0", "--agent-port", str(free_port()),
+        "--policy", "fifo",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command,
+        stdout=out,
+        stderr=out,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")},
+    )
+    deadline_s = time.monotonic() + 600
+    while "reigns" not in (home.parent / "out").read_text():
+        assert process.poll() is None and time.monotonic() < deadline_s, (home.parent / "out").read_text()
+        time.sleep(0.2)
+    yield home
+    process.send_signal(signal.SIGTERM)
+    process.wait(40)

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainmaster.testing.kube_cluster import KubeCluster, free_port
+from trainmaster.testing.kube_cluster import KubeCluster
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def service(fake_cluster: KubeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The service beside the cluster: three nodes with eight GPUs."""
-    home = tmp_path_factory.mktemp("gangs") / "home"
-    out = (home.parent / "out").open("w")
-    command = [
-        sys.executable, "-m", "trainmaster", "up", "--backend", "kubernetes", "--kubeconfig",
-        str(fake_cluster.kubeconfig), "--home", str(home), "--port", "0", "--agent-port", str(free_port()),
-        "--policy", "fifo",
-    ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": SOURCE})
-    until(lambda: "reigns" in (home.parent / "out").read_text(), 240)
-    yield home
-    process.send_signal(signal.SIGTERM)
-    process.wait(40)
 
 
 def until(truth: Callable[[], Any], patience_s: float = 90.0) -> Any:

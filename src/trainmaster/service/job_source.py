@@ -16,6 +16,7 @@ from trainmaster.backends.kubernetes.facts import LAUNCHER
 from trainmaster.backends.kubernetes.fit import check_fits
 from trainmaster.backends.kubernetes.node_sets import NodeSets
 from trainmaster.backends.kubernetes.reflector import DELETED, Change
+from trainmaster.backends.kubernetes.template_check import TemplateCheck
 from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
 from trainmaster.backends.kubernetes.wishes import being_deleted, wishes_of
 from trainmaster.model import event as ev
@@ -141,9 +142,14 @@ class JobSource:
         nodes: Callable[[], Iterable[Json]],
         sets: NodeSets,
         refused: Callable[[Json, InputError], None],
+        templates: TemplateCheck | None = None,
     ) -> None:
-        """`nodes` are the node objects; `refused` is told, in the loop, of objects that cannot be jobs."""
+        """`nodes` are the node objects; `refused` is told, in the loop, of objects that cannot be jobs; `templates`
+        knows which templates can be pods."""
         self._sets = sets
+        self._templates = templates
+        if templates is not None:
+            templates.news = lambda: self._soon(0.0)
         self._desk = desk
         self._nodes = nodes
         self._refused = refused
@@ -151,6 +157,7 @@ class JobSource:
         self._dirty: dict[str, tuple[Json, bool]] = {}
         self._told: dict[str, Json] = {}
         self._fits: dict[str, InputError | None] = {}
+        self._unsure: set[str] = set()
         self._waiting = False
         self._stopped = False
 
@@ -188,7 +195,11 @@ class JobSource:
         if self._stopped or not self._dirty:
             return
         # In order of creation, so that first come is first served even when many come at once.
-        ids = sorted(self._dirty, key=lambda job_id: _order(self._dirty[job_id][0]))[:MAX_BATCH]
+        self._judge_templates()
+        ready = [job_id for job_id in self._dirty if job_id not in self._unsure]
+        if not ready:
+            return  # the answers wake us
+        ids = sorted(ready, key=lambda job_id: _order(self._dirty[job_id][0]))[:MAX_BATCH]
         batch = {job_id: self._dirty.pop(job_id) for job_id in ids}
         news = [
             News(job, gone, self._told.get(job_id), self._sets.name_for(job)) for job_id, (job, gone) in batch.items()
@@ -199,6 +210,22 @@ class JobSource:
             self._desk.put(request, lambda outcome: self._loop.call_soon_threadsafe(self._answered, batch, outcome))
         except RuntimeError:
             self._stopped = True
+
+    def _judge_templates(self) -> None:
+        """New jobs wait until the API server has said that their templates can be pods; some are refused here."""
+        self._unsure = set()
+        if self._templates is None:
+            return
+        for job_id, (job, gone) in list(self._dirty.items()):
+            if gone or job_id in self._told or (job.get("status") or {}).get("state"):
+                continue
+            if not self._templates.known(job):
+                self._unsure.add(job_id)
+                continue
+            fault = self._templates.fault(job)
+            if fault is not None:
+                del self._dirty[job_id]
+                self._refused(job, fault)
 
     def _answered(self, batch: dict[str, tuple[Json, bool]], outcome: Any) -> None:
         self._waiting = False

@@ -24,6 +24,7 @@ from trainmaster.backends.kubernetes.gang_runs import GangRuns
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.backends.kubernetes.node_sets import NodeSets
 from trainmaster.backends.kubernetes.reflector import Change, Reflector
+from trainmaster.backends.kubernetes.template_check import TemplateCheck
 from trainmaster.backends.kubernetes.translate import job_id_of_object
 from trainmaster.engine.ports import Commit, Image, LogEntry
 from trainmaster.engine.records import Settings
@@ -245,7 +246,10 @@ class Reign:
             gang_teller = GangTeller(self._client, self.backend.gangs, self.teller)
             self.teller.also = gang_teller.tell
             self._tasks.append(asyncio.ensure_future(gang_teller.run()))
-        self.source = JobSource(driver, lambda: list(self._watch.nodes.objects.values()), self._sets, self._refused)
+        self.source = JobSource(
+            driver, lambda: list(self._watch.nodes.objects.values()), self._sets, self._refused,
+            TemplateCheck(self._client),
+        )  # fmt: skip
         self._watch.on_nodes = self._look_at_sets
         self.source.begin(self._jobs.objects.values())
         self.teller.everything(self._ids)
