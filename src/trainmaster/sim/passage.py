@@ -107,7 +107,11 @@ class Passage:
         self._patience = min(2 * self._patience, MAX_PATIENCE) if in_vain else 1
         self._skip = self._patience - 1
         assert self._arrivals is not None
-        return self._arrivals.first + int(counters[kernel.NEXT]), int(counters[kernel.NOW]), int(counters[kernel.EVENTS])
+        return (
+            self._arrivals.first + int(counters[kernel.NEXT]),
+            int(counters[kernel.NOW]),
+            int(counters[kernel.EVENTS]),
+        )
 
     def _ready(self) -> bool:
         engine, backend = self.engine, self.backend

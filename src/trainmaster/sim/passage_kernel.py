@@ -44,7 +44,7 @@ COUNTERS = (
     NOW, VERSION, SEQ, DECISIONS, EVENTS, USED, FREE, LIVE, ORDER, NEXT, ENDED, IDLE, WAKE, ARRIVALS, END, LATE
 ) = range(len(COUNTERS))  # fmt: skip
 
-World = namedtuple(  # noqa: PYI024 - arrays of kinds that the compiler infers
+World = namedtuple(
     "World",
     (
         "counters", "lost_gpu_s",  # one number, in GPU-seconds
@@ -97,7 +97,7 @@ def _settle(w, s, now_ms):
     if now_ms > since:
         done = floats[_WORK_DONE, s] + floats[_RATE, s] * (now_ms - since) / MS_PER_S
         total = floats[_WORK_TOTAL, s]
-        floats[_WORK_DONE, s] = min(done, total) if total == total else done  # noqa: PLR0124 - NaN
+        floats[_WORK_DONE, s] = min(done, total) if total == total else done
     held_s = (now_ms - as_of) / MS_PER_S
     service = held_s * ints[_HELD_GPU_MILLI, s] / 1000.0
     floats[_SERVICE, s] += service
@@ -343,8 +343,8 @@ def queue_passage(
 @njit(cache=True)
 def round_passage(
     renewed, original, time_dependent, only_positive, patience_s, round_ms, default, next_round, n_computed,
-    nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known, strategy, counting,
-    restart_cost_ms, more, n_left, max_decisions,
+    nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known, strategy,
+    counting, restart_cost_ms, more, n_left, max_decisions,
     counters, lost_gpu_s, ints, floats, allowed, throughput, spread, gangs, rows, free, prices, seq_of, index_of,
     touched, device_milli, whole, cpu_free, mem_free, type_of, up, gpus, rack_of, work, total, rate, as_of_ms,
     finish_ms, order, generation, live, speed, submit_ms, new_ints, new_floats, new_throughput, new_spread,
