@@ -2,8 +2,8 @@
 
 What happens here is what `trainmaster.sim.run`, the engine and `trainmaster.sim.instant` do step by step: ends and
 arrivals that are due, a decision, its verification, and what stops and starts leave behind. The passes are theirs
-(`check_changes`, `order_commands`, `exchange_gangs`, `write_turnover`); only the calls between them are compiled. Whatever
-is out of the ordinary ends the passage *before* the decision in question, and the engine makes it.
+(`check_changes`, `order_commands`, `exchange_gangs`, `write_turnover`); only the calls between them are compiled.
+Whatever is out of the ordinary ends the passage *before* the decision in question, and the engine makes it.
 """
 
 from __future__ import annotations

@@ -160,8 +160,8 @@ class _State:
             share, received_s = share.copy(), received_s.copy()
         return cls(
             share, received_s, matrix("deficit_s"), vector("known"), matrix("speeds"),
-            vector("isolated_s", isolated), vector("isolated_rate", isolated), vector("remaining_before", isolated), values,
-            PairBook.recall(view, values, share, received_s),
+            vector("isolated_s", isolated), vector("isolated_rate", isolated), vector("remaining_before", isolated),
+            values, PairBook.recall(view, values, share, received_s),
         )  # fmt: skip
 
     def own(self) -> None:
