@@ -1,7 +1,7 @@
 """Decisions that are a rule over the job columns, as compiled passes.
 
 A policy that is nothing but such a rule says so (`rule`), and a loop that needs no Python between two decisions may
-follow it (`trainmaster.sim.passage`). The policy's `decide` says the same through a draft; a test runs both and compares.
+follow it (`trainmaster.sim.passage`). The policy's `decide` says the same by a draft; a test runs both and compares.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What happens here is what `trainmaster.sim.run`, the engine and `trainmaster.sim.instant` do step by step: ends and
 arrivals that are due, a decision, its verification, and what stops and starts leave behind. The passes are theirs
-(`check_changes`, `order_commands`, `exchange_gangs`, `write_turnover`); only the calls between them are compiled. Whatever
-is out of the ordinary ends the passage *before* the decision in question, and the engine makes it.
+(`check_changes`, `order_commands`, `exchange_gangs`, `write_turnover`); only the calls between them are compiled.
+Whatever is out of the ordinary ends the passage *before* the decision in question, and the engine makes it.
 """
 
 from __future__ import annotations
@@ -343,8 +343,8 @@ def queue_passage(
 @njit(cache=True)
 def round_passage(
     renewed, original, time_dependent, only_positive, patience_s, round_ms, default, next_round, n_computed,
-    nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known, strategy, counting,
-    restart_cost_ms, more, n_left, max_decisions,
+    nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known, strategy,
+    counting, restart_cost_ms, more, n_left, max_decisions,
     counters, lost_gpu_s, ints, floats, allowed, throughput, spread, gangs, rows, free, prices, seq_of, index_of,
     touched, device_milli, whole, cpu_free, mem_free, type_of, up, gpus, rack_of, work, total, rate, as_of_ms,
     finish_ms, order, generation, live, speed, submit_ms, new_ints, new_floats, new_throughput, new_spread,

@@ -3,7 +3,7 @@
 Two mechanisms. `original` is the one of the paper's artefact, for comparison: within a round nothing changes
 (workers of jobs that end stay idle until the round is over). `backfill`, the default, gives freed devices to
 waiting jobs at once and skips rounds in which nothing could change. Both recompute shares when jobs came or
-went, at least 1920 s apart.
+went, `backfill` also when speeds changed, at least 1920 s apart.
 """
 
 from __future__ import annotations
@@ -40,12 +40,16 @@ Ints = npt.NDArray[np.int64]
 DEFAULT_ROUND_MS = 360_000
 RESET_MS = 1_920_000
 """The original's least time between two computations of the shares."""
+CHANGED_SPEED = 0.05
+"""A speed that is now believed to differ by this part makes the shares stale."""
 MECHANISMS = ("backfill", "original")
 _TIME_DEPENDENT = frozenset({"gavel-ftf", "gavel-makespan", "gavel-cost-slo", "gavel-fifo", "gavel-sjf"})
 """Policies whose shares change while the jobs stay the same."""
 _ISOLATED = frozenset({"gavel-ftf"})
 """Policies that count what a job would have had in isolation."""
-_REMEMBERED = ("share", "received_s", "deficit_s", "known", "isolated_s", "isolated_rate", "remaining_before")
+_REMEMBERED = (
+    "share", "received_s", "deficit_s", "known", "speeds", "isolated_s", "isolated_rate", "remaining_before",
+)  # fmt: skip
 _QUEUES = frozenset({"gavel-fifo", "gavel-sjf"})
 
 
@@ -129,6 +133,8 @@ class _State:
     received_s: Floats
     deficit_s: Floats
     known: Floats
+    speeds: Floats
+    """Steps per second by type for which the shares were computed."""
     isolated_s: Floats
     isolated_rate: Floats
     remaining_before: Floats
@@ -153,9 +159,9 @@ class _State:
         if values.get("pairs"):
             share, received_s = share.copy(), received_s.copy()
         return cls(
-            share, received_s, matrix("deficit_s"), vector("known"), vector("isolated_s", isolated),
-            vector("isolated_rate", isolated), vector("remaining_before", isolated), values,
-            PairBook.recall(view, values, share, received_s),
+            share, received_s, matrix("deficit_s"), vector("known"), matrix("speeds"),
+            vector("isolated_s", isolated), vector("isolated_rate", isolated), vector("remaining_before", isolated),
+            values, PairBook.recall(view, values, share, received_s),
         )  # fmt: skip
 
     def own(self) -> None:
@@ -201,6 +207,7 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, notes: list[str
     slots = jobs.slots[rows]
     state.share[:] = 0.0
     state.known[:] = 1.0
+    state.speeds[:] = _speeds(view)
     state.pairs = PairBook.empty(len(view.cluster.types))
     if len(rows) == 0 or not view.up_gpus_by_type.any():
         return
@@ -470,8 +477,9 @@ def _with_companions(
 def _recompute_due(
     policy: GavelPolicy, view: Snapshot, state: _State, last_reset_ms: int, n_computed: int, to_run: bool
 ) -> bool:
-    """Shares are computed anew when jobs or nodes came or went, at least 1920 s apart; sooner when the present
-    shares leave nothing to run, and (unless `original`) for policies whose shares change with time."""
+    """Shares are computed anew when jobs or nodes came or went or (unless `original`) speeds changed, at least 1920 s
+    apart; sooner when the present shares leave nothing to run, and (unless `original`) for policies whose shares
+    change with time."""
     values = state.values
     stale = (
         n_computed < len(view.jobs)
@@ -479,8 +487,15 @@ def _recompute_due(
         or int(np.count_nonzero(view.up)) != values.get("nodes_up", 0)
     )
     original, time_dependent = policy.mechanism == "original", policy.allocation in _TIME_DEPENDENT
+    stale = stale or (not original and _speeds_changed(view, state))
     to_run = to_run or len(state.pairs) > 0
     return shares_are_due(original, time_dependent, stale, to_run, view.now_ms, last_reset_ms, RESET_MS)
+
+
+def _speeds_changed(view: Snapshot, state: _State) -> bool:
+    """Whether something was measured that the shares do not know."""
+    now = _speeds(view)
+    return bool((np.abs(now - state.speeds) > CHANGED_SPEED * np.maximum(now, state.speeds)).any())
 
 
 def _with_patience(policy: GavelPolicy, view: Snapshot, priority: Floats, share: Floats) -> Floats:
