@@ -33,10 +33,10 @@ from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import load_once
 from trainmaster.report.statistics import paired_ratio
 
-TINY = SizingSpec(servers=12, jobs=12, arrivals_per_slot_max=1)
-TRACES = 30
+TINY = SizingSpec(servers=8, jobs=10, arrivals_per_slot_max=1)
+TRACES = 20
 SHORT = TrainOptions(
-    warm_up_traces=12, warm_up_steps=800, warm_up_rate=0.01, kept=0.3, episodes=8, validation_traces=12,
+    warm_up_traces=10, warm_up_steps=400, warm_up_rate=0.01, kept=0.3, episodes=8, validation_traces=8,
     validate_every=5,
 )  # fmt: skip
 
@@ -62,12 +62,14 @@ def run(options: TrainOptions, clusters: list[SizingSpec]) -> tuple[Trainer, flo
     return trainer, time.process_time() - begun
 
 
-def teachers(spec: SizingSpec) -> None:
+def teachers(spec: SizingSpec, only: str) -> None:
     """Imitation alone must match its teacher; with reinforcement it must beat it."""
     print("| teacher | teacher, s | imitation, s | under the teacher | with reinforcement, s | under it | CPU s |")
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|", flush=True)
     traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
     for teacher in ("drf", "srtf", "optimus:fitted=true,error=0.1"):
+        if only not in teacher:
+            continue
         taught = np.array([record(trace, teacher)[1] for trace in traces])
         base = replace(SHORT, teacher=teacher)
         alone, first_s = run(replace(base, iterations=0), [spec])
@@ -97,13 +99,15 @@ WITHOUT = {
 }  # fmt: skip
 
 
-def ablations(spec: SizingSpec) -> None:
+def ablations(spec: SizingSpec, only: str) -> None:
     """The paper's update on our network, with one part left out at a time."""
     print("| recipe | mean, s | under imitation alone | against all of it | CPU s |")
     print("|---|---|---|---|---|")
     imitated = tested(run(replace(PAPER, iterations=0), [spec])[0], spec)
     whole: np.ndarray | None = None
     for name, changes in WITHOUT.items():
+        if only not in name and whole is not None:
+            continue
         trainer, cpu_s = run(replace(PAPER, **changes), [spec])
         # The last weights, not the best: what the recipe does, not what choosing among its steps does.
         trainer.best = trainer.actor.export()
@@ -115,20 +119,22 @@ def ablations(spec: SizingSpec) -> None:
         )
 
 
-def federated(spec: SizingSpec) -> None:
+def federated(spec: SizingSpec, only: str) -> None:
     """Episodes of several clusters in every iteration: what is reached after equally many iterations."""
     print("| clusters | episodes an iteration | mean, s | under DRF |")
     print("|---|---|---|---|")
     traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
     equal = np.array([record(trace, "drf")[1] for trace in traces])
     for clusters in (1, 2, 4):
+        if only not in str(clusters):
+            continue
         options = replace(SHORT, teacher="drf", update="evolution", rate=0.5, pairs=6, episodes=2 * clusters,
                           iterations=15)  # fmt: skip
         figures = tested(run(options, [spec] * clusters)[0], spec)
         print(f"| {clusters} | {2 * clusters} | {figures.mean():,.0f} | {below(figures, equal)} |", flush=True)
 
 
-def margins(traces: int) -> None:
+def margins(traces: int, only: str) -> None:
     """How much there is to gain: completion times beside the least that any schedule by slots could reach."""
     names = ("drf", "optimus", "optimus:fitted=true,error=0.1")
     print("| speeds | " + " | ".join(names) + " | dl2 | dl2, exact | bound | bound under DRF | under fitted Optimus |")
@@ -136,6 +142,8 @@ def margins(traces: int) -> None:
     network = load_once("").network
     assert isinstance(network, ScoringNetwork)
     for label, spec in (("measured", SMALL), ("analytic", replace(SMALL, kinds=ANALYTIC))):
+        if only not in label:
+            continue
         drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
         found = [mean_completion_s(drawn, name) for name in names]
         found.append(play_compiled(drawn, network))
@@ -145,7 +153,7 @@ def margins(traces: int) -> None:
         print(f"| {label} | {cells} | {below(least, found[0])} | {below(least, found[2])} |", flush=True)
 
 
-def scenarios(traces: int) -> None:
+def scenarios(traces: int, only: str) -> None:
     """The shipped weights on every scenario, by slots, beside DRF and Optimus."""
     names = ("drf", "optimus:fitted=true,error=0.1", "optimus")
     print("| scenario | traces | " + " | ".join(names) + " | dl2 | under DRF | under fitted Optimus | under exact |")
@@ -153,6 +161,8 @@ def scenarios(traces: int) -> None:
     network = load_once("").network
     assert isinstance(network, ScoringNetwork)
     for label, spec in SCENARIOS.items():
+        if only not in label:
+            continue
         count = max(2, min(traces, traces * 60 // spec.jobs))  # a longer trace takes more time, and varies less
         drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + count))
         found = [mean_completion_s(drawn, name) for name in names]
@@ -167,12 +177,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=("teachers", "ablations", "federated", "margins", "scenarios"))
     parser.add_argument("--traces", type=int, default=10, help="of `margins` and `scenarios`")
+    parser.add_argument("--only", default="", help="only rows whose name holds this")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     if wanted.table in ("margins", "scenarios"):
-        {"margins": margins, "scenarios": scenarios}[wanted.table](wanted.traces)
+        {"margins": margins, "scenarios": scenarios}[wanted.table](wanted.traces, wanted.only)
         return
-    {"teachers": teachers, "ablations": ablations, "federated": federated}[wanted.table](TINY)
+    {"teachers": teachers, "ablations": ablations, "federated": federated}[wanted.table](TINY, wanted.only)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from trainmaster.learn.evaluate import completion_s
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
 
 SPEC = SizingSpec(servers=8, jobs=8, arrivals_per_slot_max=1)
-UNSEEN = range(5_000_000, 5_000_010)
+UNSEEN = range(5_000_000, 5_000_005)
 
 
 def mean_completion_s(env: gymnasium.Env, model: MaskablePPO) -> float:
