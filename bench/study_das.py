@@ -25,7 +25,7 @@ from trainmaster.policies.das.weights import SHIPPED, load
 from trainmaster.report.rivals import table
 
 
-def table_study(pools: list[JobPool], names: list[str], traces: int, out: Path) -> None:
+def table_study(pools: list[JobPool], names: list[str], traces: int, sites: list[str], out: Path) -> None:
     rivals = {}
     for name in names or [*RIVALS, f"DAS={SHIPPED}"]:
         label, _, value = name.partition("=")
@@ -35,9 +35,10 @@ def table_study(pools: list[JobPool], names: list[str], traces: int, out: Path) 
         out.with_suffix(".new").write_text(json.dumps(scores))
         os.replace(out.with_suffix(".new"), out)
 
-    scores = evaluate(pools, rivals, traces, read_scores(out), keep=keep)
+    scores = evaluate(pools, rivals, traces, read_scores(out), keep=keep, sites=sites)
     whole = {label: by_site for label, by_site in scores.items() if len(by_site) == len(SITES)}
-    print_table(whole)
+    if whole:
+        print_table(whole)
 
 
 def print_table(scores: Scores) -> None:
@@ -171,11 +172,12 @@ def main() -> None:
     parser.add_argument("rivals", nargs="*")
     parser.add_argument("--trace", type=Path, action="append", default=[])
     parser.add_argument("--traces", type=int, default=30)
+    parser.add_argument("--site", choices=tuple(SITES), action="append", default=[])
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_intermixed_args()
     pools = pools_of(chosen.trace)
     if chosen.study == "table":
-        table_study(pools, chosen.rivals, chosen.traces, chosen.out)
+        table_study(pools, chosen.rivals, chosen.traces, chosen.site or list(SITES), chosen.out)
     elif chosen.study == "calibration":
         calibration_study(pools, chosen.traces, chosen.out)
     elif chosen.study == "history":

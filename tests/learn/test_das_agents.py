@@ -1,5 +1,7 @@
 """DAS learns: agents in NumPy are those in PyTorch, training is repeatable and resumes, a better choice gains."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,7 +78,7 @@ def test_advantage_against_the_definition():
 
 def test_log_density_of_what_was_drawn():
     """The density under the weights that drew is the one recorded: the first ratio is 1."""
-    trainer = Trainer(TINY, [POOL])
+    trainer = Trainer(replace(TINY, jobs=60), [POOL])
     episode = trainer._play(0)
     places = [c for c in episode.record.choices if len(c.pairs) > 1]
     orders = [(episode.record, c) for c in episode.record.choices if len(c.could) > 1]
@@ -91,8 +93,6 @@ def test_log_density_of_what_was_drawn():
 
 @pytest.mark.parametrize("reward", ["completion", "paper"])
 def test_same_seed_same_weights_and_resume(tmp_path, reward: str):
-    from dataclasses import replace
-
     options = replace(TINY, reward=reward)
     whole = Trainer(options, [POOL])
     whole.run()
@@ -120,8 +120,6 @@ def test_no_checkpoint_to_resume(tmp_path):
 
 def test_imitation_learns_the_rule():
     """After imitation the agents come near to the rule; untrained they are far from it."""
-    from dataclasses import replace
-
     trainer = Trainer(replace(TINY, width=16, hidden=16, jobs=60, warm_up_steps=150, warm_up_rate=0.01), [POOL])
     stream = draw_stream([POOL], "validation", 5, 80, GPUS_ASKED)
     site, kernel = SITES["small"], Kernel()

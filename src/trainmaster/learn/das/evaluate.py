@@ -51,14 +51,15 @@ def evaluate(
     known: Scores | None = None,
     part: str = "test",
     keep: Callable[[Scores], None] | None = None,
+    sites: Sequence[str] = tuple(SITES),
     jobs: int = JOBS,
 ) -> Scores:
-    """Play every rival (label -> name) on the first `traces` streams of a part, on every site. What is `known` is
-    not played again; `keep` is called after each rival."""
+    """Play every rival (label -> name) on the first `traces` streams of a part, on these sites. What is `known` is
+    not played again; `keep` is called after each rival and site."""
     scores: Scores = known if known is not None else {}
     for label, name in rivals.items():
         play = None
-        for site in SITES.values():
+        for site in (SITES[site_name] for site_name in sites):
             done = scores.setdefault(label, {}).setdefault(site.name, {})
             for seed in seeds_of(part, traces):
                 if str(seed) in done:
@@ -66,8 +67,8 @@ def evaluate(
                 play = play or player(name, pools)
                 world = play(World(site, draw_stream(pools, part, seed, jobs, GPUS_ASKED)))
                 done[str(seed)] = [float(world.completion_s().mean()) / 60.0, float(world.fee().mean())]
-        if keep:
-            keep(scores)
+            if keep:
+                keep(scores)
     return scores
 
 
