@@ -111,13 +111,13 @@ def case_study(pools: list[JobPool], out: Path) -> None:
     import matplotlib.pyplot as plt
 
     weights = load(SHIPPED)
-    world = World(SITES["small"], draw_stream(pools, "test", seeds_of("test", 1)[0], JOBS, GPUS_ASKED))
+    world = World(SITES["small"], draw_stream(pools, "test", seeds_of("test", 2)[1], JOBS, GPUS_ASKED))
     player = Player(world, weights.agents, weights.kernel)
     steps = []
     while len(steps) < 4 and world.to_decision():
         player.observe()
         pending = world.pending()
-        shown = 4 <= len(pending) <= 9
+        shown = 3 <= len(pending) <= 10 and int(world.free.sum()) >= 3
         if shown:
             scene = scene_of(world)
             scores = weights.agents.scores(job_features(scene), machine_features(scene))
@@ -126,7 +126,7 @@ def case_study(pools: list[JobPool], out: Path) -> None:
         before = world.held.copy()
         player.decide()
         started = np.flatnonzero((world.held > 0).any(axis=1) & ~(before > 0).any(axis=1))
-        if shown and len(started):
+        if shown and any(len(candidates) > 1 for _, candidates, _ in player.traced):
             steps.append((world.now_s, pending, scores, free, world.held.copy(), started, list(player.traced)))
     fig, axes = plt.subplots(3, 4, figsize=(15, 9.5), height_ratios=[1.1, 0.9, 1.2])
     for k, (now, pending, scores, free, held, started, traced) in enumerate(steps):
