@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.cli.learn_das import das
+from trainmaster.cli.learn_das import das, das_evaluate
 from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
 from trainmaster.learn.job_kinds import ANALYTIC, MEASURED
@@ -26,6 +26,7 @@ from trainmaster.traces import load
 
 learn_app = typer.Typer(help="Train policies that learn, and compare them with the baselines.", no_args_is_help=True)
 learn_app.command("das")(das)
+learn_app.command("das-evaluate")(das_evaluate)
 
 _FIELDS = {"servers": "servers", "jobs": "jobs", "arrivals": "arrivals_per_slot_max", "noise": "profile_noise",
            "variation": "speed_variation", "load": "arrival_scale", "speeds": "kinds"}  # fmt: skip

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from trainmaster.cli.learn_options import documented, need_torch, typed_options
-from trainmaster.cli.output import one_message, progress_bar
+from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
+from trainmaster.learn.das.evaluate import RIVALS, evaluate
 from trainmaster.learn.das.jobs import pools_of
 from trainmaster.learn.das.options import DasOptions
 from trainmaster.model.errors import InputError
+from trainmaster.policies.das.weights import SHIPPED
+from trainmaster.report.rivals import table
 
 
 @one_message
@@ -61,3 +66,40 @@ def das(
         trainer.run(report, lambda: files.save(trainer, out, command))
     metrics.close()
     typer.echo(f"{out / files.WEIGHTS}: validation {trainer.best_min:,.1f} min mean completion time")
+
+
+@one_message
+def das_evaluate(
+    rivals: Annotated[str, typer.Option(help="Joined by ';'; the first is what the others are compared with.")] = "",
+    weights: Annotated[Path, typer.Option(help="Weights of das; default: those that are shipped.")] = SHIPPED,
+    trace: Annotated[
+        list[Path] | None, typer.Option(help="Where jobs come from; repeat it. None: made-up jobs.")
+    ] = None,
+    traces: Annotated[int, typer.Option(min=1, help="Test streams by site; none was used to train or to choose.")] = 30,
+    output: Output = "table",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Every figure, by stream.")] = None,
+) -> None:
+    """Completion time (minutes) and fee (dollars) of DAS and its rivals on unseen streams, with 95 % intervals."""
+    check_output(output)
+    check_writable(json_file)
+    names = [name.strip() for name in rivals.split(";") if name.strip()] or ["DRF-LoadBalance", *RIVALS]
+    unknown = [name for name in names if name not in RIVALS]
+    if unknown:
+        raise InputError(f"unknown rival '{unknown[0]}'", "one of " + "; ".join(RIVALS), column="--rivals")
+    chosen = {name: name for name in names} | {"DAS": str(weights)}
+    scores = evaluate(pools_of(trace or []), chosen, traces)
+    rows = table(scores, names[0])
+    if json_file is not None:
+        write_text(json_file, to_json({"rows": rows, "by_stream": scores}))
+    if output == "json":
+        typer.echo(to_json({"rows": rows}), nl=False)
+        return
+    shown = Table(title=f"{traces} streams by site", title_justify="left")
+    shown.add_column("rival")
+    for header in ("small", "fee", "medium", "fee", "large", "fee", "average", "fee", f"under {names[0]}"):
+        shown.add_column(header, justify="right")
+    for row in rows:
+        cells = [f"{row[f'{site}_{unit}']:.1f}" for site in ("small", "medium", "large", "average")
+                 for unit in ("jct_min", "fee")]  # fmt: skip
+        shown.add_row(row["rival"], *cells, f"{row['below_jct_min']:.1%} ± {row['below_jct_min_half']:.1%}")
+    Console().print(shown)

@@ -30,7 +30,7 @@ class DasOptions:
     """Per iteration; sites take turns."""
     jobs: int = 160
     reward: str = "completion"
-    """`completion`: minus the time that all jobs spend in the system, and a little of what they pay; `paper`: r_t of the
+    """`completion`: minus the time that all jobs spend in the system and a little of what they pay; `paper`: r_t of the
     paper, for which completion times and fees are filled in when the episode is over."""
     fee_weight: float = 0.01
     """Job-hours that a dollar weighs (`completion`)."""

@@ -1,4 +1,4 @@
-"""Episodes played by the two agents: what they see of a world, what they choose, and the record that is learned from."""
+"""Episodes played by the two agents: what they see of a world, what they choose, and what is learned from."""
 
 from __future__ import annotations
 
@@ -95,6 +95,10 @@ class Player:
         self._system = 0
         self.expectations: list[tuple[float, float, int]] = []
         """(mean, variance, job) of the log-speed at each start, for the study of calibration."""
+        self.several: set[int] = set()
+        """Jobs that were put on several machines."""
+        self.traced: list[tuple[int, Ints, Floats]] = []
+        """(job, candidates, their affinities) of each start, for pictures."""
 
     def play(self) -> World:
         world = self.world
@@ -186,8 +190,11 @@ class Player:
             found = machines_for(room, need, scene.type_of, drawn)
             assert found is not None
             taken = filled(world.free, np.sort(found[1]), need)
+        where = np.flatnonzero(taken)
+        if len(where) > 1:
+            self.several.add(job)
+        self.traced.append((job, candidates, affinity[candidates]))
         if len(log_speed):
-            where = np.flatnonzero(taken)
             inside = np.searchsorted(candidates, where)
             spread = covariance[np.ix_(inside, inside)].mean() if len(covariance) else 0.0
             self.expectations.append((float(log_speed[where].mean()), float(spread), job))

@@ -90,14 +90,16 @@ class Beliefs:
     def observe(self, view: Snapshot) -> None:
         """Note how fast jobs run that have started, or whose speed has changed, since the last decision."""
         jobs, cluster = view.jobs, view.cluster
+        news = []
         for row in np.flatnonzero(jobs.holding & (jobs.rate > 0)).tolist():
-            job, allocation = jobs.id(row), jobs.allocation(row)
-            rate = float(jobs.rate[row])
-            if allocation is None or allocation.accelerator < 0 or job not in self.running:
+            job, rate = jobs.id(row), float(jobs.rate[row])
+            if job in self.running and abs(rate - self.running[job][2]) > RATE_NEWS * rate:
+                self.running[job][2] = rate
+                news.append((row, job, rate))
+        for row, job, rate in news[-self.history.kernel.history :]:  # more than that would be forgotten at once
+            allocation = jobs.allocation(row)
+            if allocation is None or allocation.accelerator < 0:
                 continue
-            if abs(rate - self.running[job][2]) <= RATE_NEWS * rate:
-                continue
-            self.running[job][2] = rate
             usual = jobs.rate_at(
                 row, allocation.accelerator, allocation.workers, allocation.servers, spread=allocation.spread
             )

@@ -1,12 +1,12 @@
 """A Gaussian process over machines with a random-walk kernel: how fast a job would really run where.
 
-For a job i the cluster is a graph whose nodes are machines, with phi_k = (speed of i on the type, use by others, part of
-the machine that i takes). A walker goes from k to l with weight
+For a job i the cluster is a graph whose nodes are machines, with phi_k = (speed of i on the type, use by others,
+part of the machine that i takes). A walker goes from k to l with weight
 
     P(i)_kl = A_kl exp(-|phi_k - phi_l|^2 / 2 w^2) / M        A: 1 in a rack, `FAR` across
 
-P is symmetric and sub-stochastic: were its rows to sum to one, the walk would forget where it began and the kernel would
-be the same constant for every pair. Between machine k of graph G and machine l of graph G'
+P is symmetric and sub-stochastic: were its rows to sum to one, the walk would forget where it began and the kernel
+would be the same constant for every pair. Between machine k of graph G and machine l of graph G'
 
     k_RW((G,k), (G',l)) = [ sum_n lambda^n P^n K0 P'^n ]_kl        K0: similarity of phi_k and phi'_l
 
@@ -75,7 +75,7 @@ def walk_features(phi: Floats, rack_of: Ints, kernel: Kernel) -> Floats:
 
 @njit(cache=True)
 def _walk(rounded, rack_of, width, decay, frequency, phase):
-    """Machines in the same state and rack are one node with a weight; the walk between those nodes, then psi of each."""
+    """Machines in the same state and rack are one node with a weight; the walk between those, then psi of each."""
     m = rounded.shape[0]
     node_of, first, count = np.empty(m, np.int64), np.empty(m, np.int64), np.zeros(m)
     n = 0

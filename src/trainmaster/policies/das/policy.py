@@ -1,4 +1,4 @@
-"""DAS as a policy: order by the learned scores, then start down the order what fits, each where it has most affinity."""
+"""DAS as a policy: order by the learned scores, start down the order what fits, each where it has most affinity."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AbsurdOutput(Exception):
 @register("das")
 @dataclass(frozen=True)
 class Das:
-    """Two learned agents: one orders the waiting jobs, the other chooses machines by expected speed; nothing is stopped."""
+    """Two learned agents: one orders the waiting jobs, the other chooses machines; nothing is stopped."""
 
     weights: str = field(default="", metadata={"help": "a weights file; empty: the one that is shipped"})
     durations: str = field(

@@ -46,10 +46,8 @@ def gang_rooms(draft: Draft, row: int) -> Ints:
     """Workers of a waiting job that each node could take now, with CPU and memory."""
     view, jobs, ledger = draft.view, draft.view.jobs, draft.ledger
     each, share = int(jobs.devices_each[row]), int(jobs.share_milli[row])
-    if share == GPU_MILLI:
-        room = ledger.whole // each
-    else:
-        room = (ledger.device_milli // share).sum(axis=1) // each
+    fitting = ledger.whole if share == GPU_MILLI else (ledger.device_milli // share).sum(axis=1)
+    room = fitting // each
     for free, wanted in ((ledger.cpu_milli, jobs.worker_cpu_milli), (ledger.mem_mib, jobs.worker_mem_mib)):
         if wanted[row] > 0:
             room = np.minimum(room, free // int(wanted[row]))

@@ -1,0 +1,140 @@
+"""DAS learns: agents in NumPy are those in PyTorch, training is repeatable and resumes, a better choice gains."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from trainmaster.learn.das import files  # noqa: E402
+from trainmaster.learn.das.jobs import draw_stream, synthetic_pool  # noqa: E402
+from trainmaster.learn.das.options import DasOptions  # noqa: E402
+from trainmaster.learn.das.play import Player  # noqa: E402
+from trainmaster.learn.das.torch_agents import TorchAgents  # noqa: E402
+from trainmaster.learn.das.trainer import Trainer, generalised_advantage  # noqa: E402
+from trainmaster.learn.das.world import GPUS_ASKED, SITES, World  # noqa: E402
+from trainmaster.model.errors import InputError  # noqa: E402
+from trainmaster.policies.das.features import N_JOB, N_MACHINE, N_PAIR  # noqa: E402
+from trainmaster.policies.das.gaussian import Kernel  # noqa: E402
+from trainmaster.policies.das.network import VARIANTS, Agents  # noqa: E402
+from trainmaster.policies.das.weights import load  # noqa: E402
+
+POOL = synthetic_pool()
+TINY = DasOptions(
+    width=8, hidden=8, heads=2, warm_up_episodes=3, warm_up_steps=5, iterations=2, episodes=3, jobs=12, learned=20,
+    validate_every=1, validation_traces=1,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def short_streams(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("trainmaster.learn.das.trainer.JOBS", 15)
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+@pytest.mark.parametrize("n", [1, 7])
+def test_numpy_and_torch_agree(variant: str, n: int):
+    there = TorchAgents(8, 8, 2, variant, 4.0, 3)
+    here = Agents(there.export(), 2, variant)
+    rng = np.random.default_rng(1)
+    jobs, machines, pairs = rng.normal(size=(n, N_JOB)), rng.normal(size=(5, N_MACHINE)), rng.normal(size=(5, N_PAIR))
+    speed = rng.normal(size=5) / 10
+    with torch.no_grad():
+        # Padding must change nothing.
+        padded, real = np.zeros((1, n + 3, N_JOB)), np.zeros((1, n + 3))
+        padded[0, :n], real[0, :n] = jobs, 1.0
+        given = (padded, machines[None], real, np.ones((1, 5)))
+        scores = there.scores(*(torch.from_numpy(a).float() for a in given))[0, :n].numpy()
+        affinity = there.affinities(torch.from_numpy(pairs).float(), torch.from_numpy(speed).float()).numpy()
+    assert np.allclose(here.scores(jobs, machines), scores, atol=1e-4)
+    assert np.allclose(here.affinities(pairs, speed if here.models_speed else None), affinity, atol=1e-4)
+
+
+def test_the_cluster_reaches_the_order_only_by_communication():
+    rng = np.random.default_rng(2)
+    jobs = rng.normal(size=(6, N_JOB))
+    machines = rng.normal(size=(2, 4, N_MACHINE))
+    for variant, (communicates, _) in VARIANTS.items():
+        agents = Agents(TorchAgents(8, 8, 2, variant, 4.0, 3).export(), 2, variant)
+        same = np.allclose(agents.scores(jobs, machines[0]), agents.scores(jobs, machines[1]))
+        assert same != communicates
+
+
+def test_the_order_knows_positions():
+    agents = Agents(TorchAgents(8, 8, 2, "da", 4.0, 3).export(), 2, "da")
+    alike = np.zeros((4, N_JOB))
+    scores = agents.scores(alike, np.zeros((1, N_MACHINE)))
+    assert len(np.unique(scores.round(6))) == 4
+
+
+def test_advantage_against_the_definition():
+    reward, value = np.array([1.0, -2.0, 0.5]), np.array([0.3, 0.1, -0.4])
+    ahead = np.append(value[1:], 0.0)
+    error = reward + 0.9 * ahead - value
+    wanted = [sum((0.9 * 0.8) ** (s - t) * error[s] for s in range(t, 3)) for t in range(3)]
+    assert np.allclose(generalised_advantage(reward, value, 0.9, 0.8), wanted)
+
+
+def test_log_density_of_what_was_drawn():
+    """The density under the weights that drew is the one recorded: the first ratio is 1."""
+    trainer = Trainer(replace(TINY, jobs=60), [POOL])
+    episode = trainer._play(0)
+    places = [c for c in episode.record.choices if len(c.pairs) > 1]
+    orders = [(episode.record, c) for c in episode.record.choices if len(c.could) > 1]
+    assert places
+    assert orders
+    with torch.no_grad():
+        assert np.allclose(trainer._place_log_p(places).numpy(), [c.log_p_place for c in places], atol=1e-2)
+        log_p, chosen, _ = trainer._order_log_p(orders)
+    got = log_p.gather(1, chosen[:, None])[:, 0].numpy()
+    assert np.allclose(got, [c.log_p_order for _, c in orders], atol=1e-3)
+
+
+@pytest.mark.parametrize("reward", ["completion", "paper"])
+def test_same_seed_same_weights_and_resume(tmp_path, reward: str):
+    options = replace(TINY, reward=reward)
+    whole = Trainer(options, [POOL])
+    whole.run()
+    half = Trainer(replace(options, iterations=1), [POOL])
+    half.run()
+    files.save(half, tmp_path, "a command")
+    rest = Trainer(options, [POOL])
+    files.resume(rest, tmp_path)
+    rest.run()
+    assert rest.iteration == 2
+    for name, value in whole.agents.export().items():
+        assert np.array_equal(value, rest.agents.export()[name]), name
+    assert load(tmp_path / files.WEIGHTS).made_by["command"] == "a command"
+    with pytest.raises(InputError, match="heads"):
+        files.resume(Trainer(replace(options, heads=4), [POOL]), tmp_path)
+
+
+def test_no_checkpoint_to_resume(tmp_path):
+    with pytest.raises(InputError, match="no checkpoint"):
+        files.resume(Trainer(TINY, [POOL]), tmp_path)
+    (tmp_path / files.CHECKPOINT).write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="no checkpoint of das"):
+        files.resume(Trainer(TINY, [POOL]), tmp_path)
+
+
+def test_imitation_learns_the_rule():
+    """After imitation the agents come near to the rule; untrained they are far from it."""
+    trainer = Trainer(replace(TINY, width=16, hidden=16, jobs=60, warm_up_steps=150, warm_up_rate=0.01), [POOL])
+    stream = draw_stream([POOL], "validation", 5, 80, GPUS_ASKED)
+    site, kernel = SITES["small"], Kernel()
+
+    def mean_s(teacher: bool = False) -> float:
+        world = Player(World(site, stream), trainer.frozen(), kernel, teacher=teacher).play()
+        return float(world.completion_s().mean())
+
+    before, rule = mean_s(), mean_s(teacher=True)
+    trainer.warm_up()
+    assert abs(mean_s() - rule) < 0.5 * abs(before - rule)
+
+
+def test_bad_options_are_told():
+    with pytest.raises(InputError, match="variant"):
+        DasOptions(variant="x")
+    with pytest.raises(InputError, match="width"):
+        DasOptions(width=30, heads=4)

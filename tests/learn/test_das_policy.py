@@ -1,0 +1,143 @@
+"""DAS as a policy: keeps the contract, reads only sound weights, falls back with a reason, decides as in its world."""
+
+import json
+import zipfile
+from io import BytesIO
+
+import numpy as np
+import pytest
+
+from trainmaster.engine.core import Settings
+from trainmaster.learn.das.jobs import draw_stream, synthetic_pool
+from trainmaster.learn.das.play import Player
+from trainmaster.learn.das.world import GPUS_ASKED, SITES, TRUTH, World
+from trainmaster.model.errors import InputError
+from trainmaster.policies import registry
+from trainmaster.policies.das.network import Agents
+from trainmaster.policies.das.weights import SHIPPED, load, load_once, to_bytes
+from trainmaster.sim.metrics import job_table, summary
+from trainmaster.sim.run import simulate
+from trainmaster.testing.builders import a_job, a_view
+from trainmaster.testing.policy_contract import check_policy
+
+
+def rewritten(path, about=None, drop=None, arrays=None):
+    """The shipped weights with something changed."""
+    out = BytesIO()
+    with zipfile.ZipFile(SHIPPED) as source, zipfile.ZipFile(out, "w") as archive:
+        for name in source.namelist():
+            body = source.read(name)
+            if name == "about.json" and about:
+                body = json.dumps({**json.loads(body), **about}).encode()
+            if name == drop:
+                continue
+            if arrays and name in arrays:
+                buffer = BytesIO()
+                np.save(buffer, arrays[name])
+                body = buffer.getvalue()
+            archive.writestr(name, body)
+    path.write_bytes(out.getvalue())
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["das", "das:durations=history"])
+def test_keeps_the_contract(name: str):
+    check_policy(name, seeds=range(8), other_process=False)
+
+
+def test_shipped_weights_are_small_and_round_trip():
+    assert SHIPPED.stat().st_size < 1_000_000
+    weights = load(SHIPPED)
+    assert weights.agents.variant == "da+mc+rwgp"
+    assert "learn das" in weights.made_by["command"]
+    assert to_bytes(weights.agents, weights.kernel, weights.made_by) == SHIPPED.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"about": {"version": 99}}, "version 99"),
+        ({"about": {"format": "other"}}, "no weights file of das"),
+        ({"about": {"job_features": ["x"]}}, "other job features"),
+        ({"about": {"variant": "x"}}, "variant 'x'"),
+        ({"about": {"heads": 7}}, "7 heads"),
+        ({"about": {"kernel": {"decay": 2.0}}}, "kernel"),
+        ({"drop": "Wq.npy"}, "'Wq' is missing"),
+        ({"arrays": {"gain.npy": np.array([np.nan], np.float32)}}, "not finite"),
+    ],
+)
+def test_bad_weights_are_refused_with_what_is_wrong(tmp_path, change, said: str):
+    path = rewritten(tmp_path / "w.npz", **change)
+    with pytest.raises(InputError, match=said):
+        registry.create(f"das:weights={path}")
+
+
+def test_no_weights_file_at_all(tmp_path):
+    with pytest.raises(InputError, match="cannot read"):
+        registry.create(f"das:weights={tmp_path / 'none.npz'}")
+    (tmp_path / "bad.npz").write_text("nonsense")
+    with pytest.raises(InputError, match="no weights file"):
+        registry.create(f"das:weights={tmp_path / 'bad.npz'}")
+    with pytest.raises(InputError, match="durations"):
+        registry.create("das:durations=guess")
+    with pytest.raises(InputError, match="fallback"):
+        registry.create("das:fallback=das")
+
+
+def test_absurd_output_falls_back_and_says_so(tmp_path):
+    weights = load(SHIPPED)
+    wild = {**weights.agents.weights, "ws": np.full_like(weights.agents.weights["ws"], 1e9)}
+    path = tmp_path / "wild.npz"
+    path.write_bytes(to_bytes(Agents(wild, weights.agents.heads, weights.agents.variant), weights.kernel, {}))
+    view = a_view([a_job("long", seconds=500.0), a_job("short", seconds=5.0)], "v100=1")
+    plan = registry.create(f"das:weights={path}").decide(view)
+    assert any("das: the agents gave scores" in note and "sjf decided" in note for note in plan.notes)
+    assert list(plan.changes) == [1]
+
+
+def test_shorter_jobs_first_and_gangs_on_one_machine():
+    jobs = [a_job("long", gpus=4, seconds=50_000.0), a_job("short", gpus=4, seconds=300.0)]
+    plan = registry.create("das").decide(a_view(jobs, "v100=8x4", running=()))
+    assert len(plan.changes) == 2
+    assert all(given is not None and len(given.parts) == 1 for given in plan.changes.values())
+    plan = registry.create("das").decide(a_view(jobs, "v100=4x4"))
+    assert list(plan.changes) == [1]
+
+
+def test_learns_from_measured_speeds_and_remembers_durations():
+    """After a run in a world with slow machines the memo holds what was seen."""
+    world = World(SITES["small"], draw_stream([synthetic_pool()], "train", 3, 25, GPUS_ASKED))
+    seen = {}
+
+    class Watched(type(registry.create("das"))):
+        def decide(self, view):
+            plan = super().decide(view)
+            seen.update(plan.memo.values)
+            return plan
+
+    result = simulate(world.job_specs(), world.cluster, Watched(), Settings(seed=3), TRUTH)
+    assert len(result.ended) == 25
+    assert 5 <= len(seen["seen"]) <= load_once("").kernel.history
+    assert np.std([o["log_speed"] for o in seen["seen"]]) > 0.02
+    assert seen["groups"]
+    figures = summary(result, job_table(result))
+    assert figures["total_cost"] == pytest.approx(sum(end.cost for end in result.ended))
+
+
+def test_decides_as_in_the_world_it_learned_in():
+    """With the same expectations the engine's runs are near those of the world (they look at speeds at other times)."""
+    weights = load_once("")
+
+    class Declared(World):
+        def expected(self, jobs):
+            return np.log(self.stream.work_s[jobs]), np.full(len(jobs), 0.6)
+
+    ratios = []
+    for seed in range(3):
+        stream = draw_stream([synthetic_pool()], "validation", seed, 60, GPUS_ASKED)
+        world = Player(Declared(SITES["medium"], stream), weights.agents, weights.kernel).play()
+        result = simulate(world.job_specs(), world.cluster, registry.create("das"), Settings(seed=seed), TRUTH)
+        engine_s = np.mean([end.ended_ms - end.spec.submit_ms for end in result.ended]) / 1000.0
+        ratios.append(engine_s / world.completion_s().mean())
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.05)
