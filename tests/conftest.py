@@ -5,6 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine makes any example slow; how fast things are is for bench/.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 

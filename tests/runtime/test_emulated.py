@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.testing.gang import Gang
+from trainmaster.agent.gang import Gang
 from trainmaster.wire import agent as wire
 
 COMMAND = ["python", "-m", "trainmaster.runtime.emulated", "--steps", "100", "--save-every", "10"]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.agent.gang import Gang, free_port
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.testing.gang import Gang, free_port
 from trainmaster.wire.agent import SERVER, WORKER, Hello, Progress
 
 WARM_UP_SHARE = 0.25

@@ -32,7 +32,7 @@ class TrainmasterCallback(TrainerCallback):
 
     @property
     def folder(self) -> str:
-        return str(self.session.place.checkpoint_dir or Path("checkpoints"))
+        return str(self.session.place.checkpoint_folder)
 
     def last_checkpoint(self) -> str | None:
         """For `train(resume_from_checkpoint=...)`; None when there is none."""

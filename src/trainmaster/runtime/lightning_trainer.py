@@ -29,7 +29,7 @@ class TrainmasterCallback(Callback):
 
     @property
     def folder(self) -> Path:
-        return self.session.place.checkpoint_dir or Path("checkpoints")
+        return self.session.place.checkpoint_folder
 
     def last_checkpoint(self) -> str | None:
         """For `fit(ckpt_path=...)`; None when there is none."""

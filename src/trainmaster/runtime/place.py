@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,6 +43,11 @@ class Place:
     @property
     def managed(self) -> bool:
         return bool(self.agent)
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        """Unmanaged, each script has a folder of its own, so that two of them in one place do not meet."""
+        return self.checkpoint_dir or Path("checkpoints") / (Path(sys.argv[0]).stem or "session")
 
 
 def read_place(environment: Mapping[str, str] | None = None) -> Place:

@@ -216,7 +216,7 @@ def session(**options: Any) -> Session:
 
 def _location(given: Location | Path | str | None, place: Place) -> Location:
     if given is None:
-        return Folder(place.checkpoint_dir or Path("checkpoints"))
+        return Folder(place.checkpoint_folder)
     if isinstance(given, (str, Path)):
         path = Path(given)
         if path.exists() and not path.is_dir():

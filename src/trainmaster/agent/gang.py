@@ -1,4 +1,4 @@
-"""Members of one incarnation as real processes, driven as a keeper drives them: for tests and measurements.
+"""Members of one incarnation as real processes, driven as a keeper drives them: for the profiler, tests and benchmarks.
 
 Single-threaded: everything happens inside `run_until`. It holds the rules of `trainmaster.wire.agent` and no
 more: no logs of its own, no adoption, no limits. A member that dies is dismissed at once, so that survivors
@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from trainmaster.agent.endpoint import Endpoint, Inbound
 from trainmaster.agent.roster import Roster
-from trainmaster.testing.fork_server import ForkedProcess, ForkServer
 from trainmaster.wire import agent as wire
 
 TOKEN = "secret"
@@ -34,10 +34,28 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+class Process(Protocol):
+    """The part of `subprocess.Popen` that a gang needs."""
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int: ...
+
+
+class Starter(Protocol):
+    """Another way to start `python FILE ...`, such as `testing.fork_server.ForkServer`."""
+
+    def start(self, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> Process: ...
+
+
 @dataclass
 class Member:
     name: str
-    process: subprocess.Popen[bytes] | ForkedProcess
+    process: Process
     log: Path
     started_s: float
     code: int | None = None
@@ -59,7 +77,7 @@ class Gang:
     folder: Path
     server_command: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    fork_server: ForkServer | None = None
+    fork_server: Starter | None = None
     """Starts members whose command is `python FILE ...` in milliseconds."""
     lease_s: float = 30.0
     generation: int = 1
@@ -222,7 +240,7 @@ class Gang:
         command = [*(self.command if role == wire.WORKER else self.server_command)]
         if command[0] == "python":
             command[0] = sys.executable
-        process: subprocess.Popen[bytes] | ForkedProcess
+        process: Process
         if self.fork_server is not None and command[0] == sys.executable and command[1] != "-m":
             process = self.fork_server.start(command[1:], env, log)
             self.members[name] = Member(name, process, log, time.monotonic())
