@@ -2,8 +2,8 @@
 
     python bench/study_deadline.py --out DIR [--seeds 10] [--jobs 200] [--data ../shared] [--tiny 40]
 
-Writes DIR/study.json, DIR/study.md and DIR/study.png. Same arguments, same figures. Real traces are left out
-when the data folder is not there.
+Writes DIR/study.json, DIR/study.md and DIR/study.png. Same arguments, same figures. A run that was cut short goes on
+where it was when it is started again. Real traces are left out when the data folder is not there.
 
 Jobs of the traces are rigid. As in ElasticFlow's evaluation they are made elastic by seed: from half the
 GPUs asked for (at least one) to four times as many, with a serial part of 1, 2 or 5 % (Amdahl). The size in
@@ -20,6 +20,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from cells import Key, code_digest, run_cells
 from trainmaster.engine.core import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import DeadlineKind, JobSpec, Phase
@@ -39,7 +41,7 @@ from trainmaster.sim.truth import TruthOptions
 from trainmaster.sim.workload import workload
 from trainmaster.testing.admitted_optimum import compare_with_optimum
 from trainmaster.testing.deadline_bound import most_in_time
-from trainmaster.testing.promises import Promises, UntilDue
+from trainmaster.testing.promises import FIFTHS, Foreseen, Promises, UntilDue
 from trainmaster.traces import load
 from trainmaster.traces.assign import Assignment, assign
 from trainmaster.traces.generator import GeneratorSpec, generate
@@ -48,8 +50,10 @@ BASE = "fifo:backfill=true"
 GAVEL = "gavel-cost-slo"
 POLICIES = (BASE, GAVEL, "edf", "elasticflow", "deadline")
 LOADS = {"load 1.2": 1.2, "load 2": 2.0, "load 4": 4.0}
-BOUND_SEEDS, GAVEL_SEEDS, SUFFICIENT_SEEDS, TROUBLED_SEEDS = 10, 3, 3, 5
+GAVEL_SEEDS, SUFFICIENT_SEEDS, TROUBLED_SEEDS = 3, 3, 5
 TROUBLED = ("generated", "chronus-mix1")
+TROUBLED_POLICIES = ("deadline", "deadline:confidence=0.99", "elasticflow", "edf")
+CODE = ("engine", "estimate", "model", "policies", "sim", "testing", "traces")
 GAVEL_ROUND_MS = 360_000
 COSTS = TruthOptions(restart_cost_ms=30_000, resize_cost_ms=10_000)
 NOISE = replace(COSTS, noise=0.2, report_period_ms=300_000)
@@ -164,9 +168,12 @@ def shown(values: Sequence[float]) -> str:
     return f"{mean:.3f} ± {half:.3f}" if half else f"{mean:.3f}"
 
 
-def sweep(specs: list[JobSpec], count: int, seeds: int) -> dict[str, Any]:
-    """Every policy on the same windows and clusters."""
-    rows: dict[str, Any] = {}
+Cells = dict[Key, Callable[[], Any]]
+
+
+def sweep(name: str, specs: list[JobSpec], count: int, seeds: int) -> Cells:
+    """Every policy on the same windows and clusters. Keys: part, trace, jobs, cluster, column, seed."""
+    cells: Cells = {}
     for seed in range(seeds):
         jobs = window(specs, count, seed)
         timed = sum(1 for spec in jobs if spec.deadline_kind)
@@ -175,27 +182,47 @@ def sweep(specs: list[JobSpec], count: int, seeds: int) -> dict[str, Any]:
         if seed < SUFFICIENT_SEEDS:
             sizes["sufficient"] = max(largest, math.ceil(peak_gpus(jobs)))
         for label, gpus in sizes.items():
-            cells = rows.setdefault(label, {})
             for policy in POLICIES:
                 if policy != GAVEL or (seed < GAVEL_SEEDS and label == "load 2"):
-                    figures = {"gpus": gpus, "seed": seed, **run_one(jobs, gpus, policy, COSTS, seed)}
-                    cells.setdefault(policy, []).append(figures)
-            if seed < BOUND_SEEDS:
-                bound = 1.0 if label == "sufficient" else most_in_time(jobs, gpus) / timed
-                cells.setdefault("bound", []).append({"gpus": gpus, "seed": seed, "met": bound})
-    return rows
+                    cells["sweep", name, count, label, policy, seed] = partial(run_one, jobs, gpus, policy, COSTS, seed)
+            bound = (lambda: {"met": 1.0}) if label == "sufficient" else partial(bound_of, jobs, gpus, timed)
+            cells["sweep", name, count, label, "bound", seed] = bound
+    return cells
 
 
-def troubled(specs: list[JobSpec], count: int, seeds: int) -> dict[str, Any]:
+def bound_of(jobs: list[JobSpec], gpus: int, timed: int) -> dict[str, float]:
+    return {"met": most_in_time(jobs, gpus) / timed}
+
+
+def troubled(name: str, specs: list[JobSpec], count: int, seeds: int) -> Cells:
     """Deadlines and promises under noise, and under noise and failures, at load 2."""
-    rows: dict[str, Any] = {}
+    cells: Cells = {}
     for label, truth in (("exact", COSTS), ("noise 0.2", NOISE), ("noise and failures", FAILURES)):
-        for seed in range(min(seeds, TROUBLED_SEEDS)):
+        for seed in range(seeds):
             jobs = window(specs, count, seed)
             gpus = max(int(max(spec.gpus for spec in jobs)), round(offered_gpus(jobs) / 2.0))
-            for policy in ("deadline", "deadline:confidence=0.99", "elasticflow", "edf"):
-                rows.setdefault(label, {}).setdefault(policy, []).append(run_one(jobs, gpus, policy, truth, seed))
-    return rows
+            for policy in TROUBLED_POLICIES:
+                cells["troubled", name, count, label, policy, seed] = partial(run_one, jobs, gpus, policy, truth, seed)
+    return cells
+
+
+def foreseen(name: str, specs: list[JobSpec], count: int, seeds: int) -> Cells:
+    """Predicted finishes of running jobs under noise, at load 2, against when they finished."""
+    cells: Cells = {}
+    for seed in range(seeds):
+        jobs = window(specs, count, seed)
+        gpus = max(int(max(spec.gpus for spec in jobs)), round(offered_gpus(jobs) / 2.0))
+        for policy in (BASE, "deadline"):
+            cells["foreseen", name, count, "noise 0.2", policy, seed] = partial(predicted, jobs, gpus, policy, seed)
+    return cells
+
+
+def predicted(jobs: list[JobSpec], gpus: int, policy: str, seed: int) -> list[list[list[float]]]:
+    """By fifth of a job's run: [inside the 10-90 % band, below p90, relative error of the median] of each."""
+    watched = Foreseen(create(policy))
+    result = simulate(jobs, parse_cluster(f"gpu={gpus}"), watched, Settings(seed=seed), NOISE)
+    ends = {end.spec.id: end for end in result.ended if end.phase == Phase.FINISHED}
+    return watched.against(ends)
 
 
 def tables(study: dict[str, Any]) -> str:
@@ -231,6 +258,20 @@ def tables(study: dict[str, Any]) -> str:
                 lines.append(
                     f"| {name} | {label} | {policy} | {_part(hard, total['hard'])} | {_part(soft, total['soft'])} |"
                     f" {_part(broken, promised)} |"
+                )
+    lines += ["", "### Predicted finishes of running jobs, noise 0.2, load 2", ""]
+    lines += [
+        "| trace | policy | fifth of its run | predictions | in the 10-90 % band | before p90 | median error |",
+        "|---" * 7 + "|",
+    ]
+    for name, worlds in study["foreseen"].items():
+        for policy, runs in worlds["noise 0.2"].items():
+            for fifth in range(FIFTHS):
+                found = np.array([row for run in runs for row in run[fifth]]).reshape(-1, 3)
+                inside, below = found[:, 0].mean(), found[:, 1].mean()
+                lines.append(
+                    f"| {name} | {policy} | {fifth + 1} | {len(found)} | {inside:.0%} | {below:.0%} |"
+                    f" {np.median(found[:, 2]):.1%} |"
                 )
     gap = study["gap"]
     lines += ["", "### Admitted against the exact optimum", ""]
@@ -284,17 +325,23 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     loaded = {name: all_jobs(name, arguments.data) for name in arguments.traces.split(",")}
     traces = {name: specs for name, specs in loaded.items() if specs is not None}
-    study: dict[str, Any] = {"gap": compare_with_optimum(arguments.tiny), "sweep": {}, "troubled": {}}
-    parts: tuple[tuple[str, Callable[..., dict[str, Any]]], ...] = (("sweep", sweep), ("troubled", troubled))
-    for part, run in parts:
-        for name, specs in traces.items():
-            if part == "troubled" and name not in TROUBLED:
-                continue
-            study[part][name] = run(specs, arguments.jobs, arguments.seeds)
-            (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True, indent=1) + "\n")
-            (arguments.out / "study.md").write_text(tables(study))
-            figure(study, arguments.out / "study.png")
-            print(f"{part} {name}: done", flush=True)
+    cells: Cells = {("gap", arguments.tiny): partial(compare_with_optimum, arguments.tiny)}
+    for name, specs in traces.items():
+        cells |= sweep(name, specs, arguments.jobs, arguments.seeds)
+    for name in (name for name in TROUBLED if name in traces):
+        seeds = min(arguments.seeds, TROUBLED_SEEDS)
+        cells |= troubled(name, traces[name], arguments.jobs, seeds)
+        cells |= foreseen(name, traces[name], arguments.jobs, seeds)
+    study: dict[str, Any] = {"sweep": {}, "troubled": {}, "foreseen": {}}
+    for key, result in run_cells(cells.items(), arguments.out, code_digest(*CODE)).items():
+        if key[0] == "gap":
+            study["gap"] = result
+        else:
+            part, name, _, label, column, _ = key
+            study[part].setdefault(name, {}).setdefault(label, {}).setdefault(column, []).append(result)
+    (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True, indent=1) + "\n")
+    (arguments.out / "study.md").write_text(tables(study))
+    figure(study, arguments.out / "study.png")
     print(tables(study))
 
 

@@ -1,9 +1,10 @@
 """The OASiS study: total utility against jobs, servers, slots and urgency, the ratio to the optimum, the
 floor on L.
 
-    python bench/study_oasis.py --out DIR [--seeds 20] [--sweep-seeds 10] [--tiny 200]
+    python bench/study_oasis.py --out DIR [--seeds 20] [--sweep-seeds 5] [--tiny 200]
 
-Writes DIR/study.json, DIR/study.md (text tables) and one PNG per figure. Same arguments, same figures.
+Writes DIR/study.json, DIR/study.md (text tables) and one PNG per figure. Same arguments, same figures. A run that was
+cut short goes on where it was when it is started again.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from cells import Key, code_digest, run_cells
 from trainmaster.policies.oasis.instance import solve_instance
 from trainmaster.policies.oasis.population import PaperLike, Tiny, paper_like_instance, tiny_instance
 
@@ -34,7 +36,9 @@ SWEEPS: dict[str, tuple[str, Sequence[float]]] = {
     "critical_share": ("share of time-critical jobs", (0.0, 0.35, 0.7, 0.9)),
 }
 SPREADS = (2.0, 3.0, 4.0, 5.0, 5.5, 6.0, 7.0, 8.0, 10.0, 14.0, 20.0, 40.0)
-PAPER = {"rule": "paper", "constants": "oracle"}
+Options = dict[str, Any]
+PAPER: Options = {"rule": "paper", "constants": "oracle"}
+FIRST_SEED = 100
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -54,67 +58,125 @@ def varied(name: str, value: float) -> PaperLike:
     return replace(BASE, **{name: value if name == "critical_share" else int(value)})
 
 
-def main_comparison(seeds: int) -> dict[str, Any]:
-    """All policies, and OASiS with the paper's constants, on the same instances; not those of the tuning."""
-    totals: dict[str, list[float]] = {policy: [] for policy in (*POLICIES, "oasis (paper)")}
-    ages: dict[str, list[int]] = {policy: [] for policy in totals}
-    for seed in range(100, 100 + seeds):
-        instance = paper_like_instance(BASE, seed)
+def paper_like_cell(config: PaperLike, seed: int, policy: str, options: Options) -> tuple[Key, Callable[[], Any]]:
+    """Total utility and ages at completion of one policy on one paper-like instance."""
+
+    def compute() -> dict[str, Any]:
+        instance = paper_like_instance(config, seed)
         arrival = {job["id"]: job["arrival"] for job in instance["jobs"]}
-        for name in totals:
-            result = (
-                solve_instance(instance, "oasis", PAPER) if name == "oasis (paper)" else solve_instance(instance, name)
-            )
-            totals[name].append(result["total_utility"])
-            ages[name] += [
-                job["completion"] - arrival[key] + 1 for key, job in result["jobs"].items() if job["admitted"]
+        result = solve_instance(instance, policy, dict(options))
+        done = {key: job["completion"] for key, job in result["jobs"].items() if job["admitted"]}
+        return {
+            "utility": result["total_utility"],
+            "ages": [completion - arrival[key] + 1 for key, completion in done.items()],
+        }
+
+    return _key("paper-like", asdict(config), seed, policy, options), compute
+
+
+def tiny_cell(seed: int, policy: str, options: Options) -> tuple[Key, Callable[[], Any]]:
+    def compute() -> dict[str, Any]:
+        result = solve_instance(tiny_instance(Tiny(jobs=(5, 8)[seed % 2]), seed), policy, dict(options))
+        return {"utility": result["total_utility"], "bound_alpha": result["bound_alpha"]}
+
+    return _key("tiny", {}, seed, policy, options), compute
+
+
+def _key(kind: str, config: dict[str, Any], seed: int, policy: str, options: Options) -> Key:
+    return (kind, json.dumps(config, sort_keys=True), seed, policy, json.dumps(options, sort_keys=True))
+
+
+class Study:
+    """The parts of the study. They name the cells they need and, once those are computed, read them."""
+
+    def __init__(self, seeds: int, sweep_seeds: int, tiny: int) -> None:
+        self.seeds, self.sweep_seeds, self.tiny = seeds, sweep_seeds, tiny
+        self.cells: dict[Key, Callable[[], Any]] = {}
+        self.results: dict[Key, Any] | None = None
+
+    def parts(self) -> dict[str, Any]:
+        """Called twice: to learn which cells there are (results are blank then), and to read them."""
+        return {
+            "floor": self.floor_sensitivity(),
+            "tiny": self.tiny_ratios(),
+            "main": self.main_comparison(),
+            "sweeps": {name: self.sweep(name, points) for name, (_, points) in SWEEPS.items()},
+        }
+
+    def run(self, out: Path) -> dict[str, Any]:
+        self.parts()
+        self.results = run_cells(self.cells.items(), out, code_digest("policies/oasis", "model"))
+        return self.parts()
+
+    def _cell(self, cell: tuple[Key, Callable[[], Any]]) -> dict[str, Any]:
+        if self.results is None:
+            self.cells[cell[0]] = cell[1]
+            return {"utility": 1.0, "ages": [1], "bound_alpha": 1.0}
+        return self.results[cell[0]]
+
+    def main_comparison(self) -> dict[str, Any]:
+        """All policies, and OASiS with the paper's constants, on the same instances; not those of the tuning."""
+        variants = {**{policy: (policy, {}) for policy in POLICIES}, "oasis (paper)": ("oasis", PAPER)}
+        found = {
+            name: [self._cell(paper_like_cell(BASE, FIRST_SEED + seed, *variant)) for seed in range(self.seeds)]
+            for name, variant in variants.items()
+        }
+        return {
+            "totals": {name: [cell["utility"] for cell in cells] for name, cells in found.items()},
+            "ages": {name: [age for cell in cells for age in cell["ages"]] for name, cells in found.items()},
+        }
+
+    def sweep(self, name: str, points: Sequence[float]) -> dict[str, list[list[float]]]:
+        """totals[policy][point] over the first seeds of the main comparison, with which they share the base."""
+        seeds = range(FIRST_SEED, FIRST_SEED + self.sweep_seeds)
+        return {
+            policy: [
+                [self._cell(paper_like_cell(varied(name, point), seed, policy, {}))["utility"] for seed in seeds]
+                for point in points
             ]
-    return {"totals": totals, "ages": ages}
+            for policy in POLICIES
+        }
 
+    def tiny_ratios(self) -> dict[str, Any]:
+        """Optimum / policy on instances the optimum can solve, beside the bound 2 alpha."""
+        variants: dict[str, tuple[str, Options]] = {
+            "oasis (density, history)": ("oasis", {}),
+            "oasis (density, oracle)": ("oasis", {"constants": "oracle"}),
+            "oasis (paper, oracle)": ("oasis", PAPER),
+            **{policy: (policy, {}) for policy in POLICIES[1:]},
+        }
+        ratios: dict[str, list[float]] = {name: [] for name in variants}
+        bounds: dict[str, list[float]] = {name: [] for name in variants}
+        for seed in range(self.tiny):
+            optimum = self._cell(tiny_cell(seed, "optimal", {}))["utility"]
+            if optimum <= 1e-6:
+                continue
+            for name, variant in variants.items():
+                result = self._cell(tiny_cell(seed, *variant))
+                ratios[name].append(optimum / max(result["utility"], 1e-9))
+                if result["bound_alpha"] is not None:
+                    bounds[name].append(2 * result["bound_alpha"])
+        return {"ratios": ratios, "bounds": bounds}
 
-def sweep(name: str, points: Sequence[float], seeds: int) -> dict[str, list[list[float]]]:
-    """totals[policy][point] over seeds 1000, 1001, ..."""
-    totals: dict[str, list[list[float]]] = {policy: [[] for _ in points] for policy in POLICIES}
-    for index, point in enumerate(points):
-        for seed in range(1000, 1000 + seeds):
-            instance = paper_like_instance(varied(name, point), seed)
-            for policy in POLICIES:
-                totals[policy][index].append(solve_instance(instance, policy)["total_utility"])
-    return totals
-
-
-def tiny_ratios(count: int) -> dict[str, Any]:
-    """Optimum / policy on instances the optimum can solve, beside the bound 2 alpha."""
-    variants: dict[str, tuple[str, dict[str, Any]]] = {
-        "oasis (density, history)": ("oasis", {}),
-        "oasis (density, oracle)": ("oasis", {"constants": "oracle"}),
-        "oasis (paper, oracle)": ("oasis", PAPER),
-        **{policy: (policy, {}) for policy in POLICIES[1:]},
-    }
-    ratios: dict[str, list[float]] = {name: [] for name in variants}
-    bounds: dict[str, list[float]] = {name: [] for name in variants}
-    for seed in range(count):
-        instance = tiny_instance(Tiny(jobs=(5, 8)[seed % 2]), seed)
-        optimum = solve_instance(instance, "optimal")["total_utility"]
-        if optimum <= 1e-6:
-            continue
-        for name, (policy, options) in variants.items():
-            result = solve_instance(instance, policy, options)
-            ratios[name].append(optimum / max(result["total_utility"], 1e-9))
-            if result["bound_alpha"] is not None:
-                bounds[name].append(2 * result["bound_alpha"])
-    return {"ratios": ratios, "bounds": bounds}
-
-
-def floor_sensitivity(seeds: int) -> dict[str, list[list[float]]]:
-    """Total utility against the floor, given as the largest ln(U/L), under both rules."""
-    totals: dict[str, list[list[float]]] = {"density": [], "paper": []}
-    instances = [paper_like_instance(BASE, 2000 + seed) for seed in range(seeds)]
-    for rule, constants in (("density", "history"), ("paper", "oracle")):
-        for spread in SPREADS:
-            options = {"rule": rule, "constants": constants, "spread_max": spread}
-            totals[rule].append([solve_instance(i, "oasis", options)["total_utility"] for i in instances])
-    return totals
+    def floor_sensitivity(self) -> dict[str, list[list[float]]]:
+        """Total utility against the floor, given as the largest ln(U/L), under both rules."""
+        return {
+            rule: [
+                [
+                    self._cell(
+                        paper_like_cell(
+                            BASE,
+                            2000 + seed,
+                            "oasis",
+                            {"rule": rule, "constants": constants, "spread_max": spread},
+                        )
+                    )["utility"]
+                    for seed in range(self.sweep_seeds)
+                ]
+                for spread in SPREADS
+            ]
+            for rule, constants in (("density", "history"), ("paper", "oracle"))
+        }
 
 
 def tables(study: dict[str, Any]) -> str:
@@ -204,20 +266,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--sweep-seeds", type=int, default=10)
+    parser.add_argument("--sweep-seeds", type=int, default=5)
     parser.add_argument("--tiny", type=int, default=200)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    study: dict[str, Any] = {}
-    for name, part in (
-        ("floor", lambda: floor_sensitivity(arguments.sweep_seeds)),
-        ("tiny", lambda: tiny_ratios(arguments.tiny)),
-        ("main", lambda: main_comparison(arguments.seeds)),
-        ("sweeps", lambda: {n: sweep(n, points, arguments.sweep_seeds) for n, (_, points) in SWEEPS.items()}),
-    ):
-        study[name] = part()
-        print(f"{name}: done", flush=True)
-        (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True) + "\n")
+    study = Study(arguments.seeds, arguments.sweep_seeds, arguments.tiny).run(arguments.out)
+    (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True) + "\n")
     (arguments.out / "study.md").write_text(tables(study))
     figures(study, arguments.out)
     print(tables(study))

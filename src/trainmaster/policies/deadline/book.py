@@ -263,6 +263,8 @@ class Book:
     def fit_in(self, row: int, cls: int) -> bool:
         """Room with every reservation kept: first by moving what does not run yet, then by planning all anew."""
         certs = self.certs
+        if not demand_fits(self.now, self.jobs, certs, self.capacity, row, float(self.due[row])):
+            return False
         booked = np.flatnonzero(certs[:, rs.CLASS] > 0)
         idle = booked[(self.jobs.held[booked] == 0) & (certs[booked, rs.DUE] >= self.due[row])]
         if idle.size and self._all_kept(row, cls, idle, self._by_latest_start(np.append(idle, row))):

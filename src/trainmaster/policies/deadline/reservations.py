@@ -173,12 +173,15 @@ def fill(times, free, n, jobs, row, k, level, due, cert):
     done = 0.0
     pieces = 0
     gpu_ms = 0.0
+    least = jobs.sizes[row, 0] * each
     for i in range(n[k]):
         a = times[k, i]
         if a >= due:
             return -1.0, 0.0
-        b = times[k, i + 1] if i + 1 < n[k] else FOREVER
         avail = free[k, i]
+        if size == 0 and avail < least:  # most steps of a full profile
+            continue
+        b = times[k, i + 1] if i + 1 < n[k] else FOREVER
         was = size
         if size > 0 and (at < 0 or at > level or size * each > avail):
             # Must shrink or stop: the largest level that fits now.

@@ -18,9 +18,10 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Draft, Snapshot
 from trainmaster.model.utility import Constant
+from trainmaster.policies.oasis.dorm_program import Share, dorm_counts
 from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Role, Server
 from trainmaster.policies.oasis.gangs import Pool, fits_idle, node_room, servers_for
-from trainmaster.policies.oasis.sharing_baselines import Run, dorm_counts, fill_fairly
+from trainmaster.policies.oasis.sharing_baselines import Run, fill_fairly
 from trainmaster.policies.registry import register
 
 _RESIZABLE = (P.RESERVED, P.RUNNING)
@@ -116,7 +117,8 @@ class Dorm:
         cluster = Cluster(pool.resources, (Server("pool", Role.BOTH, tuple(total.tolist())),))
         runs = [Run(s.job, s.most, (np.array([s.now]), np.array([0])) if s.now else None) for s in present]
         placements, fair_share = fill_fairly(runs, most, cluster)
-        counts = dorm_counts(runs, most, fair_share, cluster, self.theta1, self.theta2, least)
+        wanted = [Share(s.job, s.now, s.least, s.most, float(f)) for s, f in zip(present, fair_share, strict=True)]
+        counts = dorm_counts(wanted, cluster, self.theta1, self.theta2)
         if counts is not None:
             return counts
         # The bounds cannot hold together: fair counts, raised to the least sizes, as far as the GPUs reach.

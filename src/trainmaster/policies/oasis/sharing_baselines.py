@@ -6,15 +6,14 @@ admitted when it completes before the horizon; what one that does not complete h
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
-import highspy
 import numpy as np
 from numba import njit
 
 from trainmaster.model.utility import FloatArray
 from trainmaster.policies.oasis.baselines import place
+from trainmaster.policies.oasis.dorm_program import Share, dorm_counts
 from trainmaster.policies.oasis.formulation import (
     RELATIVE_TOLERANCE,
     AdmissionJob,
@@ -45,6 +44,10 @@ class Run:
         self.worker_rows += [(slot, int(s), int(on_workers[s])) for s in np.flatnonzero(on_workers)]
         self.ps_rows += [(slot, int(s), int(on_ps[s])) for s in np.flatnonzero(on_ps)]
         self.left -= int(on_workers.sum())
+
+    @property
+    def workers_now(self) -> int:
+        return 0 if self.placement is None else int(self.placement[0].sum())
 
     def held(self) -> FloatArray:
         assert self.placement is not None
@@ -206,7 +209,11 @@ def _redivide(runs: list[Run], cluster: Cluster, theta1: float, theta2: float) -
     minimum, _ = fill_fairly(runs, [1] * len(runs), cluster)
     taken = [run for run, placement in zip(runs, minimum, strict=True) if placement[0].any()]
     fair, fair_share = fill_fairly(taken, [most[runs.index(run)] for run in taken], cluster)
-    counts = dorm_counts(taken, [most[runs.index(run)] for run in taken], fair_share, cluster, theta1, theta2)
+    shares = [
+        Share(run.job, run.workers_now, 1, most[runs.index(run)], float(fair))
+        for run, fair in zip(taken, fair_share, strict=True)
+    ]
+    counts = dorm_counts(shares, cluster, theta1, theta2)
     if counts is None:
         counts = [int(placement[0].sum()) for placement in fair]
     for run in runs:
@@ -215,7 +222,7 @@ def _redivide(runs: list[Run], cluster: Cluster, theta1: float, theta2: float) -
     used = np.zeros_like(cluster.capacity)
     moving: list[tuple[Run, int]] = []
     for run, count in zip(taken, counts, strict=True):
-        if run.placement is not None and int(run.placement[0].sum()) == count:
+        if run.placement is not None and run.workers_now == count:
             used += run.held()
         else:
             moving.append((run, count))
@@ -232,82 +239,3 @@ def _redivide(runs: list[Run], cluster: Cluster, theta1: float, theta2: float) -
                 low, run.placement = middle, placement
         if run.placement is not None:
             used += run.held()
-
-
-def dorm_counts(
-    runs: list[Run],
-    most: list[int],
-    fair_share: FloatArray,
-    cluster: Cluster,
-    theta1: float,
-    theta2: float,
-    least: list[int] | None = None,
-) -> list[int] | None:
-    """Dorm's MILP over pooled capacity, `least` (default 1) to `most` workers each; None when its bounds
-    cannot be met together."""
-    lowest = least or [1] * len(runs)
-    resources = len(cluster.resources)
-    worker_total = cluster.capacity[cluster.hosts_workers].sum(axis=0)
-    ps_total = cluster.capacity[cluster.hosts_ps].sum(axis=0)
-    total = cluster.capacity.sum(axis=0)
-    model = highspy.Highs()
-    for name, setting in (
-        ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-2),
-        ("mip_max_nodes", 10),
-    ):  # fmt: skip
-        model.setOptionValue(name, setting)
-    model.changeObjectiveSense(highspy.ObjSense.kMaximize)
-    infinity = highspy.kHighsInf
-    use: list[list[tuple[int, float]]] = [[] for _ in range(3 * resources)]
-    columns: list[int] = []
-    loss: list[int] = []
-    adjusted: list[int] = []
-    for run, low, cap, fair in zip(runs, lowest, most, fair_share, strict=True):
-        job = run.job
-        n, gap = model.getNumCol(), model.getNumCol() + 1
-        # PS enter as b/B per worker: capacity is pooled here anyway, and placement rounds up.
-        ratio = job.worker_mb_per_slot / job.server_mb_per_slot
-        taken = np.asarray(job.worker_demand) + ratio * np.asarray(job.server_demand)
-        model.addCol(float(np.sum(taken[total > 0] / total[total > 0])), low, cap, 0, [], [])
-        model.addCol(0.0, 0.0, infinity, 0, [], [])
-        model.changeColIntegrality(n, highspy.HighsVarType.kInteger)
-        for r in range(resources):
-            for row, amount in (
-                (r, job.worker_demand[r]),
-                (resources + r, ratio * job.server_demand[r]),
-                (2 * resources + r, float(taken[r])),
-            ):
-                if amount > 0:
-                    use[row].append((n, amount))
-        dominant = _dominant_share_per_worker(job, worker_total, ps_total)
-        model.addRow(-fair, infinity, 2, [gap, n], [1.0, -dominant])
-        model.addRow(fair, infinity, 2, [gap, n], [1.0, dominant])
-        loss.append(gap)
-        columns.append(n)
-        now = int(run.placement[0].sum()) if run.placement is not None else 0
-        if 0 < now <= cap:  # above `cap` it must shrink in any case, since little of its work is left
-            flag = model.getNumCol()
-            model.addCol(0.0, 0.0, 1.0, 0, [], [])
-            model.changeColIntegrality(flag, highspy.HighsVarType.kInteger)
-            model.addRow(-infinity, now, 2, [n, flag], [1.0, -float(cap)])
-            model.addRow(now, infinity, 2, [n, flag], [1.0, float(cap)])
-            adjusted.append(flag)
-    for row, entries in enumerate(use):
-        limit = (worker_total, ps_total, total)[row // resources][row % resources]
-        if entries:
-            model.addRow(-infinity, limit, len(entries), [c for c, _ in entries], [a for _, a in entries])
-    model.addRow(-infinity, 2.0 * theta1 * resources, len(loss), loss, [1.0] * len(loss))
-    if adjusted:
-        model.addRow(-infinity, math.ceil(theta2 * len(adjusted)), len(adjusted), adjusted, [1.0] * len(adjusted))
-    model.run()
-    if model.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return None
-    values = model.getSolution().col_value
-    return [round(values[column]) for column in columns]
-
-
-def _dominant_share_per_worker(job: AdmissionJob, worker_total: FloatArray, ps_total: FloatArray) -> float:
-    ratio = job.worker_mb_per_slot / job.server_mb_per_slot
-    shares = [w / c for w, c in zip(job.worker_demand, worker_total, strict=True) if c > 0]
-    shares += [s * ratio / c for s, c in zip(job.server_demand, ps_total, strict=True) if c > 0]
-    return max(shares, default=0.0)
