@@ -5,7 +5,7 @@ SEEDS ?= 200
 SEED ?= 0
 STAMP := $(VENV)/.installed
 
-.PHONY: setup check test dst replay bench demo tutorial clean
+.PHONY: setup check test kube dst replay bench demo tutorial clean
 
 setup: $(STAMP)
 
@@ -18,10 +18,14 @@ check: setup  ## format, lint, types, fast tests
 	$(VENV)/bin/ruff format --check src tests bench
 	$(VENV)/bin/ruff check src tests bench
 	$(VENV)/bin/pyright --warnings
-	$(PY) -m pytest -n 2 -m 'not slow' tests
+	$(PY) -m pytest -n 2 -m 'not slow' --ignore=tests/kubernetes tests
 
-test: setup  ## everything: unit, property, golden, fault simulation, live
-	$(PY) -m pytest -n 2 tests
+test: setup  ## everything: unit, property, golden, fault simulation, live, then Kubernetes
+	$(PY) -m pytest -n 2 --ignore=tests/kubernetes tests
+	$(MAKE) kube
+
+kube: setup  ## on a real Kubernetes cluster; one test at a time, since there is one cluster with real nodes
+	$(PY) -m pytest tests/kubernetes
 
 dst: setup  ## fault simulation of the engine, then of the whole control plane: make dst SEEDS=1000
 	$(PY) -m trainmaster.sim.world --seeds $(SEEDS) --processes 2
