@@ -281,8 +281,9 @@ class Passage:
                 engine.known.add(spec.id)
                 columns.slot_of[spec.id] = slot
                 specs[slot] = spec
+                fresh = isinstance(self.rule, QueueRule) or columns.memo["known"][slot] < 1.0  # no shares since it came
                 for name, column in columns.memo.items():
-                    if name not in _MEMO:
+                    if fresh and name not in _MEMO:
                         column[slot] = 0.0
 
     def _afterwards(self, code: int, counters: Ints, late: Ints) -> None:
