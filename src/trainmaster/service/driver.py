@@ -23,11 +23,13 @@ PROGRESS_S = 1.0
 """Reports of progress wait at most so long for others."""
 MAX_SLEEP_S = 60.0
 _Future = asyncio.Future[Any]
-_Waiting = tuple[Request[Any], asyncio.AbstractEventLoop, _Future]
+_Loop = asyncio.AbstractEventLoop
+_Answered = Callable[[Any], object]
+_Waiting = tuple[Request[Any], tuple[_Loop, _Future] | _Answered]
 
 
 class Driver:
-    """`start` begins the thread; `deliver` may be called from any thread, `ask` from one event loop."""
+    """`start` begins the thread; `deliver` and `put` may be called from any thread, `ask` from any event loop."""
 
     def __init__(self, plane: ControlPlane, fatal: Callable[[BaseException], None]) -> None:
         """`fatal` is told when the thread dies of a fault of its own: the service must end then."""
@@ -35,7 +37,7 @@ class Driver:
         self._fatal = fatal
         self._condition = threading.Condition()
         self._requests: list[_Waiting] = []
-        self._gathered: list[_Waiting] = []
+        self._gathered: dict[_Loop, list[_Waiting]] = {}
         self._events: list[ev.Event] = []
         self._progress: dict[tuple[str, int], ev.Progressed] = {}
         self._progress_due_s = float("inf")
@@ -67,19 +69,28 @@ class Driver:
                 self._events.append(event)
                 self._condition.notify()
 
+    def put(self, request: Request[Any], answered: _Answered) -> None:
+        """`answered` is called in the driver's thread with the answer or the error."""
+        if self._stopping:
+            raise RuntimeError("the service is stopping")
+        with self._condition:
+            self._requests.append((request, answered))
+            self._condition.notify()
+
     async def ask(self, request: Request[T]) -> T:
         loop = asyncio.get_running_loop()
         future: _Future = loop.create_future()
         if self._stopping:
             raise RuntimeError("the service is stopping")
         # What the loop reads in one round goes over together: it shares a batch, and wakes the thread once.
-        if not self._gathered:
-            loop.call_soon(self._hand_over)
-        self._gathered.append((request, loop, future))
+        gathered = self._gathered.setdefault(loop, [])
+        if not gathered:
+            loop.call_soon(self._hand_over, loop)
+        gathered.append((request, (loop, future)))
         return unpacked(await future)
 
-    def _hand_over(self) -> None:
-        gathered, self._gathered = self._gathered, []
+    def _hand_over(self, loop: _Loop) -> None:
+        gathered = self._gathered.pop(loop)
         with self._condition:
             self._requests += gathered
             self._condition.notify()
@@ -131,14 +142,26 @@ class Driver:
         reports: list[ev.Event] = [*(event for _, event in progress), *events]
         begun = time.perf_counter()
         before = self.plane.log_number
-        outcomes = self.plane.batch([request for request, _, _ in waiting], reports)
+        outcomes = self.plane.batch([request for request, _ in waiting], reports)
         self.plane.tally.batch_s += time.perf_counter() - begun
-        if waiting:
-            futures = [future for _, _, future in waiting]
-            waiting[0][1].call_soon_threadsafe(_resolve, futures, outcomes)
+        _answer([whom for _, whom in waiting], outcomes)
         if self.plane.log_number != before:
             for loop, future in list(self._listeners):
                 loop.call_soon_threadsafe(_resolve, [future], [None])
+
+
+def _answer(whom: Sequence[tuple[_Loop, _Future] | _Answered], outcomes: Sequence[Any]) -> None:
+    """Each event loop is woken once, for all that waits in it."""
+    by_loop: dict[_Loop, tuple[list[_Future], list[Any]]] = {}
+    for waits, outcome in zip(whom, outcomes, strict=True):
+        if isinstance(waits, tuple):
+            futures, told = by_loop.setdefault(waits[0], ([], []))
+            futures.append(waits[1])
+            told.append(outcome)
+        else:
+            waits(outcome)
+    for loop, (futures, told) in by_loop.items():
+        loop.call_soon_threadsafe(_resolve, futures, told)
 
 
 def _resolve(futures: Sequence[_Future], outcomes: Sequence[Any]) -> None:
