@@ -38,8 +38,11 @@ class Twinned(World):
         twin, expected, ended = None, [], []
         if self.outcome.steps % CHECK_EVERY == 0:
             scenario = self.scenario
-            twin = restore(self.store.load(), scenario.cluster, scenario.policy, self.estimator, scenario.settings)
+            twin = restore(self.store.load(), scenario.cluster, self.policy, self.estimator, scenario.settings)
             assert twin.pending_commands() == engine.pending_commands()
+            changes = sum(isinstance(event, ev.PolicyChanged) for event in events)
+            if changes:
+                twin.policy = self._policies_to_come[changes - 1][1]
             expected = twin.step(self.now_ms, *events)
             ended = [ended_record(end) for end in twin.drain_ended()]
         super()._step(engine, events)

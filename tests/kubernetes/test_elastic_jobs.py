@@ -49,6 +49,7 @@ def _submit(made: World, name: str, program: str, workers: tuple[int, int], serv
         "command": ["sh", "-c", f"exec python3 /source/examples/{program} >> /records/{name}.out 2>&1"],
         "env": [
             {"name": "PYTHONPATH", "value": "/site:/source/src"},
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
             {"name": "TRAINMASTER_CHECKPOINT_DIR", "value": f"/records/saved-{name}"},
         ],
         "volumeMounts": [{"name": each, "mountPath": f"/{each}"} for each in folders],

@@ -35,6 +35,7 @@ ALLOWED = {
         "service",
         "report",
         "foresight",
+        "learn",
     },
     "foresight": {"model", "estimate", "policies", "engine", "sim", "stores", "foresight"},
     "learn": {"model", "estimate", "policies", "engine", "sim", "traces", "learn"},

@@ -55,6 +55,8 @@ def only_share_differs(old: Allocation, new: Allocation) -> bool:
 
 def fewer_workers(allocation: Allocation, workers: int, devices_each: int) -> Allocation:
     """The same gang with only its first workers; servers stay. `workers` is at least 1 and not more than it has."""
+    if any(len(part.devices) != part.workers * devices_each for part in allocation.parts):
+        return shrunk_counted(allocation, workers, allocation.servers, devices_each)
     kept, left = [], workers
     for part in allocation.parts:
         here = min(part.workers, left)
@@ -62,3 +64,17 @@ def fewer_workers(allocation: Allocation, workers: int, devices_each: int) -> Al
         if here or part.servers:
             kept.append(part._replace(workers=here, devices=part.devices[: here * devices_each]))
     return allocation._replace(parts=tuple(kept))
+
+
+def shrunk_counted(old: Allocation, workers: int, servers: int, devices_each: int) -> Allocation:
+    """A smaller gang where GPUs are only counted: the first part names all workers, devices lie anywhere."""
+    devices_left, servers_left = workers * devices_each, servers
+    parts = []
+    for k, part in enumerate(old.parts):
+        devices = part.devices[:devices_left]
+        hosted = min(part.servers, servers_left)
+        devices_left -= len(devices)
+        servers_left -= hosted
+        if k == 0 or devices or hosted:
+            parts.append(Part(part.node, workers if k == 0 else 0, hosted, devices))
+    return Allocation(old.accelerator, tuple(parts), old.share_milli)

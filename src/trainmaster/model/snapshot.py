@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.model import kernels
-from trainmaster.model.allocation import Allocation, Part
+from trainmaster.model.allocation import Allocation, Part, shrunk_counted
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.gangs import Changes
 from trainmaster.model.job import JobSpec
@@ -194,7 +194,7 @@ class Draft:
             return False  # who shares its devices with another does not grow
         devices_each = int(jobs.devices_each[row])
         counted = view.placement == Strategy.COUNT and spec.worker.share_milli == GPU_MILLI and devices_each > 0
-        shrink = _shrunk_counted if counted else _shrunk
+        shrink = shrunk_counted if counted else _shrunk
         kept = shrink(old, min(workers, old.workers), min(servers, old.servers), devices_each)
         ledger.give(old, spec.worker, spec.server)
         ledger.take(kept, spec.worker, spec.server)
@@ -501,20 +501,6 @@ def _shrunk(old: Allocation, workers: int, servers: int, devices_each: int) -> A
         else:
             kept[part.node] = Part(part.node, left_w, left_s, part.devices[: left_w * devices_each])
     return Allocation(old.accelerator, tuple(kept[node] for node in sorted(kept)), old.share_milli)
-
-
-def _shrunk_counted(old: Allocation, workers: int, servers: int, devices_each: int) -> Allocation:
-    """The same where GPUs are only counted: the first part names all workers, devices lie anywhere."""
-    devices_left, servers_left = workers * devices_each, servers
-    parts = []
-    for k, part in enumerate(old.parts):
-        devices = part.devices[:devices_left]
-        hosted = min(part.servers, servers_left)
-        devices_left -= len(devices)
-        servers_left -= hosted
-        if k == 0 or devices or hosted:
-            parts.append(Part(part.node, workers if k == 0 else 0, hosted, devices))
-    return Allocation(old.accelerator, tuple(parts), old.share_milli)
 
 
 def _merged(kept: Allocation, more: Allocation) -> Allocation:

@@ -95,7 +95,7 @@ class Views:
                 ended = [record for record in ended if record["spec"]["payload"].get("namespace") in spaces]
                 total += len(ended)
         page: list[tuple[int, int | Json]] = [*active[: limit + 1]]
-        page += [(order_of(record["spec"]["id"], record["spec"]["submit_ms"]), record) for record in ended]
+        page += [(order_of(record["spec"]["id"], record["spec"].get("submit_ms", 0)), record) for record in ended]
         page.sort(key=lambda pair: pair[0])
         shown = page[:limit]
         live = self._active([item for _, item in shown if isinstance(item, int)])

@@ -89,6 +89,8 @@ class Passage:
             return None
         if isinstance(rule, QueueRule) and engine.settings.round_ms:
             return None
+        if isinstance(rule, RoundRule) and not rule.original and any(s.workers_max > s.workers_min for s in specs):
+            return None  # they are resized into what a round leaves idle
         if any(spec.after for spec in specs) or len({spec.id for spec in specs}) < len(specs):
             return None
         return cls(engine, backend, specs, rule, max_decisions)

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import NamedTuple
 
-from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, number_of
+from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, number_of, order_of
 
 
 class Encoded(NamedTuple):
@@ -131,16 +131,16 @@ class MemoryStore:
 
     def _chosen(self, where: EndedFilter) -> list[tuple[int, JsonObject]]:
         found = []
-        for job_id in sorted(self._ended, key=lambda job_id: (number_of(job_id), job_id)):
-            record = json.loads(self._ended[job_id])
+        for job_id, text in self._ended.items():
+            record = json.loads(text)
             spec = record.get("spec", {})
             if (
                 (where.phases is None or record["phase"] in where.phases)
                 and (where.name is None or spec.get("name", "") == where.name)
                 and (where.entity is None or spec.get("entity", "") == where.entity)
             ):
-                found.append((number_of(job_id), record))
-        return found
+                found.append((order_of(job_id, spec.get("submit_ms", 0)), job_id, record))
+        return [(number, record) for number, _, record in sorted(found, key=lambda entry: entry[:2])]
 
     def log_page(self, after: int, limit: int, job_id: str | None = None) -> list[LogEntry]:
         found = [

@@ -33,9 +33,10 @@ log = os.open(os.path.join(home, "%s.%s.%s.%d.log" % (generation, member, os.una
 def say(text):
     os.write(log, ("%.3f %s\n" % (time.clock_gettime(time.CLOCK_BOOTTIME), text)).encode())
 def save():
-    with open(saved + ".new", "w") as file:
+    new = "%s.%s.%d.new" % (saved, os.uname().nodename, os.getpid())
+    with open(new, "w") as file:
         file.write(str(work))
-    os.rename(saved + ".new", saved)
+    os.rename(new, saved)
 beats = 0
 try:
     while work < seconds:

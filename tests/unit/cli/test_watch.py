@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import sys
 import termios
@@ -36,7 +37,10 @@ def test_frames_are_redrawn_in_place_and_the_screen_is_given_back(service: Any) 
     for stated in ("COLUMNS", "LINES"):  # the terminal itself is to be asked
         environment.pop(stated, None)
     child, terminal = pty.fork()
-    if child == 0:  # its size first, so that the first frame already fits
+    if (
+        child == 0
+    ):  # its size first, so that the first frame already fits; what runs in the background ignores interrupts
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         os.execvpe(command[0], command, environment)
     try:
@@ -45,6 +49,9 @@ def test_frames_are_redrawn_in_place_and_the_screen_is_given_back(service: Any) 
         seen = _read_until(terminal, seen, b"running")
         os.write(terminal, b"\x03")
         seen = _read_until(terminal, seen, LEAVE)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)  # or it is waited for in vain
+        raise
     finally:
         _, status = os.waitpid(child, 0)
         os.close(terminal)

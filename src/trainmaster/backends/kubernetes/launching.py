@@ -11,7 +11,7 @@ import math
 from typing import Any, Protocol
 
 from trainmaster.backends.kubernetes.agent_run import port_of
-from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts
+from trainmaster.backends.kubernetes.facts import USERS_OWN, PodSeat, RunFacts
 from trainmaster.launcher.bundle import FILE_NAME, launcher_bytes, launcher_hash
 from trainmaster.model.errors import InputError
 from trainmaster.wire.agent import WORKER
@@ -23,8 +23,6 @@ LAUNCHER_VOLUME, LAUNCHER_DIR = "trainmaster-launcher", "/trainmaster"
 RUN_VOLUME, RUN_DIR = "trainmaster-run", "/trainmaster-run"
 FAREWELL_S = 5
 """After the grace of the command, for the launcher itself."""
-USERS_OWN = frozenset({"TRAINMASTER_CHECKPOINT_DIR", "TRAINMASTER_EMULATED_SLOWDOWN"})
-"""Variables of ours that a template may set."""
 
 
 def config_map_name() -> str:

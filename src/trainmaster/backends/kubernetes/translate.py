@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from trainmaster.backends.kubernetes.crd import DEFAULT_GPU_RESOURCE, MAX_GPUS_PER_WORKER, MAX_MEMBERS
-from trainmaster.backends.kubernetes.facts import LAUNCHER
+from trainmaster.backends.kubernetes.facts import LAUNCHER, USERS_OWN
 from trainmaster.backends.kubernetes.quantity import (
     QuantityError,
     container_requests,
@@ -165,7 +165,9 @@ def checked_template(template: Any, field: str) -> dict[str, Any]:
     for k, container in enumerate(containers):
         for variable in container.get("env") or ():
             name = variable.get("name", "") if isinstance(variable, dict) else ""
-            if isinstance(name, str) and (name.startswith(RESERVED_ENV) or (k == 0 and name in RENDEZVOUS_ENV)):
+            if not isinstance(name, str) or name in USERS_OWN:
+                continue
+            if name.startswith(RESERVED_ENV) or (k == 0 and name in RENDEZVOUS_ENV):
                 where = f"{field}.spec.containers[{k}].env"
                 raise rejection(where, f"'{name}' is set by Trainmaster", "other names")
     try:
