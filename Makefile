@@ -5,7 +5,7 @@ SEEDS ?= 200
 SEED ?= 0
 STAMP := $(VENV)/.installed
 
-.PHONY: setup check test kube dst replay bench demo tutorial clean
+.PHONY: setup check test kube kube-long dst replay bench demo tutorial clean
 
 setup: $(STAMP)
 
@@ -25,7 +25,10 @@ test: setup  ## everything: unit, property, golden, fault simulation, live, then
 	$(MAKE) kube
 
 kube: setup  ## on a real Kubernetes cluster; one test at a time, since there is one cluster with real nodes
-	$(PY) -m pytest tests/kubernetes
+	$(PY) -m pytest -m 'not long' tests/kubernetes
+
+kube-long: setup  ## installation by helm and elastic training on real kubelets: many minutes
+	$(PY) -m pytest -m long tests/kubernetes
 
 dst: setup  ## fault simulation of the engine, then of the whole control plane: make dst SEEDS=1000
 	$(PY) -m trainmaster.sim.world --seeds $(SEEDS) --processes 2

@@ -19,7 +19,7 @@ from trainmaster.testing.kube_cluster import NoCluster, kubernetes_cluster
 from trainmaster.testing.kube_world import World, world
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def made() -> Iterator[World]:
         with kubernetes_cluster(fake=0, nodes=3) as cluster:
             if cluster.tool is None:
                 pytest.skip("needs a cluster of its own, with pods that reach this machine")
-            with world(cluster, folder, n_replicas=1, policy="optimus", lease_s=30.0) as made:
+            with world(cluster, folder, n_replicas=1, policy="drf", lease_s=30.0) as made:
                 yield made
     except NoCluster as error:
         pytest.skip(str(error))

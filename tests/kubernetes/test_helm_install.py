@@ -30,7 +30,7 @@ SYSTEM = "trainmaster-system"
 IMAGE = "registry.local/python:3.11"
 START_S = 400
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def _host(name: str, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
