@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from dataclasses import replace
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trainmaster.cli.learn_das import das, das_evaluate
+from trainmaster.cli.learn_options import documented, need_torch, typed_options
 from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
 from trainmaster.learn.job_kinds import ANALYTIC, MEASURED
@@ -52,7 +52,7 @@ def dl2(
     seed: Annotated[int, typer.Option(help="Same seed, same weights.")] = 0,
 ) -> None:
     """Train DL2: imitate a teacher, then improve by reinforcement. Writes weights.npz for `dl2:weights=FILE`."""
-    _need_torch()
+    need_torch()
     import torch
 
     from trainmaster.learn import checkpoints
@@ -63,7 +63,8 @@ def dl2(
     if recipe not in ("ours", "paper"):
         raise InputError(f"recipe '{recipe}'", "ours or paper", column="--recipe")
     base = TrainOptions() if recipe == "ours" else paper()
-    chosen = {**_options(option or []), "teacher": teacher, "iterations": iterations, "seed": seed}
+    set_by_name = typed_options(option or [], TrainOptions().to_json())
+    chosen = {**set_by_name, "teacher": teacher, "iterations": iterations, "seed": seed}
     options = replace(base, **chosen)
     clusters = [_cluster(text) for text in cluster or [""]]
     from trainmaster.learn.sizing_trace import draw_trace
@@ -78,7 +79,7 @@ def dl2(
             checkpoints.resume(trainer, out)
         out.mkdir(exist_ok=True)
         metrics = MetricsWriter(out, resume)
-        command = shlex.join(["trainmaster", *_documented(sys.argv[1:])])
+        command = shlex.join(["trainmaster", *documented(sys.argv[1:], ("--out", "--processes"))])
         with progress_bar("training", max(iterations, 1)) as advance:
 
             def report(row: Row) -> None:
@@ -154,49 +155,6 @@ def _print(summary: dict[str, Any]) -> None:
         paired = "" if row["below_low"] is None else f"{row['below_low']:.1%} .. {row['below_high']:.1%}"
         table.add_row(row["policy"], f"{row['mean_s']:,.0f}", ends, f"{row['below']:.1%}", paired)
     Console().print(table)
-
-
-def _need_torch() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None:
-        raise InputError("training needs PyTorch", "the extra 'learn'", "pip install 'trainmaster[learn]'")
-
-
-def _documented(arguments: list[str]) -> list[str]:
-    """The command as recorded in the weights, without the folder, which differs from machine to machine."""
-    out, skip = [], False
-    for argument in arguments:
-        if skip or argument.startswith("--out="):
-            skip = False
-            continue
-        if argument in ("--out", "--processes"):
-            skip = True
-            continue
-        out.append(argument)
-    return out
-
-
-def _options(pairs: list[str]) -> dict[str, Any]:
-    known = TrainOptions().to_json()
-    chosen: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or name not in known:
-            raise InputError(f"no training option '{pair}'", ", ".join(sorted(known)), column="--set")
-        if isinstance(known[name], str):
-            chosen[name] = value
-            continue
-        try:
-            parsed = json.loads(value)
-        except json.JSONDecodeError:
-            parsed = None
-        if isinstance(known[name], float) and isinstance(parsed, int) and not isinstance(parsed, bool):
-            parsed = float(parsed)
-        if type(parsed) is not type(known[name]):
-            raise InputError(f"'{name}' is '{value}'", f"something like {json.dumps(known[name])}", column="--set")
-        chosen[name] = parsed
-    return chosen
 
 
 def _cluster(text: str) -> SizingSpec:
