@@ -90,7 +90,7 @@ def _clients(pipe: Connection, trainers: int, port: int, every_s: float) -> None
 
 async def _measure(trainers: int, lease_s: float, seconds: float) -> dict[str, Any]:
     rule = LeaseRule(int(lease_s * 1000))
-    hub = AgentHub(SECRET, rule, lambda: time.monotonic_ns() // 1_000_000, Silent())
+    hub = AgentHub(SECRET, rule, lambda: time.monotonic_ns() // 1_000_000, Silent())  # type: ignore[arg-type]
     for key in _keys(trainers):
         facts = RunFacts(key, "default", key.job_id, "", 1, "", (), lease_s, 20.0, a_job(key.job_id), {})
         hub.open(facts)

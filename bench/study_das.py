@@ -123,6 +123,8 @@ def case_study(pools: list[JobPool], out: Path) -> None:
             scores = weights.agents.scores(job_features(scene), machine_features(scene))
             free = world.free.copy()
             player.traced.clear()
+        else:
+            scores = free = np.empty(0)
         before = world.held.copy()
         player.decide()
         started = np.flatnonzero((world.held > 0).any(axis=1) & ~(before > 0).any(axis=1))

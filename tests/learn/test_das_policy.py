@@ -112,11 +112,12 @@ def test_learns_from_measured_speeds_and_remembers_durations():
 
     class Watched(type(registry.create("das"))):
         def decide(self, view):
-            plan = super().decide(view)
+            plan = super().decide(view)  # type: ignore[misc]
             seen.update(plan.memo.values)
             return plan
 
-    result = simulate(world.job_specs(), world.cluster, Watched(), Settings(seed=3), TRUTH)
+    watched = Watched()  # type: ignore[abstract]
+    result = simulate(world.job_specs(), world.cluster, watched, Settings(seed=3), TRUTH)
     assert len(result.ended) == 25
     assert 5 <= len(seen["seen"]) <= load_once("").kernel.history
     assert np.std([o["log_speed"] for o in seen["seen"]]) > 0.02

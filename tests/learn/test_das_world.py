@@ -40,7 +40,7 @@ class Scripted:
         rows = {view.jobs.id(row): row for row in range(len(view.jobs))}
         memo = int(view.memo.values.get("next", 0))
         while memo < len(self.order) and self.order[memo] in rows:
-            row, gpus = rows[self.order[memo]], self.taken[self.order[memo]]
+            row, gpus = rows[self.order[memo]], self.taken[self.order[memo]]  # type: ignore[index]
             nodes = np.flatnonzero(gpus)
             if view.now_ms < self.start_ms[self.order[memo]] - 100:
                 break
@@ -81,7 +81,7 @@ def test_same_starts_same_ends_as_the_simulator(rule: str, seed: int):
     result = simulate(world.job_specs(), world.cluster, script, Settings(seed=world.stream.seed), TRUTH)
     ended = {end.spec.id: end for end in result.ended}
     for j in range(len(world.stream)):
-        end = ended[job_name(j)]
+        end = ended[job_name(j)]  # type: ignore[index]
         assert end.first_start_ms / MS_PER_S == pytest.approx(world.start_s[j], abs=0.5), job_name(j)
         assert end.ended_ms / MS_PER_S == pytest.approx(world.end_s[j], abs=0.5), job_name(j)
         # The engine charges what the world charges.

@@ -93,7 +93,7 @@ class DualAgentEnv(ParallelEnv[str, Any, Any]):
         self.agents = list(self.possible_agents)
         return self._observations(), {agent: {} for agent in self.agents}
 
-    def step(self, actions: dict[str, npt.NDArray[Any]]) -> tuple[dict[str, Any], ...]:
+    def step(self, actions: dict[str, npt.NDArray[Any]]) -> tuple[dict[str, Any], ...]:  # type: ignore[override]
         if not self.agents:
             return {}, {}, {}, {}, {}
         world = self.world

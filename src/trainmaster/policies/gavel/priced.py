@@ -73,7 +73,7 @@ def _solve_level(program: Program, warm: FloatArray | None) -> tuple[Solution, F
         program.throughput, program.usable, program.gpus, program.counts, program.rate, rational_rise(program.rate),
         first,
     )  # fmt: skip
-    ascent = Ascent(*found)
+    ascent = Ascent(*found)  # type: ignore[arg-type]  # compiled: its types are not known here
     solution = Solution(share, None, value, bound, multiplier, price, 0.0, ascent.passes, "prices")
     return solution, reusable_prices(ascent)
 

@@ -34,7 +34,7 @@ def against(answers: list[Any], work: Callable[[KubeClient], Awaitable[Any]]) ->
             assert request.transport is not None
             request.transport.close()
             return web.Response()
-        return answer() if callable(answer) else answer
+        return answer() if callable(answer) else answer  # type: ignore[return-value]
 
     async def run() -> Any:
         app = web.Application()
