@@ -53,11 +53,11 @@ def names(gang: Gang, role: str) -> list[str]:
 
 
 def reach(gang: Gang, work: float) -> None:
-    gang.run_until(lambda: gang.work_done >= work, 60)
+    gang.run_until(lambda: gang.work_done >= work, 240)
 
 
 def settle(gang: Gang) -> None:
-    gang.run_until(lambda: gang.roster.settled, 60)
+    gang.run_until(lambda: gang.roster.settled, 240)
 
 
 def acked(folder: Path) -> int:
