@@ -121,8 +121,10 @@ def test_a_selector_and_a_cordon_are_honoured(fake_cluster: KubeCluster, replica
     replica = replicas()
     nodes = [node["metadata"]["name"] for node in fake_cluster.get("nodes")["items"]]
     fake_cluster.kubectl("label", "node", nodes[2], "side=east", "--overwrite")
+    until(lambda: "reigns" in replica.output(), 120, replica.output)
     fake_cluster.kubectl("cordon", nodes[0])
     try:
+        time.sleep(2.0)  # nodes and jobs are watched apart, so that a job may be heard of before an earlier cordon
         chosen = job("chosen", workers=2, gpus=4, seconds=2)
         chosen["spec"]["template"]["spec"]["nodeSelector"] = {"side": "east"}
         fake_cluster.apply(chosen, job("anywhere", workers=2, gpus=4, seconds=2))

@@ -251,6 +251,7 @@ class Reign:
             TemplateCheck(self._client),
         )  # fmt: skip
         self._watch.on_nodes = self._look_at_sets
+        self._look_at_sets()  # what changed since the gangs' sets were made was told to nobody
         self.source.begin(self._jobs.objects.values())
         self.teller.everything(self._ids)
         self._tasks.append(asyncio.ensure_future(self.teller.run()))

@@ -190,8 +190,10 @@ def _is_foreign(pod: Object) -> bool:
     return pod["spec"].get("schedulerName") == SCHEDULER and not pods.is_ours(pod)
 
 
-def _placing(node: Object) -> tuple[Object | None, Object | None]:
-    return node["metadata"].get("labels"), node["spec"].get("taints")
+def _placing(node: Object) -> tuple[Object | None, Object | None, bool]:
+    """What decides which pods a node accepts. A cordon counts before some controller has made a taint of it."""
+    spec = node["spec"]
+    return node["metadata"].get("labels"), spec.get("taints"), bool(spec.get("unschedulable"))
 
 
 _NODE_STATUS = ("allocatable", "capacity", "conditions", "addresses")
