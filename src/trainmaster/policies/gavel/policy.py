@@ -24,11 +24,11 @@ from trainmaster.model.snapshot import Draft, Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.gavel import elastic, sharing
 from trainmaster.policies.gavel.catalogue import NO_PAIRS, POLICIES, allocate
-from trainmaster.policies.gavel.centre import centre_of_levels, centre_of_total
-from trainmaster.policies.gavel.levels import isolated_share, proportional_throughput, reference_throughput
+from trainmaster.policies.gavel.levels import isolated_share
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
-from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Pairs, Status
+from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, Status
+from trainmaster.policies.gavel.published import LINEAR, linear_share, makespan_share
 from trainmaster.policies.gavel.round_pass import choose, competitors, give_time, survey
 from trainmaster.policies.gavel.round_rule import RoundRule, shares_are_due
 from trainmaster.policies.gavel.rounds import priorities
@@ -239,14 +239,19 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, notes: list[str
         options["aware"] = policy.aware
     if policy.allocation not in NO_PAIRS:
         options["space_sharing"] = problem.pairs is not None
-    # Not from the prices of the last time: that is quicker, but ends at corners that make jobs move more often.
-    result = allocate(problem, policy.allocation, options)
-    if result.status != Status.OPTIMAL:
-        notes.append(f"{policy.allocation}: {result.status.value}: {result.fallback}")
-    share = result.share
-    state.pairs = PairBook.of_result(view, rows, problem.pairs, result, _round_ms(view) / MS_PER_S / 2.0)
-    if policy.mechanism == "original" and problem.pairs is None:
-        share = _centred(policy, problem, result)
+    published = policy.mechanism == "original" and problem.pairs is None
+    share = (
+        linear_share(problem, policy.allocation, policy.aware) if published and policy.allocation in LINEAR else None
+    )
+    if share is None:
+        # Not from the prices of the last time: that is quicker, but ends at corners that make jobs move more often.
+        result = allocate(problem, policy.allocation, options)
+        if result.status != Status.OPTIMAL:
+            notes.append(f"{policy.allocation}: {result.status.value}: {result.fallback}")
+        share = result.share
+        state.pairs = PairBook.of_result(view, rows, problem.pairs, result, _round_ms(view) / MS_PER_S / 2.0)
+        if published and policy.allocation == "gavel-makespan":
+            share = makespan_share(problem, policy.aware, result)
     state.share[rows] = share
     if policy.allocation == "gavel-ftf":
         state.isolated_rate[:] = 0.0
@@ -263,43 +268,6 @@ def _pairs(policy: GavelPolicy, view: Snapshot, rows: Ints, notes: list[str]) ->
     if known is False and policy.space_sharing:
         notes.append(f"{policy.allocation}: no speeds of jobs that share GPUs are known; each runs alone")
     return pairs
-
-
-def _centred(policy: GavelPolicy, problem: AllocationProblem, result: AllocationResult) -> Floats:
-    """The optimal allocation that the original's solver would have returned (see `centre`)."""
-    usable, gpus, counts = problem.usable, problem.gpus, problem.counts
-    name = policy.allocation
-    if name == "gavel-max-min":
-        speeds = problem.throughput if policy.aware else np.where(usable, 1.0, 0.0)
-        prop = proportional_throughput(problem, speeds) if policy.aware else np.ones(len(gpus))
-        need = result.objective * problem.weight * prop / gpus
-    elif name == "gavel-makespan":
-        speeds = problem.throughput if policy.aware else reference_throughput(problem)
-        need = problem.steps_remaining / _searched_makespan_s(result.objective)
-    elif name == "gavel-throughput":
-        speeds = problem.throughput if policy.aware else reference_throughput(problem)
-        return centre_of_total(np.where(usable, speeds, 0.0), usable, gpus, counts, result.share)
-    elif name == "gavel-cost":
-        speeds = problem.throughput if policy.aware else reference_throughput(problem)
-        worth = np.where(usable, speeds, 0.0) / problem.cost_per_hour
-        return centre_of_total(worth, usable, gpus, counts, result.share)
-    else:
-        return result.share
-    return centre_of_levels(speeds, usable, gpus, counts, np.where(usable.any(axis=1), need, 0.0), result.share)
-
-
-def _searched_makespan_s(optimum_s: float) -> float:
-    """The last feasible makespan of the original's bisection, which stops within 5 % of the optimum."""
-    low, high = 100.0, 1_000_000.0
-    if not optimum_s < high:
-        return optimum_s
-    while 1.05 * low < high:
-        middle = (low + high) / 2.0
-        if middle >= optimum_s:
-            high = middle
-        else:
-            low = middle
-    return max(high, optimum_s)
 
 
 def _without_past_slos(problem: AllocationProblem) -> AllocationProblem:

@@ -1,0 +1,75 @@
+"""The shares that the published implementation would compute, for the mechanism `original`.
+
+Same optimum as ours, but among the optimal allocations the one where its solver stops (`interior`); for the makespan
+policy, which bisects to within 5 %, the one for the last makespan that its bisection finds feasible.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainmaster.policies.gavel.interior import stop_of_feasibility, stop_of_level, stop_of_total
+from trainmaster.policies.gavel.levels import proportional_throughput, reference_throughput, runnable
+from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray
+
+LINEAR = frozenset({"gavel-max-min", "gavel-throughput", "gavel-cost"})
+"""Policies that are one linear program: nothing else has to be known to find where its solver stops."""
+
+
+def linear_share(problem: AllocationProblem, allocation: str, aware: bool) -> FloatArray | None:
+    """Shares of a policy in `LINEAR`. None: the path did not converge."""
+    live = runnable(problem)
+    some, kinds = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
+    at = np.ix_(some, kinds)
+    share = np.zeros_like(problem.throughput)
+    if len(some) == 0:
+        return share
+    gpus, counts = problem.gpus[some], problem.counts[kinds]
+    if allocation == "gavel-max-min":
+        speeds = problem.throughput if aware else np.where(problem.usable, 1.0, 0.0)
+        prop = proportional_throughput(problem, speeds) if aware else np.ones(len(live))
+        rate = (problem.weight * prop / problem.gpus)[some]
+        found = stop_of_level(np.where(problem.usable, speeds, 0.0)[at], rate, gpus, counts)
+    else:
+        worth = np.where(problem.usable, problem.throughput if aware else reference_throughput(problem), 0.0)
+        if allocation == "gavel-cost":
+            worth = worth / problem.cost_per_hour
+        found = stop_of_total(worth[at], gpus, counts)
+    if found is None:
+        return None
+    share[at] = np.clip(found, 0.0, 1.0)
+    return share
+
+
+def makespan_share(problem: AllocationProblem, aware: bool, exact: AllocationResult) -> FloatArray:
+    """Shares of the makespan policy; `exact` is the optimum."""
+    speeds = problem.throughput if aware else reference_throughput(problem)
+    some, kinds = np.flatnonzero(runnable(problem)), np.flatnonzero(problem.counts > 0.0)
+    at = np.ix_(some, kinds)
+    if len(some) == 0:
+        return exact.share
+    need = problem.steps_remaining[some] / _bisected_makespan_s(exact.objective)
+    speeds = np.where(problem.usable, speeds, 0.0)[at]
+    found = stop_of_feasibility(speeds, need, problem.gpus[some], problem.counts[kinds])
+    if found is None:
+        return exact.share
+    share = np.zeros_like(problem.throughput)
+    share[at] = np.clip(found, 0.0, 1.0)
+    return share
+
+
+def _bisected_makespan_s(optimum_s: float) -> float:
+    """The last feasible makespan of a bisection of 100 s to 1,000,000 s (then ten times as much, and so on) that stops
+    within 5 %."""
+    low, high = 100.0, 1_000_000.0
+    if not optimum_s < np.inf:
+        return optimum_s
+    while optimum_s > high:
+        low, high = high, 10.0 * high
+    while 1.05 * low < high:
+        middle = (low + high) / 2.0
+        if middle >= optimum_s:
+            high = middle
+        else:
+            low = middle
+    return max(high, optimum_s)
