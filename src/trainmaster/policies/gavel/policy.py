@@ -28,9 +28,18 @@ from trainmaster.policies.gavel.levels import isolated_share
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, Status
-from trainmaster.policies.gavel.published import LINEAR, linear_share, makespan_share
-from trainmaster.policies.gavel.round_pass import choose, competitors, give_time, survey
-from trainmaster.policies.gavel.round_rule import RoundRule, shares_are_due
+from trainmaster.policies.gavel.published import LINEAR, finish_time_share, linear_share, makespan_share
+from trainmaster.policies.gavel.round_pass import (
+    BY_TYPE,
+    ONLY_POSITIVE,
+    SHUFFLED,
+    choose,
+    competitors,
+    give_time,
+    survey,
+    types_in_turn,
+)
+from trainmaster.policies.gavel.round_rule import RoundRule, shares_are_due, type_order
 from trainmaster.policies.gavel.rounds import priorities
 from trainmaster.policies.registry import register
 
@@ -107,9 +116,18 @@ class GavelPolicy:
             return None
         original = self.mechanism == "original"
         return RoundRule(
-            original, self.allocation in _TIME_DEPENDENT, self.allocation in _QUEUES and original,
-            0.0 if original else self.patience_s, RESET_MS, DEFAULT_ROUND_MS,
+            original, self.allocation in _TIME_DEPENDENT, self.queueing, 0.0 if original else self.patience_s, RESET_MS,
+            DEFAULT_ROUND_MS,
         )  # fmt: skip
+
+    @property
+    def queueing(self) -> int:
+        """The original goes through one type after the other, in an order that changes unless the policy knows what
+        types are worth."""
+        if self.mechanism != "original":
+            return 0
+        blind = not self.shares and (not self.aware or self.allocation == "isolated")
+        return BY_TYPE | (SHUFFLED if blind else 0) | (ONLY_POSITIVE if self.allocation in _QUEUES else 0)
 
     def renew_shares(self, view: Snapshot) -> tuple[Memo, list[str]]:
         """What to remember when shares are due (see `rule`), and notes; `decide` does the same before its round."""
@@ -252,6 +270,8 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, notes: list[str
         state.pairs = PairBook.of_result(view, rows, problem.pairs, result, _round_ms(view) / MS_PER_S / 2.0)
         if published and policy.allocation == "gavel-makespan":
             share = makespan_share(problem, policy.aware, result)
+        elif published and policy.allocation == "gavel-ftf":
+            share = finish_time_share(problem, policy.aware, result)
     state.share[rows] = share
     if policy.allocation == "gavel-ftf":
         state.isolated_rate[:] = 0.0
@@ -292,11 +312,6 @@ def _entities(view: Snapshot, rows: Ints) -> tuple[tuple[Entity, ...], Ints]:
     known = view.jobs.entities
     of = [intern(known[e] or "default") for e in view.jobs.entity[rows].tolist()]
     return tuple(made), np.array(of, np.int64)
-
-
-def _type_order(speeds: Floats) -> Ints:
-    """Faster types first where priorities tie."""
-    return np.argsort(-speeds.sum(axis=0), kind="stable")
 
 
 def _changeable(view: Snapshot) -> npt.NDArray[np.bool_]:
@@ -384,8 +399,8 @@ def _each_alone(
     columns, ints, floats = jobs.columns, jobs.columns.ints, jobs.columns.floats
     original = policy.mechanism == "original"
     chosen, rows, stop, start, kinds, speeds, by_arrival = choose(
-        jobs.slots, state.share, state.received_s, state.deficit_s, worker_s, view.now_ms, inside,
-        policy.allocation in _QUEUES and original, 0.0 if original else policy.patience_s,
+        jobs.slots, state.share, state.received_s, state.deficit_s, state.known, worker_s, view.now_ms, inside,
+        policy.queueing, type_order(cluster.types), 0.0 if original else policy.patience_s,
         view.placement == Strategy.COUNT, ints["arrival"], ints["phase"], ints["preemptible"], ints["not_before_ms"],
         ints["ask_gpu_milli"], ints["workers"], ints["held_type"], ints["held_gpu_milli"], ints["waiting_since_ms"],
         columns.allowed, columns.throughput, columns.throughput_spread, cluster.type_of, view.up, cluster.gpus,
@@ -424,8 +439,11 @@ def _with_companions(
     by_arrival = np.argsort(jobs.arrival, kind="stable")
     chosen, pair_of = sharing.choose(
         book, priority, due, state.deficit_s, state.share, _asked_gpus(view), _free_after(view, rows), rows,
-        speeds > 0, _type_order(speeds), by_arrival, policy.allocation in _QUEUES and original, split=not original,
+        speeds > 0, types_in_turn(speeds.sum(axis=0), policy.queueing, type_order(view.cluster.types), view.now_ms),
+        by_arrival, policy.queueing, split=not original,
     )  # fmt: skip
+    if original:  # jobs that the shares do not know yet take room and do not run
+        chosen[state.known < 1.0] = -1
     sharing.assign(view, draft, chosen, pair_of, book, rows, by_arrival)
     at = view.in_arrival_order(np.flatnonzero(chosen >= 0))
     slice_s = _slices(view, chosen, sharing.speeds_beside(speeds, book, chosen, pair_of), left_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.policies.gavel.interior import stop_of_feasibility, stop_of_level, stop_of_total
-from trainmaster.policies.gavel.levels import proportional_throughput, reference_throughput, runnable
+from trainmaster.policies.gavel.levels import isolated_share, proportional_throughput, reference_throughput, runnable
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray
 
 LINEAR = frozenset({"gavel-max-min", "gavel-throughput", "gavel-cost"})
@@ -51,6 +51,29 @@ def makespan_share(problem: AllocationProblem, aware: bool, exact: AllocationRes
     need = problem.steps_remaining[some] / _bisected_makespan_s(exact.objective)
     speeds = np.where(problem.usable, speeds, 0.0)[at]
     found = stop_of_feasibility(speeds, need, problem.gpus[some], problem.counts[kinds])
+    if found is None:
+        return exact.share
+    share = np.zeros_like(problem.throughput)
+    share[at] = np.clip(found, 0.0, 1.0)
+    return share
+
+
+def finish_time_share(problem: AllocationProblem, aware: bool, exact: AllocationResult) -> FloatArray:
+    """Shares of finish-time fairness: at the optimal ratio rho each job needs R / (rho D - t) steps/s (see
+    `finish_time`), and a solver stops near the centre of what gives all of them as much."""
+    speeds = np.where(problem.usable, problem.throughput if aware else reference_throughput(problem), 0.0)
+    due = problem.isolated_so_far_s + problem.steps_remaining / np.maximum(
+        (speeds * isolated_share(problem)).sum(axis=1), 1e-300
+    )
+    left = exact.objective * due - problem.elapsed_s
+    live = runnable(problem) & (problem.steps_remaining > 0.0)
+    some, kinds = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
+    if len(some) == 0 or not (left[some] > 0.0).all():
+        return exact.share
+    at = np.ix_(some, kinds)
+    found = stop_of_level(
+        speeds[at], problem.steps_remaining[some] / left[some], problem.gpus[some], problem.counts[kinds]
+    )
     if found is None:
         return exact.share
     share = np.zeros_like(problem.throughput)
