@@ -1,7 +1,7 @@
 """Simulated runs of the original implementation (mean JCT per trace, policy, cluster) against ours.
 
 The original drops a job in one of its runs (its per-job value is null): means are taken over the others.
-Where an optimal allocation is not unique, theirs is the point where its interior-point solver stops, which ours follows.
+Where an optimal allocation is not unique, theirs is where its interior-point solver stops; ours follows it there.
 """
 
 import json

@@ -71,10 +71,10 @@ def shares_are_due(
 
 @njit(cache=True)
 def round_pass(
-    slots, now_ms, original, time_dependent, queueing, type_order, patience_s, round_ms, default, next_round, computed_jobs,
-    nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known, strategy,
-    counting, ints, floats, allowed, throughput, spread, gangs, type_of, up, gpus, rack_of, device_milli, whole,
-    cpu_free, mem_free,
+    slots, now_ms, original, time_dependent, queueing, type_order, patience_s, round_ms, default, next_round,
+    computed_jobs, nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known,
+    strategy, counting, ints, floats, allowed, throughput, spread, gangs, type_of, up, gpus, rack_of, device_milli,
+    whole, cpu_free, mem_free,
 ):  # fmt: skip
     """One decision: (whether it was made, rows that it changes, where their gangs begin or -1, the gangs, why each row
     waits, when to wake, when the round ends). Writes into `worker_s`, `received_s` and `known`, the last two by row."""
@@ -108,8 +108,8 @@ def round_pass(
         worker_s += n_new * half_s
     left_s = (round_end_ms - now_ms) / MS_PER_S
     chosen, rows, stop, start, kinds, speeds, by_arrival = choose(
-        slots, share, received_s, deficit_s, known, worker_s, now_ms, inside, queueing, type_order, patience_s, counting,
-        ints[_ARRIVAL], phase, ints[_PREEMPTIBLE], ints[_NOT_BEFORE_MS], ints[_ASK_GPU_MILLI], ints[_WORKERS],
+        slots, share, received_s, deficit_s, known, worker_s, now_ms, inside, queueing, type_order, patience_s,
+        counting, ints[_ARRIVAL], phase, ints[_PREEMPTIBLE], ints[_NOT_BEFORE_MS], ints[_ASK_GPU_MILLI], ints[_WORKERS],
         ints[_HELD_TYPE], ints[_HELD_GPU_MILLI], ints[_WAITING_SINCE_MS], allowed, throughput, spread, type_of, up,
         gpus, device_milli,
     )  # fmt: skip

@@ -33,7 +33,8 @@ def choose(
 ) -> tuple[IntArray, IntArray]:
     """The type of each job (-1: none) and the pair it runs in (-1: alone). Uses up `free`.
 
-    Entries go (by type first, if each has a queue) by priority, then the second and third key, then type, job, pair. With `split`, pairs for which
+    Entries go (by type first, if each has a queue) by priority,
+    then the second and third key, then type, job, pair. With `split`, pairs for which
     there is room left over are taken apart: both run faster alone, at nobody's expense.
     """
     n, types = priority.shape
@@ -50,7 +51,8 @@ def choose(
         keys.append(np.repeat(np.arange(types, dtype=np.float64), n + k))
     entries = flat[np.lexsort(keys)]
     can = np.concatenate([usable, pair_priority > 0.0])
-    chosen = _select(entries, np.concatenate([priority, pair_priority]), can, gpus, free, bool(queueing & ONLY_POSITIVE), eligible,
+    only_positive = bool(queueing & ONLY_POSITIVE)
+    chosen = _select(entries, np.concatenate([priority, pair_priority]), can, gpus, free, only_positive, eligible,
                      first, other, split)  # fmt: skip
     kind, pair_of = chosen[:n].copy(), np.full(n, -1, np.int64)
     for pair in np.flatnonzero(chosen[n:] >= 0).tolist():
