@@ -28,7 +28,13 @@ from trainmaster.policies.gavel.levels import isolated_share
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, Status
-from trainmaster.policies.gavel.published import LINEAR, finish_time_share, linear_share, makespan_share
+from trainmaster.policies.gavel.published import (
+    LINEAR,
+    finish_time_share,
+    linear_share,
+    makespan_share,
+    spread_over_types,
+)
 from trainmaster.policies.gavel.round_pass import (
     BY_TYPE,
     ONLY_POSITIVE,
@@ -272,6 +278,8 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, notes: list[str
             share = makespan_share(problem, policy.aware, result)
         elif published and policy.allocation == "gavel-ftf":
             share = finish_time_share(problem, policy.aware, result)
+        elif not (published or policy.aware or policy.allocation in _QUEUES) and problem.pairs is None:
+            share = spread_over_types(problem, result)
     state.share[rows] = share
     if policy.allocation == "gavel-ftf":
         state.isolated_rate[:] = 0.0

@@ -1,4 +1,5 @@
-"""The shares that the published implementation would compute, for the mechanism `original`.
+"""Which of the optimal shares to take: those that the published implementation would compute, for the mechanism
+`original`, and for policies that are blind to types.
 
 Same optimum as ours, but among the optimal allocations the one where its solver stops (`interior`); for the makespan
 policy, which bisects to within 5 %, the one for the last makespan that its bisection finds feasible.
@@ -78,6 +79,24 @@ def finish_time_share(problem: AllocationProblem, aware: bool, exact: Allocation
         return exact.share
     share = np.zeros_like(problem.throughput)
     share[at] = np.clip(found, 0.0, 1.0)
+    return share
+
+
+def spread_over_types(problem: AllocationProblem, exact: AllocationResult) -> FloatArray:
+    """The shares of a policy that is blind to types, which decides how much time a job has, not where: the same time
+    for everybody, spread over the types as evenly as they have room. A corner would leave some jobs on the slowest
+    type for good, for no reason that the policy knows."""
+    usable = np.where(problem.usable, 1.0, 0.0)
+    time = (exact.share * usable).sum(axis=1)
+    some, kinds = np.flatnonzero(time > 1e-9), np.flatnonzero(problem.counts > 0.0)
+    if len(some) == 0:
+        return exact.share
+    at = np.ix_(some, kinds)
+    found = stop_of_level(usable[at], time[some], problem.gpus[some], problem.counts[kinds])
+    if found is None:
+        return exact.share
+    share = np.zeros_like(problem.throughput)
+    share[at] = np.clip(found, 0.0, 1.0) * usable[at]
     return share
 
 

@@ -10,7 +10,7 @@ import pytest
 from trainmaster.policies.gavel.catalogue import allocate
 from trainmaster.policies.gavel.interior import stop_of_feasibility, stop_of_level, stop_of_total
 from trainmaster.policies.gavel.problem import make_problem
-from trainmaster.policies.gavel.published import _bisected_makespan_s, linear_share
+from trainmaster.policies.gavel.published import _bisected_makespan_s, linear_share, spread_over_types
 
 
 def _instance(seed: int) -> tuple[Any, Any, Any]:
@@ -70,3 +70,11 @@ def test_the_bisection_ends_above_the_optimum_by_at_most_a_twentieth(optimum_s: 
     found = _bisected_makespan_s(optimum_s)
     assert found >= optimum_s
     assert found <= 1.06 * max(optimum_s, 100.0)
+
+
+def test_blind_shares_keep_their_time_and_spread_it() -> None:
+    problem = make_problem([[1.0, 2.0, 9.0]] * 4, [4.0, 4.0, 4.0])
+    exact = allocate(problem, "gavel-max-min", {"aware": False})
+    share = spread_over_types(problem, exact)
+    assert np.allclose(share.sum(axis=1), 1.0, atol=1e-5)
+    assert (share > 0.2).all()
