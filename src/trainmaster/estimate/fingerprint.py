@@ -34,6 +34,11 @@ ALONE_WEIGHT = 3.0
 """A speed alone counts as much as this many cells beside a companion: there are few of the former."""
 FITS_FROM = 0.5
 """A completed cell `fits` from here up says that two jobs fit in memory together."""
+SURELY_FITS_FROM = 0.9
+"""The same for two jobs that were not tried together: one that is wrongly believed to fit starves both."""
+PAIR_SD = 0.25
+"""Standard deviation of the logarithm of a completed fraction that a job keeps beside another (pairs are offered at
+one such step below what is expected: a policy picks those that look best, which are those most overrated)."""
 SMOOTHING = 0.3
 """Least weight of the newest measurement in the moving average (the first ones are averaged evenly)."""
 MEASURED_SD = 0.05
@@ -168,11 +173,14 @@ class MatrixEstimator:
             return out
         alone_a, alone_b = self.profile(spec_a, types)[0], self.profile(spec_b, types)[0]
         for k, name in enumerate(types):
-            a_of_a, b_of_a, fits_a = self._kept(spec_a, spec_b, name)
-            b_of_b, a_of_b, fits_b = self._kept(spec_b, spec_a, name)
-            if fits_a + fits_b >= 2.0 * FITS_FROM:  # false where either is NaN: nothing is known of pairs
-                out[k, 0] = alone_a[k] * min(1.0, math.exp((a_of_a + a_of_b) / 2.0))
-                out[k, 1] = alone_b[k] * min(1.0, math.exp((b_of_a + b_of_b) / 2.0))
+            a_of_a, b_of_a, fits_a, tried_a = self._kept(spec_a, spec_b, name)
+            b_of_b, a_of_b, fits_b, tried_b = self._kept(spec_b, spec_a, name)
+            tried = tried_a or tried_b
+            # False where either is NaN: nothing is known of pairs.
+            if fits_a + fits_b >= 2.0 * (FITS_FROM if tried else SURELY_FITS_FROM):
+                caution = 0.0 if tried else PAIR_SD
+                out[k, 0] = alone_a[k] * min(1.0, math.exp((a_of_a + a_of_b) / 2.0 - caution))
+                out[k, 1] = alone_b[k] * min(1.0, math.exp((b_of_a + b_of_b) / 2.0 - caution))
         return out
 
     def observe(self, job_id: JobId, accelerator: str, steps_per_s: float, *, spread: bool = False) -> None:
@@ -258,8 +266,9 @@ class MatrixEstimator:
         sd = np.where(seen, sd, np.maximum(2.0 * model.residual_sd, MEASURED_SD))
         return Estimate(reference.columns, np.where(seen, row, filled), seen, sd)
 
-    def _kept(self, spec: JobSpec, other: JobSpec, accelerator: str) -> tuple[float, float, float]:
-        """Log fractions of their speeds that the job and the other keep, and whether they fit, by the job's row."""
+    def _kept(self, spec: JobSpec, other: JobSpec, accelerator: str) -> tuple[float, float, float, bool]:
+        """Log fractions of their speeds that the job and the other keep, and whether they fit, by the job's row; and
+        whether this was tried, not completed."""
         estimate = self.estimate(spec)
         reference, _ = self.references.of(_name(spec), _gpus(spec))
         companion = _name(other)
@@ -268,7 +277,8 @@ class MatrixEstimator:
         kind = accelerator.lower()
         at = [reference.index(Column(what, kind, companion)) for what in ("own", "other", "fits")]
         own, others, fits = (math.nan if k is None else float(estimate.values[k]) for k in at)
-        return own, others, fits
+        tried = companion == _name(other) and at[0] is not None and bool(estimate.profiled[at[0]])
+        return own, others, fits, tried
 
 
 def _closest(reference: ReferenceMatrix, row: Floats, model: LowRankModel) -> int:

@@ -25,7 +25,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.rules import QueueRule
 from trainmaster.model.table import FLOAT_COLUMNS, INT_COLUMNS, float_row
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
-from trainmaster.policies.gavel.round_rule import RoundRule
+from trainmaster.policies.gavel.round_rule import RoundRule, type_order
 from trainmaster.sim import passage_kernel as kernel
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.truth import Truth
@@ -204,11 +204,12 @@ class Passage:
             )  # fmt: skip
         round_ms = max(engine.settings.round_ms or rule.default_round_ms, 2 * engine.settings.restart_cost_ms)
         memo, renewed = engine.columns.memo, False
+        order = type_order(engine.cluster.types)
         while True:
             values = engine.memo_values
             worker_s = np.array(values["worker_s"])
             code, round_end_ms = kernel.round_passage(
-                renewed, rule.original, rule.time_dependent, rule.only_positive, rule.patience_s, round_ms,
+                renewed, rule.original, rule.time_dependent, rule.queueing, order, rule.patience_s, round_ms,
                 int(Why.SHARE), int(Why.NEXT_ROUND), values["computed_jobs"], values["nodes_up"], rule.reset_ms,
                 values["last_reset_ms"], values["round_end_ms"], worker_s, *(memo[name] for name in _MEMO), *common,
             )  # fmt: skip

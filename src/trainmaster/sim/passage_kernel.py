@@ -342,7 +342,7 @@ def queue_passage(
 
 @njit(cache=True)
 def round_passage(
-    renewed, original, time_dependent, only_positive, patience_s, round_ms, default, next_round, n_computed,
+    renewed, original, time_dependent, queueing, type_order, patience_s, round_ms, default, next_round, n_computed,
     nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known, strategy,
     counting, restart_cost_ms, more, n_left, max_decisions,
     counters, lost_gpu_s, ints, floats, allowed, throughput, spread, gangs, rows, free, prices, seq_of, index_of,
@@ -377,7 +377,7 @@ def round_passage(
             slots = rows[: counters[USED]]
             mine, mine_known, mine_worker_s = received_s[slots], known[slots], worker_s.copy()
             settled, changed, first, flat, why, wake_ms, end_ms = round_pass(
-                slots, counters[NOW], original, time_dependent, only_positive, patience_s, round_ms, default,
+                slots, counters[NOW], original, time_dependent, queueing, type_order, patience_s, round_ms, default,
                 next_round, n_computed, nodes_then, reset_ms, last_reset_ms, round_end_ms, mine_worker_s,
                 share[slots], mine, deficit_s[slots], mine_known, strategy, counting, ints, floats, allowed,
                 throughput, spread, gangs, type_of, up, gpus, rack_of, device_milli, whole, cpu_free, mem_free,

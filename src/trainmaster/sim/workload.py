@@ -150,6 +150,12 @@ class _Builder:
                 raise self._error(row, "duration_s", "no duration, and no throughput table to derive it from",
                                   "duration_s, or model and iterations with --throughputs",
                                   "Add --throughputs FILE (or --throughputs builtin).")  # fmt: skip
+            if not set(self.cluster.types) & set(self.catalogue.types):
+                raise InputError(
+                    f"the throughput table knows no type of the cluster ({', '.join(self.cluster.types)})",
+                    f"types of the table: {', '.join(self.catalogue.types)}",
+                    remedy="Give another --cluster, or another table.",
+                )
             raise self._error(row, "model", f"the throughput table does not know '{model}' on {gpus} GPUs",
                               "a model and size of the table", "Use another table, or leave them out.")  # fmt: skip
         if speeds and max(speeds.values()) > 0:

@@ -24,13 +24,28 @@ from trainmaster.model.snapshot import Draft, Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.gavel import elastic, sharing
 from trainmaster.policies.gavel.catalogue import NO_PAIRS, POLICIES, allocate
-from trainmaster.policies.gavel.centre import centre_of_levels, centre_of_total
-from trainmaster.policies.gavel.levels import isolated_share, proportional_throughput, reference_throughput
+from trainmaster.policies.gavel.levels import isolated_share
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
-from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Pairs, Status
-from trainmaster.policies.gavel.round_pass import choose, competitors, give_time, survey
-from trainmaster.policies.gavel.round_rule import RoundRule, shares_are_due
+from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, Status
+from trainmaster.policies.gavel.published import (
+    LINEAR,
+    finish_time_share,
+    linear_share,
+    makespan_share,
+    spread_over_types,
+)
+from trainmaster.policies.gavel.round_pass import (
+    BY_TYPE,
+    ONLY_POSITIVE,
+    SHUFFLED,
+    choose,
+    competitors,
+    give_time,
+    survey,
+    types_in_turn,
+)
+from trainmaster.policies.gavel.round_rule import RoundRule, shares_are_due, type_order
 from trainmaster.policies.gavel.rounds import priorities
 from trainmaster.policies.registry import register
 
@@ -107,9 +122,18 @@ class GavelPolicy:
             return None
         original = self.mechanism == "original"
         return RoundRule(
-            original, self.allocation in _TIME_DEPENDENT, self.allocation in _QUEUES and original,
-            0.0 if original else self.patience_s, RESET_MS, DEFAULT_ROUND_MS,
+            original, self.allocation in _TIME_DEPENDENT, self.queueing, 0.0 if original else self.patience_s, RESET_MS,
+            DEFAULT_ROUND_MS,
         )  # fmt: skip
+
+    @property
+    def queueing(self) -> int:
+        """The original goes through one type after the other, in an order that changes unless the policy knows what
+        types are worth."""
+        if self.mechanism != "original":
+            return 0
+        blind = not self.shares and (not self.aware or self.allocation == "isolated")
+        return BY_TYPE | (SHUFFLED if blind else 0) | (ONLY_POSITIVE if self.allocation in _QUEUES else 0)
 
     def renew_shares(self, view: Snapshot) -> tuple[Memo, list[str]]:
         """What to remember when shares are due (see `rule`), and notes; `decide` does the same before its round."""
@@ -239,14 +263,23 @@ def _compute(policy: GavelPolicy, view: Snapshot, state: _State, notes: list[str
         options["aware"] = policy.aware
     if policy.allocation not in NO_PAIRS:
         options["space_sharing"] = problem.pairs is not None
-    # Not from the prices of the last time: that is quicker, but ends at corners that make jobs move more often.
-    result = allocate(problem, policy.allocation, options)
-    if result.status != Status.OPTIMAL:
-        notes.append(f"{policy.allocation}: {result.status.value}: {result.fallback}")
-    share = result.share
-    state.pairs = PairBook.of_result(view, rows, problem.pairs, result, _round_ms(view) / MS_PER_S / 2.0)
-    if policy.mechanism == "original" and problem.pairs is None:
-        share = _centred(policy, problem, result)
+    published = policy.mechanism == "original" and problem.pairs is None
+    share = (
+        linear_share(problem, policy.allocation, policy.aware) if published and policy.allocation in LINEAR else None
+    )
+    if share is None:
+        # Not from the prices of the last time: that is quicker, but ends at corners that make jobs move more often.
+        result = allocate(problem, policy.allocation, options)
+        if result.status != Status.OPTIMAL:
+            notes.append(f"{policy.allocation}: {result.status.value}: {result.fallback}")
+        share = result.share
+        state.pairs = PairBook.of_result(view, rows, problem.pairs, result, _round_ms(view) / MS_PER_S / 2.0)
+        if published and policy.allocation == "gavel-makespan":
+            share = makespan_share(problem, policy.aware, result)
+        elif published and policy.allocation == "gavel-ftf":
+            share = finish_time_share(problem, policy.aware, result)
+        elif not (published or policy.aware or policy.allocation in _QUEUES) and problem.pairs is None:
+            share = spread_over_types(problem, result)
     state.share[rows] = share
     if policy.allocation == "gavel-ftf":
         state.isolated_rate[:] = 0.0
@@ -263,43 +296,6 @@ def _pairs(policy: GavelPolicy, view: Snapshot, rows: Ints, notes: list[str]) ->
     if known is False and policy.space_sharing:
         notes.append(f"{policy.allocation}: no speeds of jobs that share GPUs are known; each runs alone")
     return pairs
-
-
-def _centred(policy: GavelPolicy, problem: AllocationProblem, result: AllocationResult) -> Floats:
-    """The optimal allocation that the original's solver would have returned (see `centre`)."""
-    usable, gpus, counts = problem.usable, problem.gpus, problem.counts
-    name = policy.allocation
-    if name == "gavel-max-min":
-        speeds = problem.throughput if policy.aware else np.where(usable, 1.0, 0.0)
-        prop = proportional_throughput(problem, speeds) if policy.aware else np.ones(len(gpus))
-        need = result.objective * problem.weight * prop / gpus
-    elif name == "gavel-makespan":
-        speeds = problem.throughput if policy.aware else reference_throughput(problem)
-        need = problem.steps_remaining / _searched_makespan_s(result.objective)
-    elif name == "gavel-throughput":
-        speeds = problem.throughput if policy.aware else reference_throughput(problem)
-        return centre_of_total(np.where(usable, speeds, 0.0), usable, gpus, counts, result.share)
-    elif name == "gavel-cost":
-        speeds = problem.throughput if policy.aware else reference_throughput(problem)
-        worth = np.where(usable, speeds, 0.0) / problem.cost_per_hour
-        return centre_of_total(worth, usable, gpus, counts, result.share)
-    else:
-        return result.share
-    return centre_of_levels(speeds, usable, gpus, counts, np.where(usable.any(axis=1), need, 0.0), result.share)
-
-
-def _searched_makespan_s(optimum_s: float) -> float:
-    """The last feasible makespan of the original's bisection, which stops within 5 % of the optimum."""
-    low, high = 100.0, 1_000_000.0
-    if not optimum_s < high:
-        return optimum_s
-    while 1.05 * low < high:
-        middle = (low + high) / 2.0
-        if middle >= optimum_s:
-            high = middle
-        else:
-            low = middle
-    return max(high, optimum_s)
 
 
 def _without_past_slos(problem: AllocationProblem) -> AllocationProblem:
@@ -324,11 +320,6 @@ def _entities(view: Snapshot, rows: Ints) -> tuple[tuple[Entity, ...], Ints]:
     known = view.jobs.entities
     of = [intern(known[e] or "default") for e in view.jobs.entity[rows].tolist()]
     return tuple(made), np.array(of, np.int64)
-
-
-def _type_order(speeds: Floats) -> Ints:
-    """Faster types first where priorities tie."""
-    return np.argsort(-speeds.sum(axis=0), kind="stable")
 
 
 def _changeable(view: Snapshot) -> npt.NDArray[np.bool_]:
@@ -416,8 +407,8 @@ def _each_alone(
     columns, ints, floats = jobs.columns, jobs.columns.ints, jobs.columns.floats
     original = policy.mechanism == "original"
     chosen, rows, stop, start, kinds, speeds, by_arrival = choose(
-        jobs.slots, state.share, state.received_s, state.deficit_s, worker_s, view.now_ms, inside,
-        policy.allocation in _QUEUES and original, 0.0 if original else policy.patience_s,
+        jobs.slots, state.share, state.received_s, state.deficit_s, state.known, worker_s, view.now_ms, inside,
+        policy.queueing, type_order(cluster.types), 0.0 if original else policy.patience_s,
         view.placement == Strategy.COUNT, ints["arrival"], ints["phase"], ints["preemptible"], ints["not_before_ms"],
         ints["ask_gpu_milli"], ints["workers"], ints["held_type"], ints["held_gpu_milli"], ints["waiting_since_ms"],
         columns.allowed, columns.throughput, columns.throughput_spread, cluster.type_of, view.up, cluster.gpus,
@@ -456,8 +447,11 @@ def _with_companions(
     by_arrival = np.argsort(jobs.arrival, kind="stable")
     chosen, pair_of = sharing.choose(
         book, priority, due, state.deficit_s, state.share, _asked_gpus(view), _free_after(view, rows), rows,
-        speeds > 0, _type_order(speeds), by_arrival, policy.allocation in _QUEUES and original, split=not original,
+        speeds > 0, types_in_turn(speeds.sum(axis=0), policy.queueing, type_order(view.cluster.types), view.now_ms),
+        by_arrival, policy.queueing, split=not original,
     )  # fmt: skip
+    if original:  # jobs that the shares do not know yet take room and do not run
+        chosen[state.known < 1.0] = -1
     sharing.assign(view, draft, chosen, pair_of, book, rows, by_arrival)
     at = view.in_arrival_order(np.flatnonzero(chosen >= 0))
     slice_s = _slices(view, chosen, sharing.speeds_beside(speeds, book, chosen, pair_of), left_s)

@@ -22,6 +22,9 @@ PENDING, RESERVED, RUNNING, LOST, PAUSED = (
     7,
 )  # phases as the kernels know them (checked against `Phase` by a test)
 MS_PER_S = 1000.0
+BY_TYPE, SHUFFLED, ONLY_POSITIVE = 1, 2, 4
+"""How entries queue, as the original has it: one type after the other, in a new order each time, and only those with a
+share. 0: one queue over all types."""
 
 
 @njit(cache=True)
@@ -152,13 +155,34 @@ def _sorted_entries(entries, first, second, third):
 
 
 @njit(cache=True)
+def types_in_turn(total_speeds, queueing, type_order, now_ms):
+    """The order in which types are looked at: faster ones first, or as given, or shuffled by the time (Fisher and
+    Yates with Lehmer's generator)."""
+    if not queueing & BY_TYPE:
+        return np.argsort(-total_speeds, kind="mergesort")
+    order = type_order.copy()
+    if queueing & SHUFFLED:
+        state = now_ms % 2147483646 + 1
+        for _ in range(4):
+            state = state * 48271 % 2147483647
+        for last in range(order.size - 1, 0, -1):
+            state = state * 48271 % 2147483647
+            other = state * (last + 1) // 2147483647
+            kept = order[last]
+            order[last] = order[other]
+            order[other] = kept
+    return order
+
+
+@njit(cache=True)
 def choose(
-    slots, share, received_s, deficit_s, worker_s, now_ms, inside, only_positive, patience_s, counting,
+    slots, share, received_s, deficit_s, known, worker_s, now_ms, inside, queueing, type_order, patience_s, counting,
     arrival, phase, preemptible, not_before_ms, ask_gpu_milli, workers, held_type, held_gpu_milli, waiting_since_ms,
     allowed, throughput, throughput_spread, type_of, up, gpus, device_milli,
 ):  # fmt: skip
     """Who shall run on what until the round is over. Returns (type by row or -1, which rows were looked at, rows to
-    stop, rows to start with their types; both in order of arrival; speeds; rows in order of arrival)."""
+    stop, rows to start with their types; both in order of arrival; speeds; rows in order of arrival). Where each type
+    has a queue of its own, jobs that the shares do not know yet take room and do not run, as in the original."""
     n, n_types = share.shape
     speeds = _speeds(slots, allowed, throughput, throughput_spread, ask_gpu_milli, type_of, gpus, counting)
     by_arrival = _arrival_order(slots, arrival)
@@ -207,17 +231,28 @@ def choose(
     total = np.zeros(n_types)
     for row in range(n):
         total += speeds[row]
-    type_order = np.argsort(-total, kind="mergesort")
+    turns = types_in_turn(total, queueing, type_order, now_ms)
     entries = np.empty(n * n_types, np.int64)
     n_entries = 0
+    first_of = np.zeros(n_types + 1, np.int64)
     for t in range(n_types):
-        kind = type_order[t]
+        kind = turns[t]
+        first_of[t] = n_entries
         for k in range(n):
             row = by_arrival[k]
-            if rows[row] and speeds[row, kind] > 0.0 and not (only_positive and priority[row, kind] <= 0.0):
+            if rows[row] and speeds[row, kind] > 0.0 and not (queueing & ONLY_POSITIVE and priority[row, kind] <= 0.0):
                 entries[n_entries] = row * n_types + kind
                 n_entries += 1
-    ordered = _sorted_entries(entries[:n_entries], priority.ravel(), deficit_s.ravel(), share.ravel())
+    first_of[n_types] = n_entries
+    if queueing & BY_TYPE:
+        ordered = np.empty(n_entries, np.int64)
+        for t in range(n_types):
+            low, high = first_of[t], first_of[t + 1]
+            ordered[low:high] = _sorted_entries(
+                entries[low:high].copy(), priority.ravel(), deficit_s.ravel(), share.ravel()
+            )
+    else:
+        ordered = _sorted_entries(entries[:n_entries], priority.ravel(), deficit_s.ravel(), share.ravel())
     chosen = np.full(n, -1, np.int64)
     for k in range(n_entries):
         row, kind = ordered[k] // n_types, ordered[k] % n_types
@@ -225,6 +260,10 @@ def choose(
         if chosen[row] < 0 and need <= free[kind]:
             chosen[row] = kind
             free[kind] -= need
+    if queueing & BY_TYPE:
+        for row in range(n):
+            if known[row] < 1.0:
+                chosen[row] = -1
 
     stop, start, kinds = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     n_stop = n_start = 0

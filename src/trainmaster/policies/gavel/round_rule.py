@@ -6,9 +6,11 @@ time each will have had. When shares are due to be computed anew it says so and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from trainmaster.model.kernels import close_reasons
@@ -20,6 +22,7 @@ from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.gavel.round_pass import choose, give_time, survey
 
 MS_PER_S = 1000.0
+PUBLISHED_ORDER = ("v100", "p100", "k80")
 _BACKOFF = int(Why.BACKOFF)
 (
     _ARRIVAL, _PHASE, _PREEMPTIBLE, _NOT_BEFORE_MS, _AS_OF_MS, _PRODUCTIVE_MS, _HELD_TYPE, _WORKERS, _HELD_GPU_MILLI,
@@ -42,11 +45,17 @@ class RoundRule:
     original: bool
     time_dependent: bool
     """Shares are computed anew with time, even if the jobs stay the same."""
-    only_positive: bool
-    """Jobs without a share get nothing, even if devices are free."""
+    queueing: int
+    """How entries queue (see `round_pass`)."""
     patience_s: float
     reset_ms: int
     default_round_ms: int
+
+
+def type_order(types: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Where each type has a queue of its own: the order of the original, then by name."""
+    rank = {name: k for k, name in enumerate(PUBLISHED_ORDER)}
+    return np.array(sorted(range(len(types)), key=lambda j: (rank.get(types[j].lower(), len(rank)), types[j])))
 
 
 @njit(cache=True)
@@ -62,10 +71,10 @@ def shares_are_due(
 
 @njit(cache=True)
 def round_pass(
-    slots, now_ms, original, time_dependent, only_positive, patience_s, round_ms, default, next_round, computed_jobs,
-    nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known, strategy,
-    counting, ints, floats, allowed, throughput, spread, gangs, type_of, up, gpus, rack_of, device_milli, whole,
-    cpu_free, mem_free,
+    slots, now_ms, original, time_dependent, queueing, type_order, patience_s, round_ms, default, next_round,
+    computed_jobs, nodes_then, reset_ms, last_reset_ms, round_end_ms, worker_s, share, received_s, deficit_s, known,
+    strategy, counting, ints, floats, allowed, throughput, spread, gangs, type_of, up, gpus, rack_of, device_milli,
+    whole, cpu_free, mem_free,
 ):  # fmt: skip
     """One decision: (whether it was made, rows that it changes, where their gangs begin or -1, the gangs, why each row
     waits, when to wake, when the round ends). Writes into `worker_s`, `received_s` and `known`, the last two by row."""
@@ -99,8 +108,8 @@ def round_pass(
         worker_s += n_new * half_s
     left_s = (round_end_ms - now_ms) / MS_PER_S
     chosen, rows, stop, start, kinds, speeds, by_arrival = choose(
-        slots, share, received_s, deficit_s, worker_s, now_ms, inside, only_positive, patience_s, counting,
-        ints[_ARRIVAL], phase, ints[_PREEMPTIBLE], ints[_NOT_BEFORE_MS], ints[_ASK_GPU_MILLI], ints[_WORKERS],
+        slots, share, received_s, deficit_s, known, worker_s, now_ms, inside, queueing, type_order, patience_s,
+        counting, ints[_ARRIVAL], phase, ints[_PREEMPTIBLE], ints[_NOT_BEFORE_MS], ints[_ASK_GPU_MILLI], ints[_WORKERS],
         ints[_HELD_TYPE], ints[_HELD_GPU_MILLI], ints[_WAITING_SINCE_MS], allowed, throughput, spread, type_of, up,
         gpus, device_milli,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from trainmaster.model.job import P
 from trainmaster.model.snapshot import HALF_MILLI, Draft, Snapshot
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.problem import BoolArray, FloatArray, IntArray
+from trainmaster.policies.gavel.round_pass import BY_TYPE, ONLY_POSITIVE
 
 
 def choose(
@@ -27,12 +28,13 @@ def choose(
     usable: BoolArray,
     type_order: IntArray,
     job_order: IntArray,
-    only_positive: bool = False,
+    queueing: int = 0,
     split: bool = True,
 ) -> tuple[IntArray, IntArray]:
     """The type of each job (-1: none) and the pair it runs in (-1: alone). Uses up `free`.
 
-    Entries go by priority, then the second and third key, then type, job, pair. With `split`, pairs for which
+    Entries go (by type first, if each has a queue) by priority,
+    then the second and third key, then type, job, pair. With `split`, pairs for which
     there is room left over are taken apart: both run faster alone, at nobody's expense.
     """
     n, types = priority.shape
@@ -45,8 +47,11 @@ def choose(
         -np.concatenate([alone, pairs]).ravel()[flat]
         for alone, pairs in ((third, book.share), (second, np.zeros((k, types))), (priority, pair_priority))
     ]
+    if queueing & BY_TYPE:
+        keys.append(np.repeat(np.arange(types, dtype=np.float64), n + k))
     entries = flat[np.lexsort(keys)]
     can = np.concatenate([usable, pair_priority > 0.0])
+    only_positive = bool(queueing & ONLY_POSITIVE)
     chosen = _select(entries, np.concatenate([priority, pair_priority]), can, gpus, free, only_positive, eligible,
                      first, other, split)  # fmt: skip
     kind, pair_of = chosen[:n].copy(), np.full(n, -1, np.int64)

@@ -38,6 +38,7 @@ def _select(order: Any, priority: Any, usable: Any, gpus: Any, free: Any, only_p
         ("gavel-max-min", Strategy.PACK),
         ("gavel-max-min:patience_s=900", Strategy.SPREAD),
         ("gavel-max-min:mechanism=original", Strategy.COUNT),
+        ("gavel-max-min:aware=false,mechanism=original", Strategy.COUNT),
         ("gavel-fifo:mechanism=original", Strategy.PACK),
         ("gavel-ftf", Strategy.FIRST_FIT),
     ],
@@ -69,12 +70,19 @@ def test_the_passes_follow_the_rules(name: str, placement: Strategy, monkeypatch
         if not original and policy.patience_s > 0:
             priority = gavel._with_patience(policy, view, priority, state.share)
         types = speeds.shape[1]
-        flat = (np.arange(len(jobs))[None, :] * types + gavel._type_order(speeds)[:, None]).ravel()
+        turns = gavel.types_in_turn(
+            speeds.sum(axis=0), policy.queueing, gavel.type_order(view.cluster.types), view.now_ms
+        )
+        flat = (np.arange(len(jobs))[None, :] * types + turns[:, None]).ravel()
         keys = (-state.share.ravel()[flat], -state.deficit_s.ravel()[flat], -priority.ravel()[flat])
+        if original:  # each type has a queue of its own
+            keys = (*keys, np.repeat(np.arange(types), len(jobs)))
         only_positive = policy.allocation in gavel._QUEUES and original
         free = gavel._free_after(view, rows)
         order = flat[np.lexsort(keys)]
         expected = _select(order, priority, speeds > 0, gavel._asked_gpus(view), free, only_positive, rows)
+        if original:  # what the shares do not know takes room and does not run
+            expected[state.known < 1.0] = -1
         received, worked = state.received_s.copy(), worker_s.copy()
         got: list[Any] = []
         monkeypatch.setattr(gavel, "choose", lambda *a: got.append(pass_(*a)) or got[-1])
