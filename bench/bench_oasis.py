@@ -19,7 +19,7 @@ import numpy as np
 
 from trainmaster.policies.oasis.online import OnlineAdmission
 from trainmaster.policies.oasis.parsing import parse_instance
-from trainmaster.policies.oasis.population import PaperLike, Tiny, paper_like_instance, tiny_instance
+from trainmaster.policies.oasis.population import PaperLike, paper_like_instance
 from trainmaster.policies.oasis.prices import PriceSettings
 
 MEDIAN_MS_MAX = 30.0
@@ -61,10 +61,8 @@ def main() -> int:
     parser.add_argument("--arrivals", type=int, default=1000)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    warm = parse_instance(tiny_instance(Tiny(), 0), "bench")
-    online = OnlineAdmission(warm.cluster, warm.horizon, PriceSettings())
-    for job in warm.arrivals():  # compiles or loads the kernels
-        online.offer(job)
+    decision_times_ms(PaperLike(jobs=5, horizon=20), 5)  # compiles or loads the kernels
+    decision_times_ms(PaperLike(jobs=5, horizon=20), 5, both=True)
     cases = {"T=300, 50+50, runs to 300 slots": (BASE, arguments.arrivals)}
     few = max(50, arguments.arrivals // 10)
     for horizon in (100, 200, 600):

@@ -1,6 +1,7 @@
 """The deadline study: deadlines met on scarce and sufficient clusters, noise, and the gap to the optimum.
 
     python bench/study_deadline.py --out DIR [--seeds 10] [--jobs 200] [--data ../shared] [--tiny 40]
+        [--traces generated,itp] [--parts gap,sweep,troubled,foreseen]
 
 Writes DIR/study.json, DIR/study.md and DIR/study.png. Same arguments, same figures. A run that was cut short goes on
 where it was when it is started again. Real traces are left out when the data folder is not there.
@@ -53,6 +54,7 @@ LOADS = {"load 1.2": 1.2, "load 2": 2.0, "load 4": 4.0}
 GAVEL_SEEDS, SUFFICIENT_SEEDS, TROUBLED_SEEDS = 3, 3, 5
 TROUBLED = ("generated", "chronus-mix1")
 TROUBLED_POLICIES = ("deadline", "deadline:confidence=0.99", "elasticflow", "edf")
+PARTS = ("gap", "sweep", "troubled", "foreseen")
 CODE = ("engine", "estimate", "model", "policies", "sim", "testing", "traces")
 GAVEL_ROUND_MS = 360_000
 COSTS = TruthOptions(restart_cost_ms=30_000, resize_cost_ms=10_000)
@@ -273,7 +275,9 @@ def tables(study: dict[str, Any]) -> str:
                     f"| {name} | {policy} | {fifth + 1} | {len(found)} | {inside:.0%} | {below:.0%} |"
                     f" {np.median(found[:, 2]):.1%} |"
                 )
-    gap = study["gap"]
+    gap = study.get("gap")
+    if gap is None:
+        return "\n".join(lines) + "\n"
     lines += ["", "### Admitted against the exact optimum", ""]
     lines.append(
         f"{gap['instances']} random instances, all jobs known at once: admitted {gap['admitted']} of"
@@ -320,18 +324,24 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--tiny", type=int, default=40)
     parser.add_argument("--traces", default=",".join(("generated", *FILES)), help="some of them only")
+    parser.add_argument("--parts", default=",".join(PARTS), help="some of them only")
     parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     loaded = {name: all_jobs(name, arguments.data) for name in arguments.traces.split(",")}
     traces = {name: specs for name, specs in loaded.items() if specs is not None}
-    cells: Cells = {("gap", arguments.tiny): partial(compare_with_optimum, arguments.tiny)}
+    parts = arguments.parts.split(",")
+    cells: Cells = {}
+    if "gap" in parts:
+        cells["gap", arguments.tiny] = partial(compare_with_optimum, arguments.tiny)
     for name, specs in traces.items():
-        cells |= sweep(name, specs, arguments.jobs, arguments.seeds)
-    for name in (name for name in TROUBLED if name in traces):
-        seeds = min(arguments.seeds, TROUBLED_SEEDS)
-        cells |= troubled(name, traces[name], arguments.jobs, seeds)
-        cells |= foreseen(name, traces[name], arguments.jobs, seeds)
+        if "sweep" in parts:
+            cells |= sweep(name, specs, arguments.jobs, arguments.seeds)
+        seeds = min(arguments.seeds, TROUBLED_SEEDS) if name in TROUBLED else 0
+        if "troubled" in parts:
+            cells |= troubled(name, specs, arguments.jobs, seeds)
+        if "foreseen" in parts:
+            cells |= foreseen(name, specs, arguments.jobs, seeds)
     study: dict[str, Any] = {"sweep": {}, "troubled": {}, "foreseen": {}}
     for key, result in run_cells(cells.items(), arguments.out, code_digest(*CODE)).items():
         if key[0] == "gap":
@@ -341,7 +351,8 @@ def main() -> None:
             study[part].setdefault(name, {}).setdefault(label, {}).setdefault(column, []).append(result)
     (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True, indent=1) + "\n")
     (arguments.out / "study.md").write_text(tables(study))
-    figure(study, arguments.out / "study.png")
+    if study["sweep"]:
+        figure(study, arguments.out / "study.png")
     print(tables(study))
 
 

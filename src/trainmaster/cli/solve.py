@@ -158,9 +158,13 @@ def _print_admission(result: dict[str, Any]) -> None:
     console = Console()
     console.print(f"total utility [bold]{result['total_utility']:.6g}[/], {result['solve_cpu_s'] * 1e3:.1f} ms")
     table = Table()
-    for header in ("job", "admitted", "payoff", "completion"):
-        table.add_column(header, justify="left" if header == "job" else "right")
-    for job, verdict in list(result["jobs"].items())[:50]:
+    shown = list(result["jobs"].items())[:50]
+    headers = ["job", "admitted", "payoff", "completion"]
+    if any("rejection" in verdict for _, verdict in shown):
+        headers.append("what would have let it in")
+    for header in headers:
+        table.add_column(header, justify="right" if header in ("admitted", "payoff", "completion") else "left")
+    for job, verdict in shown:
         payoff = verdict.get("payoff")
         completion = verdict.get("completion")
         table.add_row(
@@ -168,7 +172,27 @@ def _print_admission(result: dict[str, Any]) -> None:
             "yes" if verdict["admitted"] else "no",
             "" if payoff is None else f"{payoff:.4g}",
             "" if completion is None else str(completion),
+            *([_let_in(verdict["rejection"])] if "rejection" in verdict else []),
         )
     console.print(table)
     if len(result["jobs"]) > 50:
         console.print(f"... and {len(result['jobs']) - 50} more (use -o json)")
+
+
+_TELLING_FACTOR = 1e-3
+"""Prices that would have to fall below this part are no advice."""
+
+
+def _let_in(rejection: dict[str, Any]) -> str:
+    """The smallest change with which a rejected job would have been admitted."""
+    if rejection["reason"] == "horizon":
+        return "a longer horizon: all its workers from its arrival on are too slow for this one"
+    if rejection["reason"] == "capacity":
+        return "more servers, or a longer horizon: what is not committed cannot serve it in time"
+    ways = []
+    if rejection["price_factor"] and rejection["price_factor"] >= _TELLING_FACTOR:
+        ways.append(f"prices below {rejection['price_factor']:.3g} of what they are")
+    grace = rejection["grace_slots"]
+    if grace is not None:
+        ways.append(f"a utility that lasts {grace} slot{'' if grace == 1 else 's'} longer")
+    return ", or ".join(ways) or "a higher utility: it is worth nothing when it could end"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -157,6 +158,57 @@ def render(reason: Reason) -> str:
             facts = {key.removesuffix("_s").replace("_", " "): at_s for key, at_s in reason.details.items()}
             times = ", ".join(f"{name} at {at_s:g} s" for name, at_s in sorted(facts.items()))
             return f"{needs}; admitted and scheduled: {times}"
+        case Why.DEADLINE if "fault" in reason.details:
+            return _deadline_refusal(reason.details)
+        case Why.PRICE if "price_factor" in reason.details:
+            return _price_refusal(reason.details)
         case _:
             facts = ", ".join(f"{key} {value}" for key, value in sorted(reason.details.items()))
             return f"{reason.why.name.lower()}: {facts}" if facts else reason.why.name.lower()
+
+
+def _deadline_refusal(facts: Mapping[str, Any]) -> str:
+    """Why a deadline is not promised, the earliest that could be, and what this one would take."""
+    parts = [f"its deadline cannot be promised: {facts['fault']}"]
+    earliest_s = facts.get("earliest_deadline_s")
+    if earliest_s is not None:
+        size = f"{facts['with_workers']} worker{'' if facts['with_workers'] == 1 else 's'} of {facts['with_type']}"
+        later_s = earliest_s - facts["deadline_s"]
+        when = f"{_span(later_s)} later" if later_s > 0 else "as asked"  # room was found since it was asked
+        parts.append(f"the earliest that could be is {when}, with {size}")
+    elif "earliest_deadline_s" in facts:
+        parts.append("no deadline can be promised on the nodes that are up")
+    ways = []
+    if "more_gpus" in facts:
+        ways.append(f"{_gpus(facts['more_gpus'])} more of {facts['more_type']}")
+    if "slack_of" in facts:
+        ways.append(f"some of the {_span(facts['slack_s'])} that {facts['slack_of']} has to spare")
+    if "weight_needed" in facts:
+        ways.append(f"a weight of {facts['weight_needed']:g}")
+    if ways:
+        parts.append(f"it would take {' or '.join(ways)}")
+    if "remedy" in facts:
+        parts.append(str(facts["remedy"]))
+    return "; ".join(parts)
+
+
+def _price_refusal(facts: Mapping[str, Any]) -> str:
+    """What a job turned away by prices lacks, and the smallest change that would have let it in."""
+    payoff, factor, lateness_s = facts.get("payoff"), facts["price_factor"], facts.get("lateness_s")
+    lacks = "" if payoff is None else f" (payoff {payoff:.4g})"
+    ways = []
+    if factor:
+        ways.append(f"prices below {factor:.3g} of what they are")
+    if lateness_s is not None:
+        ways.append(f"a worth that lasts {_span(lateness_s)} longer")
+    told = f"; it would be let in by {' or '.join(ways)}" if ways else "; no later end would help"
+    return f"what it needs costs more than it is worth{lacks}{told}"
+
+
+def _span(seconds: float) -> str:
+    """A length of time in its two largest units."""
+    whole = math.ceil(seconds)
+    for unit_s, name, part_s, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= unit_s:
+            return f"{whole // unit_s}{name}{whole % unit_s // part_s:02d}{part}"
+    return f"{whole}s"

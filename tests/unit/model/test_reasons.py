@@ -60,3 +60,25 @@ def test_phases_that_explain_themselves() -> None:
     assert why_phase(Phase.PAUSED) == Why.PAUSED
     assert why_phase(Phase.LOST) == Why.LOST_NODE
     assert why_phase(Phase.PENDING) == Why.NONE
+
+
+def test_a_deadline_that_is_not_promised_says_what_could_be() -> None:
+    facts = {
+        "deadline_s": 100.0, "fault": "no room beside what is promised", "earliest_deadline_s": 175.5,
+        "with_type": "v100", "with_workers": 2, "more_gpus": 3, "more_type": "v100", "slack_of": "a", "slack_s": 7300.0,
+    }  # fmt: skip
+    text = render(Reason(Why.DEADLINE, details=facts))
+    assert text == (
+        "its deadline cannot be promised: no room beside what is promised; the earliest that could be is 1m16s later,"
+        " with 2 workers of v100; it would take 3 GPUs more of v100 or some of the 2h01m that a has to spare"
+    )
+    unknown = {"deadline_s": 9.0, "fault": "unknown work", "remedy": "state the total steps"}
+    assert render(Reason(Why.DEADLINE, details=unknown)).endswith("unknown work; state the total steps")
+
+
+def test_a_job_turned_away_by_prices_is_told_what_would_let_it_in() -> None:
+    facts = {"payoff": -1.25, "price_factor": 0.4, "lateness_s": 1200.0}
+    assert render(Reason(Why.PRICE, details=facts)) == (
+        "what it needs costs more than it is worth (payoff -1.25); it would be let in by prices below 0.4 of what they"
+        " are or a worth that lasts 20m00s longer"
+    )

@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 ORDERS = 6
 """Orders tried when promises are rearranged around a newcomer..."""
-RESERVES = 1200
+RESERVES = 300
 """...and about how many reservations that may take: it bounds the time of a decision, not its rightness."""
 RETRIES = 16
 """Jobs without a reservation that are tried again in one decision."""
