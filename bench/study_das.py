@@ -85,22 +85,21 @@ def calibration_study(pools: list[JobPool], traces: int, out: Path) -> None:
     print(json.dumps(figures, indent=1))
 
 
-def history_study(pools: list[JobPool], traces: int, out: Path) -> None:
-    """Completion time and fee with other lengths of history, the weights being the same."""
-    weights = load(SHIPPED)
-    figures = {}
-    for length in (1, 4, 8, 16, 32, 64):
+def history_study(pools: list[JobPool], lengths: list[int], traces: int, out: Path) -> None:
+    """Completion time and fee with other lengths of history (the first is what the others are compared with), the
+    weights being the same; what OUT holds is not played again."""
+    weights, scores = load(SHIPPED), read_scores(out)
+    for length in lengths:
         kernel = replace(weights.kernel, history=length)
-        minutes, dollars = [], []
         for site in SITES.values():
+            done = scores.setdefault(f"tau = {length}", {}).setdefault(site.name, {})
             for seed in seeds_of("test", traces):
-                world = World(site, draw_stream(pools, "test", seed, JOBS, GPUS_ASKED))
-                Player(world, weights.agents, kernel).play()
-                minutes.append(float(world.completion_s().mean()) / 60.0)
-                dollars.append(float(world.fee().mean()))
-        figures[length] = [float(np.mean(minutes)), float(np.mean(dollars))]
-        print(length, figures[length], flush=True)
-    out.write_text(json.dumps(figures))
+                if str(seed) not in done:
+                    world = World(site, draw_stream(pools, "test", seed, JOBS, GPUS_ASKED))
+                    Player(world, weights.agents, kernel).play()
+                    done[str(seed)] = [float(world.completion_s().mean()) / 60.0, float(world.fee().mean())]
+        out.write_text(json.dumps(scores))
+    print_table(scores)
 
 
 def case_study(pools: list[JobPool], out: Path) -> None:
@@ -128,7 +127,8 @@ def case_study(pools: list[JobPool], out: Path) -> None:
         before = world.held.copy()
         player.decide()
         started = np.flatnonzero((world.held > 0).any(axis=1) & ~(before > 0).any(axis=1))
-        if shown and any(len(candidates) > 1 for _, candidates, _ in player.traced):
+        apart = not steps or world.now_s > steps[-1][0] + 3600.0
+        if shown and apart and any(len(candidates) > 2 for _, candidates, _ in player.traced):
             steps.append((world.now_s, pending, scores, free, world.held.copy(), started, list(player.traced)))
     fig, axes = plt.subplots(3, 4, figsize=(15, 9.5), height_ratios=[1.1, 0.9, 1.2])
     for k, (now, pending, scores, free, held, started, traced) in enumerate(steps):
@@ -147,7 +147,9 @@ def case_study(pools: list[JobPool], out: Path) -> None:
         for i in range(len(traced)):
             for m in range(len(free)):
                 if np.isfinite(grid[i, m]):
-                    middle.text(m, i, f"{grid[i, m]:.1f}", ha="center", va="center", fontsize=7, color="white")
+                    bright = grid[i, m] > 0.5 * (np.nanmin(grid) + np.nanmax(grid))
+                    middle.text(m, i, f"{grid[i, m]:.1f}", ha="center", va="center", fontsize=7,
+                                color="black" if bright else "white")  # fmt: skip
         middle.set_yticks(range(len(traced)), [f"j{job}" for job, *_ in traced], fontsize=8)
         middle.set_xticks(range(len(free)), [f"m{m}" for m in range(len(free))], fontsize=8)
         middle.set_title("affinity (blank: no room)", fontsize=8)
@@ -174,6 +176,7 @@ def main() -> None:
     parser.add_argument("rivals", nargs="*")
     parser.add_argument("--trace", type=Path, action="append", default=[])
     parser.add_argument("--traces", type=int, default=30)
+    parser.add_argument("--length", type=int, action="append", default=[], help="of history, for `history`")
     parser.add_argument("--site", choices=tuple(SITES), action="append", default=[])
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_intermixed_args()
@@ -183,7 +186,7 @@ def main() -> None:
     elif chosen.study == "calibration":
         calibration_study(pools, chosen.traces, chosen.out)
     elif chosen.study == "history":
-        history_study(pools, chosen.traces, chosen.out)
+        history_study(pools, chosen.length or [32, 1, 4, 8, 16, 64], chosen.traces, chosen.out)
     else:
         case_study(pools, chosen.out)
 

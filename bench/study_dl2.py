@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ import torch
 from trainmaster.learn.baselines import mean_completion_s
 from trainmaster.learn.bound import least_mean_completion_s
 from trainmaster.learn.compiled_rollout import play_compiled
-from trainmaster.learn.evaluate import SCENARIOS, SMALL
+from trainmaster.learn.evaluate import SCENARIOS, SMALL, sampled_from
 from trainmaster.learn.job_kinds import ANALYTIC
 from trainmaster.learn.options import TrainOptions
 from trainmaster.learn.seeds import TEST_SEEDS
@@ -32,6 +33,7 @@ from trainmaster.learn.trainer import Trainer, play_best, scorer_of
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import load_once
 from trainmaster.report.statistics import paired_ratio
+from trainmaster.traces import load
 
 TINY = SizingSpec(servers=8, jobs=10, arrivals_per_slot_max=1)
 TRACES = 20
@@ -153,14 +155,16 @@ def margins(traces: int, only: str) -> None:
         print(f"| {label} | {cells} | {below(least, found[0])} | {below(least, found[2])} |", flush=True)
 
 
-def scenarios(traces: int, only: str) -> None:
-    """The shipped weights on every scenario, by slots, beside DRF and Optimus."""
+def scenarios(traces: int, only: str, sampled: list[Path]) -> None:
+    """The shipped weights on every scenario, by slots, beside DRF and Optimus; or on jobs with the lengths and gaps of
+    real traces."""
     names = ("drf", "optimus:fitted=true,error=0.1", "optimus")
     print("| scenario | traces | " + " | ".join(names) + " | dl2 | under DRF | under fitted Optimus | under exact |")
     print("|---" * 9 + "|")
     network = load_once("").network
     assert isinstance(network, ScoringNetwork)
-    for label, spec in SCENARIOS.items():
+    specs = {path.name.partition(".")[0]: sampled_from(load(path)) for path in sampled} or SCENARIOS
+    for label, spec in specs.items():
         if only not in label:
             continue
         count = max(2, min(traces, traces * 60 // spec.jobs))  # a longer trace takes more time, and varies less
@@ -178,12 +182,15 @@ def main() -> None:
     parser.add_argument("table", choices=("teachers", "ablations", "federated", "margins", "scenarios"))
     parser.add_argument("--traces", type=int, default=10, help="of `margins` and `scenarios`")
     parser.add_argument("--only", default="", help="only rows whose name holds this")
+    parser.add_argument("--trace", type=Path, action="append", default=[], help="`scenarios`: sample its lengths, gaps")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
-    if wanted.table in ("margins", "scenarios"):
-        {"margins": margins, "scenarios": scenarios}[wanted.table](wanted.traces, wanted.only)
-        return
-    {"teachers": teachers, "ablations": ablations, "federated": federated}[wanted.table](TINY, wanted.only)
+    if wanted.table == "margins":
+        margins(wanted.traces, wanted.only)
+    elif wanted.table == "scenarios":
+        scenarios(wanted.traces, wanted.only, wanted.trace)
+    else:
+        {"teachers": teachers, "ablations": ablations, "federated": federated}[wanted.table](TINY, wanted.only)
 
 
 if __name__ == "__main__":

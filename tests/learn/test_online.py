@@ -17,7 +17,7 @@ from trainmaster.learn.online import (
     should_roll_back,
     train_candidate,
 )
-from trainmaster.learn.sizing_trace import REFERENCE_SIZE, SizingSpec, draw_trace
+from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
 from trainmaster.model.errors import InputError
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.network import ScoringNetwork
@@ -126,7 +126,7 @@ def test_history_becomes_traces_like_it(history: list[Ended]) -> None:
     assert spec.gpus == SPEC.gpus and spec.workers_max == SPEC.workers_max
     by_name = {kind.name: kind for kind in spec.kinds}
     for job in specs:
-        speed = float(by_name[job.model].scaling().speed(REFERENCE_SIZE, REFERENCE_SIZE))
+        speed = float(by_name[job.model].scaling().speed(SPEC.reference_size, SPEC.reference_size))
         assert speed == pytest.approx(job.steps_per_s["gpu"], rel=1e-6)
     assert len(draw_trace(spec, 1)) == spec.jobs
     rigid = [replace(job, workers_min=4, workers_max=4, servers_min=4, servers_max=4) for job in specs]

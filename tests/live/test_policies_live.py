@@ -157,3 +157,17 @@ def test_no_second_service_and_a_clean_stop(live: Live) -> None:
     assert live.client.get("/service")["policy"]
     with pytest.raises(TrainmasterError):
         live.client.put("/policy", {"policy": "no-such-policy"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("live", ["das"], indirect=True)
+def test_das_orders_and_places_real_jobs(live: Live) -> None:
+    """Everything runs once, where it was put; gangs that need both fast GPUs take turns; nobody decides instead."""
+    ids = [_submit(live, steps, workers) for steps, workers in ((60, 2), (40, 2), (30, 1), (20, 1))]
+    ended = _ended(live, ids)
+    assert {end.phase for end in ended.values()} == {Phase.FINISHED}
+    assert all(end.preemptions == 0 and end.attempts == 1 for end in ended.values())
+    first, second = sorted((ended[job_id] for job_id in ids[:2]), key=lambda end: end.first_start_ms)
+    assert second.first_start_ms >= first.ended_ms
+    texts = [event["text"] for event in live.client.get("/events", {"limit": 1000})["events"]]
+    assert texts and not [text for text in texts if "das:" in text], "the agents' answers could be used"

@@ -18,7 +18,7 @@ from trainmaster.learn.das.evaluate import RIVALS, evaluate
 from trainmaster.learn.das.jobs import pools_of
 from trainmaster.learn.das.options import DasOptions
 from trainmaster.model.errors import InputError
-from trainmaster.policies.das.weights import SHIPPED
+from trainmaster.policies.das.weights import SHIPPED, load
 from trainmaster.report.rivals import table
 
 
@@ -86,6 +86,7 @@ def das_evaluate(
     unknown = [name for name in names if name not in RIVALS]
     if unknown:
         raise InputError(f"unknown rival '{unknown[0]}'", "one of " + "; ".join(RIVALS), column="--rivals")
+    load(weights)  # refuse it before the rivals have played for minutes
     chosen = {name: name for name in names} | {"DAS": str(weights)}
     scores = evaluate(pools_of(trace or []), chosen, traces)
     rows = table(scores, names[0])

@@ -83,6 +83,13 @@ class SizingSpec:
         """CPU slots that server processes can use: whole ones on each machine."""
         return self.servers * (self.cpus_per_server // self.server_cpus) * self.server_cpus
 
+    @property
+    def reference_size(self) -> int:
+        """Workers, and as many servers, that a user would ask of a policy that does not size: at most a quarter of the
+        cluster, so that such policies can run (and teach) on small ones too."""
+        return max(1, min(REFERENCE_SIZE, self.workers_max, self.servers_max, self.gpus // 4,
+                          self.cpus // self.server_cpus // 4))  # fmt: skip
+
     def cluster(self) -> Cluster:
         cpu_milli = self.cpus_per_server * 1000
         return cluster_of(Node(f"n{k}", ACCELERATOR, self.gpus_per_server, cpu_milli) for k in range(self.servers))
@@ -108,9 +115,10 @@ class SizingTrace:
     def job_specs(self) -> list[JobSpec]:
         """The same jobs for the engine; they declare the speed of their kind, not the hidden factor."""
         spec, out = self.spec, []
+        asked = spec.reference_size
         for k, job_id in enumerate(self.ids):
             scaling = Scaling(**dict(zip(TERMS, self.curve[k].tolist(), strict=True)))
-            speed = float(scaling.speed(REFERENCE_SIZE, REFERENCE_SIZE))
+            speed = float(scaling.speed(asked, asked))
             out.append(
                 JobSpec(
                     id=JobId(job_id),
@@ -121,8 +129,8 @@ class SizingTrace:
                     servers_max=spec.servers_max,
                     worker=Demand(GPU_MILLI),
                     server=Demand(0, spec.server_cpus * 1000),
-                    workers_ref=REFERENCE_SIZE,
-                    servers_ref=REFERENCE_SIZE,
+                    workers_ref=asked,
+                    servers_ref=asked,
                     work_total=float(self.work[k]),
                     steps_per_s={ACCELERATOR: speed},
                     scaling=scaling,

@@ -131,6 +131,10 @@ def test_posterior_is_that_of_the_equations():
     assert np.allclose(got_mu, mu)
     assert np.allclose(got_sigma, sigma)
     assert np.linalg.eigvalsh(got_sigma).min() > 0
+    for kind in ("k0", "k1", "never seen"):  # the mean alone is computed another way
+        assert np.allclose(history.expect(kind, psi)[0], history.expect(kind, psi, np.arange(m))[0], atol=1e-12)
+    history.add("news", "k0", [0], psi, 0.5)
+    assert np.allclose(history.expect("k0", psi)[0], history.expect("k0", psi, np.arange(m))[0], atol=1e-12)
 
 
 def test_learns_which_machine_is_slow_and_is_sure_of_it():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 from service_bench import Bench
 
 from trainmaster.engine.records import Ended
+from trainmaster.learn.online import train_candidate
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
 from trainmaster.service.control import Request
-from trainmaster.service.learning import Learning, check_learning, weights_of, with_weights
+from trainmaster.service.learning import Learning, brief_training, check_learning, weights_of, with_weights
 
 
 class Inline(Executor):
@@ -108,6 +110,31 @@ def test_weights_that_win_in_the_shadow_come_into_force_and_are_taken_back(bench
     task.turn()
     assert weights_of(bench.plane.policy_name) == first
     assert any("rolled back" in note for note in notes(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_real_training_in_the_background_is_judged_in_the_shadow(bench: Bench, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    brief = replace(brief_training(), iterations=2, pairs=2, episodes=2, validate_every=1, validation_traces=2)
+
+    def train(ended: Sequence[Ended], now: Path, out: Path) -> Path:
+        return train_candidate(ended, bench.cluster, 60.0, now, out, brief)
+
+    run_jobs(bench, 30, 10.0)
+    first = weights_of(bench.plane.policy_name)
+    with ThreadPoolExecutor(1) as background:
+        task = Learning(Direct(bench), tmp_path / "learning", bench.cluster, 60_000, train=train, executor=background)
+        task.turn()
+        assert task.learner.busy and weights_of(bench.plane.policy_name) == first, "it goes on while one trains"
+    task.turn()
+    candidate = load(tmp_path / "learning" / "candidate-0001.npz").network
+    assert isinstance(candidate, ScoringNetwork) and not task.learner.busy
+    before = load(first).network
+    assert isinstance(before, ScoringNetwork)
+    assert any((candidate.weights[name] != before.weights[name]).any() for name in before.weights), "it has learned"
+    # Two iterations from weights that serve the wrong jobs first do not beat DRF: better than before is not enough.
+    assert weights_of(bench.plane.policy_name) == first
+    assert [note for note in notes(tmp_path) if "kept" in note and " s of " in note], notes(tmp_path)
 
 
 def test_weights_that_lose_never_come_into_force(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -120,25 +121,47 @@ def _free_around(scene: Scene) -> tuple[Floats, Floats]:
 
 
 def pair_features(scene: Scene, job: int) -> Floats:
-    """One row per machine, for one pending job."""
-    out = np.zeros((len(scene.gpus), N_PAIR))
-    gpus, need = np.maximum(scene.gpus, 1), int(scene.need[job])
-    over = scene.free - need
-    out[:, 0] = over >= 0
-    out[:, 1] = np.clip(over / gpus, -1.0, 1.0)
-    out[:, 2] = over == 0
-    out[:, 3] = scene.free / gpus
-    out[:, 4] = 1.0 - out[:, 3]
-    out[:, 5] = scene.speed[job][scene.type_of]
-    out[:, 6] = scene.price[scene.type_of]
-    out[:, 7] = (scene.log_time[job] - 8.0) / 2.0
-    out[:, 8] = np.log2(max(need, 1)) / 4.0
-    # Whether the others on the machine end long after this job would: those beside it stay.
-    out[:, 9] = np.clip(np.log1p(scene.left_s) - scene.log_time[job], -3.0, 3.0) / 3.0 * (scene.jobs_on > 0)
-    out[:, 10] = scene.free.sum() / max(int(scene.gpus.sum()), 1)
-    out[:, 11] = np.log1p(len(scene.need)) / 5.0
-    out[:, 12], out[:, 13] = _free_around(scene)
-    out[:, 14] = scene.free == scene.gpus
+    """One row per machine, for one pending job. Compiled: it is asked for every job that starts."""
+    return _pairs(
+        scene.gpus, scene.free, scene.type_of, scene.rack_of, scene.speed[job], scene.price, scene.jobs_on,
+        np.log1p(scene.left_s), int(scene.need[job]), float(scene.log_time[job]),
+        np.log2(max(int(scene.need[job]), 1)) / 4.0, np.log1p(len(scene.need)) / 5.0,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _pairs(gpus, free, type_of, rack_of, speed, price, jobs_on, log_left, need, log_time, log_need, pressure):
+    m = gpus.size
+    free_of_type, all_of_type = np.zeros(price.size), np.zeros(price.size)
+    racks = rack_of.max() + 1 if m else 0
+    free_of_rack, all_of_rack = np.zeros(racks), np.zeros(racks)
+    for k in range(m):
+        free_of_type[type_of[k]] += free[k]
+        all_of_type[type_of[k]] += gpus[k]
+        free_of_rack[rack_of[k]] += free[k]
+        all_of_rack[rack_of[k]] += gpus[k]
+    free_in_all = free_of_type.sum() / max(all_of_type.sum(), 1.0)
+    out = np.zeros((m, N_PAIR))
+    for k in range(m):
+        whole = max(gpus[k], 1)
+        over = free[k] - need
+        out[k, 0] = over >= 0
+        out[k, 1] = min(max(over / whole, -1.0), 1.0)
+        out[k, 2] = over == 0
+        out[k, 3] = free[k] / whole
+        out[k, 4] = 1.0 - out[k, 3]
+        out[k, 5] = speed[type_of[k]]
+        out[k, 6] = price[type_of[k]]
+        out[k, 7] = (log_time - 8.0) / 2.0
+        out[k, 8] = log_need
+        if jobs_on[k] > 0:
+            # Whether the others on the machine end long after this job would: those beside it stay.
+            out[k, 9] = min(max(log_left[k] - log_time, -3.0), 3.0) / 3.0
+        out[k, 10] = free_in_all
+        out[k, 11] = pressure
+        out[k, 12] = free_of_type[type_of[k]] / max(all_of_type[type_of[k]], 1.0)
+        out[k, 13] = free_of_rack[rack_of[k]] / max(all_of_rack[rack_of[k]], 1.0)
+        out[k, 14] = free[k] == gpus[k]
     return out
 
 

@@ -107,12 +107,14 @@ def _walk(rounded, rack_of, width, decay, frequency, phase):
             psi[c, w] = np.sqrt(2.0 / waves) * np.cos(angle)
     walk = np.empty((n, n))
     for c in range(n):
-        for e in range(n):
+        for e in range(c + 1):
             distance = 0.0
             for i in range(3):
                 distance += ((rounded[first[c], i] - rounded[first[e], i]) * PHI_STEP) ** 2
             edge = 1.0 if rack_of[first[c]] == rack_of[first[e]] else FAR
-            walk[c, e] = edge * np.exp(-distance / (2.0 * width**2)) * count[e] / m
+            near = edge * np.exp(-distance / (2.0 * width**2))
+            walk[c, e] = near * count[e] / m
+            walk[e, c] = near * count[c] / m
     root = np.sqrt(decay)
     for step in range(1, STEPS):
         for c in range(n):
@@ -156,6 +158,8 @@ class SpeedHistory:
     kernel: Kernel
     seen: dict[str, Observation] = field(default_factory=dict)
     _solved: tuple[Any, ...] | None = None
+    _direction: dict[str, Floats] = field(default_factory=dict)
+    """By kind of job: the sum of the features of what was seen, weighed by alpha; as old as `_solved`."""
 
     def add(self, job: str, kind: str, machines: Sequence[int], psi: Floats, speed: float) -> None:
         """`psi`: of all machines, in the graph of this job without itself; `speed`: relative, 1 being undisturbed."""
@@ -168,6 +172,7 @@ class SpeedHistory:
         while len(self.seen) > self.kernel.history:
             del self.seen[next(iter(self.seen))]
         self._solved = None
+        self._direction.clear()
 
     def copy(self) -> SpeedHistory:
         return SpeedHistory(self.kernel, dict(self.seen), self._solved)
@@ -176,8 +181,9 @@ class SpeedHistory:
         """Posterior of the log-speed on every machine for a job of this kind: mean, and its covariance among the
         machines `of` (none: an empty matrix, for those who only want the mean)."""
         k, m = self.kernel, len(psi)
-        few = np.zeros(0, np.int64) if of is None else of
-        prior = k.walk**2 * psi[few] @ psi[few].T + k.machine**2 * np.eye(len(few))
+        if of is None:
+            return (self._mean(kind, psi) if self.seen else np.zeros(m)), np.zeros((0, 0))
+        prior = k.walk**2 * psi[of] @ psi[of].T + k.machine**2 * np.eye(len(of))
         if not self.seen:
             return np.zeros(m), prior
         mean, seen_psi, kinds, share, machine, number, inverse, alpha = self._solve()
@@ -185,8 +191,19 @@ class SpeedHistory:
         cross = (psi @ seen_psi.T) * like
         inside = machine < m
         cross[machine[inside], number[inside]] += k.machine**2 * share[inside]
-        covariance = prior - cross[few] @ inverse @ cross[few].T if len(few) else prior
+        covariance = prior - cross[of] @ inverse @ cross[of].T
         return mean + cross @ alpha, covariance
+
+    def _mean(self, kind: str, psi: Floats) -> Floats:
+        """The posterior mean alone, k(S, X) alpha: alpha is taken into the features first, once for a kind of job."""
+        k, m = self.kernel, len(psi)
+        mean, seen_psi, kinds, share, machine, number, _, alpha = self._solve()
+        if kind not in self._direction:
+            like = np.where(kinds == kind, k.walk**2, k.walk**2 * k.same_kind)
+            self._direction[kind] = (like * alpha) @ seen_psi
+        here = machine < m
+        own = np.bincount(machine[here], k.machine**2 * share[here] * alpha[number[here]], minlength=m)
+        return mean + psi @ self._direction[kind] + own
 
     def _solve(self) -> tuple[Any, ...]:
         """[K + sigma^2 I]^-1 and its product with the centred targets; the same until something new is seen."""
