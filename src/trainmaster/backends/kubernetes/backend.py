@@ -382,12 +382,12 @@ class KubernetesBackend:
             self._tell(ev.Progressed(job_id, key.generation, told.work_done, self._now_ms(), told.rate, told.loss))
 
     def exited(self, key: RunKey, member: str, code: int, why: str = "") -> None:
-        """The command has ended. The pod follows; it is believed at once only where the pod has vanished."""
         run = self.runs.get(key)
         found = None if run is None else run.members.get(member)
-        if run is not None and found is not None and found.gone:
-            run.certainly_over(found, code, why or "ended")
-            self._judge(run)
+        if run is not None and found is not None:
+            run.said_ended(found, code, why)
+            if found.gone:
+                self._judge(run)
 
     def lapsed(self, key: RunKey, member: str) -> None:
         """No renewal for so long that it has certainly ended itself."""

@@ -61,6 +61,8 @@ class Member:
     """A launcher has spoken for it, so it runs under a lease."""
     severed: bool = False
     """Its node is lost."""
+    last_word: tuple[int, str] | None = None
+    """Its launcher says that the command has ended: with what code, and why."""
 
     @property
     def alive(self) -> bool:
@@ -182,11 +184,19 @@ class Run:
             member.end = p.end_of(pod, self.facts.launcher)
         if member.end is not None or not gone:
             return
-        # It vanished without a word. Where a lease runs, its end is waited for (the launcher's word, or the lease);
-        # where none does, the node is believed as long as it answers.
-        if not member.bound or not member.running or (not member.heard and node_ready):
+        # It vanished before its status told the end. Where a lease runs, that is waited for (the launcher's word, or the
+        # lease); where none does, the node is believed as long as it answers.
+        if member.last_word is not None:
+            self.certainly_over(member, *member.last_word)
+        elif not member.bound or not member.running or (not member.heard and node_ready):
             why = f"{member.pod_name}: deleted"
             member.end = PodEnd(KILLED, why, NOBODYS, ran=member.running)
+
+    def said_ended(self, member: Member, code: int, why: str) -> None:
+        """The launcher's word. The pod follows and says it too, unless it has vanished, or vanishes before that."""
+        member.last_word = (code, why or "ended")
+        if member.gone:
+            self.certainly_over(member, *member.last_word)
 
     def certainly_over(self, member: Member, code: int = KILLED, why: str = "its lease ran out") -> None:
         if member.end is None:
