@@ -2,12 +2,12 @@
 
     python bench/bench_kube_scale.py --nodes 1000 --jobs 10000 --pods 4000
 
-Nodes are fake (kwok): what is measured is the control plane. In one run and on one cluster, each time after clearing it:
+Nodes are fake (kwok): what is measured is the control plane. In one run and on one cluster, cleared each time:
 
 kube_scheduler        binds `--pods` single pods that are there already
 trainmaster_gangs     Trainmaster binds as many pods that are there already, in gangs of 1 to 64
 kube_scheduler_jobs   kube-scheduler with batch Jobs of parallelism 1 to 64: their controller makes the pods (no gangs)
-trainmaster           `--jobs` TrainingJobs with gangs of 1 to 64 are queued; Trainmaster makes their pods and binds them
+trainmaster           `--jobs` TrainingJobs with gangs of 1 to 64 are queued; Trainmaster makes and binds their pods
 
 Rates are from the first to the last binding, as a watch sees them. Writes are those that the API server counted.
 """

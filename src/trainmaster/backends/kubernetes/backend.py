@@ -248,10 +248,10 @@ class KubernetesBackend:
     def _slots(self, spec: JobSpec, allocation: Allocation) -> list[Slot]:
         slots = []
         for part in allocation.parts:
-            node = self._watch.name_of(part.node)
+            node = self._watch.cluster.nodes[part.node]
             each = 0 if spec.worker.gpu_milli < GPU_MILLI else spec.worker.devices
-            slots += [Slot(WORKER, node, each)] * part.workers
-            slots += [Slot(SERVER, node, 0)] * part.servers
+            slots += [Slot(WORKER, node.id, each, node.accelerator)] * part.workers
+            slots += [Slot(SERVER, node.id, 0, node.accelerator)] * part.servers
         return slots
 
     # -- what was seen -----------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ class Slot:
     role: str
     node: str
     n_devices: int
+    accelerator: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Run:
         count = {role: sum(slot.role == role for slot in self.target) for role in (WORKER, SERVER)}
         return PodSeat(
             member.name, member.role, member.rank, member.slot.node, local, member.slot.n_devices, count[WORKER],
-            count[SERVER],
+            count[SERVER], member.slot.accelerator,
         )  # fmt: skip
 
     def adopt(self, pod: Object) -> Member:
@@ -184,8 +185,8 @@ class Run:
             member.end = p.end_of(pod, self.facts.launcher)
         if member.end is not None or not gone:
             return
-        # It vanished before its status told the end. Where a lease runs, that is waited for (the launcher's word, or the
-        # lease); where none does, the node is believed as long as it answers.
+        # It vanished before its status told the end. Where a lease runs, that is waited for (the launcher's word, or
+        # the lease's end); where none does, the node is believed as long as it answers.
         if member.last_word is not None:
             self.certainly_over(member, *member.last_word)
         elif not member.bound or not member.running or (not member.heard and node_ready):
