@@ -273,6 +273,7 @@ class Running:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
+            self.process.wait()
         self.log.close()
 
 
@@ -395,7 +396,8 @@ def main() -> None:
     parser.add_argument("--log-tail", type=int, default=2000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    extra = ("--fake-gpus", str(GPUS_PER_NODE), "--kube-scheduler")
+    # A busy machine may not keep up with heartbeats; nodes that are lost for that are not what is measured.
+    extra = ("--fake-gpus", str(GPUS_PER_NODE), "--kube-scheduler", "--node-grace", "300")
     with kubernetes_cluster(fake=options.nodes, options=extra) as cluster:
         found = asyncio.run(measure(cluster, options))
     print(json.dumps(found, indent=2))

@@ -19,7 +19,7 @@ from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOption
 from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.client import KubeClient, Object
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.fit import check_fits
+from trainmaster.backends.kubernetes.fit import KnownRoom
 from trainmaster.backends.kubernetes.gang_runs import GangRuns
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.backends.kubernetes.node_sets import NodeSets
@@ -135,6 +135,8 @@ class Reign:
         self._tasks: list[asyncio.Task[Any]] = []
         self._nodes_due = False
         self._sets_due = False
+        self._room = KnownRoom(self._nodes)
+        """For gangs of other controllers."""
         self.driver: Driver | None = None
         self.store: JournalStore | None = None
         self.backend: KubernetesBackend | None = None
@@ -175,6 +177,9 @@ class Reign:
         self.driver = driver
         self._thread.call(self._go(driver), 60.0)
 
+    def _nodes(self) -> list[Object]:
+        return list(self._watch.nodes.objects.values())
+
     async def _synced(self) -> None:
         await self._watch.synced()
         await self._jobs.synced.wait()
@@ -213,7 +218,7 @@ class Reign:
         """Pods of other controllers that name our scheduler."""
 
         def check(spec: JobSpec, pod: Object) -> None:
-            check_fits(spec, {"spec": pod["spec"]}, self._watch.nodes.objects.values())
+            self._room.check(spec, {"spec": pod["spec"]})
 
         def node_set(spec: JobSpec, pod: Object) -> str:
             wanted = {"template": {"spec": pod["spec"]}, "gpuResource": spec.payload["gpu_resource"]}
@@ -247,7 +252,7 @@ class Reign:
             self.teller.also = gang_teller.tell
             self._tasks.append(asyncio.ensure_future(gang_teller.run()))
         self.source = JobSource(
-            driver, lambda: list(self._watch.nodes.objects.values()), self._sets, self._refused,
+            driver, self._nodes, self._sets, self._refused,
             TemplateCheck(self._client),
         )  # fmt: skip
         self._watch.on_nodes = self._look_at_sets
@@ -281,8 +286,15 @@ class Reign:
             self._sets_due = True
             asyncio.get_running_loop().call_later(SETS_GATHER_S, self._tell_sets)
 
+    def _forget_room(self) -> None:
+        """What would fit is another matter now."""
+        self._room.forget()
+        if self.source is not None:
+            self.source.nodes_changed()
+
     def _tell_sets(self) -> None:
         self._sets_due = False
+        self._forget_room()
         if not self._halted and self.driver is not None:
             for news in self._sets.news():
                 self.driver.deliver(news)
@@ -291,8 +303,7 @@ class Reign:
         self._nodes_due = False
         if self._halted or self.driver is None or self.backend is None or not self._watch.outgrown():
             return
-        if self.source is not None:
-            self.source.nodes_changed()
+        self._forget_room()
         loop = asyncio.get_running_loop()
 
         def answered(outcome: Any) -> None:

@@ -184,7 +184,9 @@ class KubernetesBackend:
             return
         facts = self._facts(command.spec, key, command.seq)
         if facts is None:
-            self._tell(ev.StartFailed(command.job_id, command.generation, "its TrainingJob is gone"))
+            self._tell(
+                ev.StartFailed(command.job_id, command.generation, "its TrainingJob, or its gang of pods, is gone")
+            )
             return
         slots = self._slots(command.spec, command.allocation)
         if run is None:
@@ -235,6 +237,8 @@ class KubernetesBackend:
 
     def _facts(self, spec: JobSpec, key: RunKey, seq: int) -> RunFacts | None:
         payload = spec.payload
+        if payload.get("kind") != "TrainingJob":  # a gang of other pods that nobody knows any more
+            return None
         namespace, name = str(payload["namespace"]), str(payload["name"])
         job = self._job_of(namespace, name)
         if job is None or job["metadata"]["uid"] != payload["uid"]:
