@@ -184,9 +184,7 @@ class KubernetesBackend:
             return
         facts = self._facts(command.spec, key, command.seq)
         if facts is None:
-            self._tell(
-                ev.StartFailed(command.job_id, command.generation, "its TrainingJob, or its gang of pods, is gone")
-            )
+            self._tell(ev.StartFailed(command.job_id, command.generation, "its TrainingJob or its gang is gone"))
             return
         slots = self._slots(command.spec, command.allocation)
         if run is None:
