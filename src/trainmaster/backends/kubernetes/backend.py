@@ -400,6 +400,7 @@ class KubernetesBackend:
         if found.end is None:
             run.certainly_over(found)
             if found.pod is not None and not found.gone:
+                self._watch.distrust(found.slot.node)
                 self._spawn(self._force_delete(run, found))
         self._judge(run)
 
