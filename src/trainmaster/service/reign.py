@@ -31,6 +31,7 @@ from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.foresight.process import ForecastProcess
 from trainmaster.model.cluster import Cluster, Node
 from trainmaster.model.codec import allocation_from_json, spec_from_json
 from trainmaster.model.command import Command, Launch
@@ -47,6 +48,7 @@ from trainmaster.service.prospect import Prospect
 from trainmaster.service.renode import followed
 from trainmaster.sim.run import load_kernels
 from trainmaster.stores.journal import JournalStore
+from trainmaster.stores.mirror import MirroredJournal
 
 SETS_GATHER_S = 0.1
 NODES_GATHER_S = 1.0
@@ -138,6 +140,7 @@ class Reign:
         self._room = KnownRoom(self._nodes)
         """For gangs of other controllers."""
         self.driver: Driver | None = None
+        self.forecasts: ForecastProcess | None = None
         self.store: JournalStore | None = None
         self.backend: KubernetesBackend | None = None
         self.hub: AgentHub | None = None
@@ -153,12 +156,14 @@ class Reign:
         blobs = ConfigMapBlobs(
             self._client, self._thread, self.options.namespace, self.options.name, may_write=self._writes
         )
-        store = self.store = JournalStore(blobs, self._writer)
+        mirror = self._home / "mirror.db"
+        store = self.store = MirroredJournal(blobs, self._writer, mirror)
         store.claim()
         image = store.load_active()
         cluster = Cluster(self._watch.present(_listed(image)), PRICE_PER_GPU_HOUR)
         slot = _Slot()
-        prospect = Prospect(LearningEstimator(DeclaredSpeeds()), self._home / "none.db")
+        prospect = Prospect(LearningEstimator(DeclaredSpeeds()), mirror)
+        prospect.forecaster = self.forecasts = ForecastProcess(prospect.answered, prospect.failed)
         policy = self.options.policy
         plane = ControlPlane(
             cluster, store, slot, SystemClock(), prospect.estimator, self.options.settings, policy or "fifo",
@@ -352,6 +357,8 @@ class Reign:
     def end(self) -> None:
         if self.driver is not None:
             self.driver.stop()
+        if self.forecasts is not None:
+            self.forecasts.close()
         if self.hub is not None:
             with contextlib.suppress(TimeoutError):
                 self._thread.call(self.hub.close(), 5.0)
