@@ -36,6 +36,9 @@ from trainmaster.wire.agent import SERVER, WORKER, Progress
 log = logging.getLogger(__name__)
 REMEMBER_S = 120.0
 """So long after its end was passed on, an incarnation without pods stays in inventories."""
+RELEASE_S = 5.0
+"""So long after the last container has ended, a kubelet that does not say that its devices are free is believed to have
+freed them."""
 KIND_PATIENCE = 6
 """So many times as long as the report of its start waits, a gang may take to say that it goes along with resizes."""
 NAN = float("nan")
@@ -442,6 +445,11 @@ class KubernetesBackend:
         alive = run.alive
         silent = run.silent_nodes()
         if not alive:
+            now_s = time.monotonic()
+            run.emptied_s = now_s if run.emptied_s is None else run.emptied_s
+            if not run.is_released() and now_s < run.emptied_s + RELEASE_S:
+                self._loop.call_later(RELEASE_S + 0.01, self._judge, run)
+                return
             run.over = True
             run.ended_s = time.monotonic()
             if self._hub is not None and run.facts.launcher:

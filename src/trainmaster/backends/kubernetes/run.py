@@ -60,6 +60,8 @@ class Member:
     running: bool = False
     heard: bool = False
     """A launcher has spoken for it, so it runs under a lease."""
+    released: bool = True
+    """Its node has its devices back."""
     severed: bool = False
     """Its node is lost."""
     last_word: tuple[int, str] | None = None
@@ -98,6 +100,8 @@ class Run:
     work: float = float("nan")
     work_saved: float = float("nan")
     ended_s: float = 0.0
+    emptied_s: float | None = None
+    """When the last of its members had ended."""
 
     # -- wishes ----------------------------------------------------------------------------------------
 
@@ -181,6 +185,7 @@ class Run:
         member.pod, member.gone = pod, gone
         member.bound = member.bound or p.node_of(pod) is not None
         member.running = p.is_running(pod)
+        member.released = gone or p.is_released(pod)
         if member.end is None:
             member.end = p.end_of(pod, self.facts.launcher)
         if member.end is not None or not gone:
@@ -265,6 +270,10 @@ class Run:
         if self.speaks:
             return {m.name for m in self.staying()} <= self.settled
         return self.begun
+
+    def is_released(self) -> bool:
+        """Whether its nodes have their devices back."""
+        return all(m.released or m.severed or m.gone for m in self.members.values() if m.pod is not None)
 
     def silent_nodes(self) -> frozenset[str]:
         """Nodes that are lost, with members on them of which nothing is known."""
