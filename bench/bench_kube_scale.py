@@ -2,10 +2,14 @@
 
     python bench/bench_kube_scale.py --nodes 1000 --jobs 10000 --pods 4000
 
-Nodes are fake (kwok): what is measured is the control plane. In one run and on one cluster, first kube-scheduler binds
-`--pods` single pods that are there already; then the cluster is cleared, `--jobs` TrainingJobs with gangs of 1 to 64
-are queued, and Trainmaster is started: it creates the pods of the gangs and binds them. Rates are from the first to the
-last binding, as a watch sees them. Writes are those that the API server counted.
+Nodes are fake (kwok): what is measured is the control plane. In one run and on one cluster, cleared each time:
+
+kube_scheduler        binds `--pods` single pods that are there already
+trainmaster_gangs     Trainmaster binds as many pods that are there already, in gangs of 1 to 64
+kube_scheduler_jobs   kube-scheduler with batch Jobs of parallelism 1 to 64: their controller makes the pods (no gangs)
+trainmaster           `--jobs` TrainingJobs with gangs of 1 to 64 are queued; Trainmaster makes and binds their pods
+
+Rates are from the first to the last binding, as a watch sees them. Writes are those that the API server counted.
 """
 
 from __future__ import annotations
@@ -38,6 +42,11 @@ TOLERATION = [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoS
 CREATORS = 32
 SIZES, WEIGHTS = (1, 2, 4, 8, 16, 32, 64), (40, 15, 15, 15, 8, 5, 2)
 SILENCE_S = 20.0
+RIVALS = (
+    ("trainmaster_gangs", "kube_scheduler"),
+    ("trainmaster", "kube_scheduler_jobs"),
+    ("trainmaster", "kube_scheduler"),
+)
 OURS = (
     "POST pods", "POST pods/binding", "PATCH trainingjobs/status", "POST events", "PATCH events", "POST configmaps",
     "DELETE configmaps",
@@ -89,11 +98,26 @@ async def many(work: list[Any]) -> None:
     await asyncio.gather(*(one() for _ in range(CREATORS)))
 
 
-def pod(name: str, scheduler: str) -> dict[str, Any]:
+def pod(name: str, scheduler: str, gang: str = "", size: int = 1) -> dict[str, Any]:
     resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1", "cpu": "100m"}}
     container = {"name": "main", "image": "registry.local/pause:1", "resources": resources}
     spec = {"schedulerName": scheduler, "tolerations": TOLERATION, "containers": [container]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    labels = {"trainmaster.dev/gang": gang, "trainmaster.dev/gang-size": str(size)} if gang else {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def batch_job(name: str, size: int) -> dict[str, Any]:
+    template = {"spec": {**pod(name, "default-scheduler")["spec"], "restartPolicy": "Never"}}
+    spec = {"parallelism": size, "completions": size, "backoffLimit": 0, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def gangs_of(count: int, seed: int) -> list[int]:
+    """Sizes of gangs that have so many members in all."""
+    rng, sizes = random.Random(seed), []
+    while sum(sizes) < count:
+        sizes.append(min(rng.choices(SIZES, WEIGHTS)[0], count - sum(sizes)))
+    return sizes
 
 
 def job(name: str, size: int) -> dict[str, Any]:
@@ -138,6 +162,56 @@ async def kube_scheduler_rate(client: KubeClient, cluster: KubeCluster, count: i
     return {
         "pods": len(seen.times), "bound_per_s": round(seen.rate(), 1), "created_per_s": round(count / made_s, 1),
         "writes": dict((writes_of(cluster) - before).most_common(8)),
+    }  # fmt: skip
+
+
+async def kube_scheduler_jobs(client: KubeClient, cluster: KubeCluster, count: int, seed: int) -> dict[str, Any]:
+    await client.create(paths.core("namespaces"), {"metadata": {"name": "batch"}})
+    seen = Bindings(client, "batch")
+    watching = asyncio.create_task(seen.watch())
+    cluster.order("start", "scheduler")
+    before = writes_of(cluster)
+    path = "/apis/batch/v1/namespaces/batch/jobs"
+    sizes = gangs_of(count, seed)
+    await many([lambda k=k: client.create(path, batch_job(f"b{k}", sizes[k])) for k in range(len(sizes))])
+    await seen.until(count, 300)
+    watching.cancel()
+    cluster.order("stop", "scheduler")
+    made = writes_of(cluster) - before
+    await client.delete(path, propagation="Background", timeout_s=180.0, patience_s=180.0)
+    await clear(client, "batch")
+    return {
+        "jobs": len(sizes), "pods": len(seen.times), "bound_per_s": round(seen.rate(), 1),
+        "writes": dict(made.most_common(8)),
+    }  # fmt: skip
+
+
+async def trainmaster_gangs(
+    client: KubeClient, cluster: KubeCluster, options: argparse.Namespace, home: Path
+) -> dict[str, Any]:
+    await client.create(paths.core("namespaces"), {"metadata": {"name": "gangs"}})
+    sizes = gangs_of(options.pods, options.seed)
+    path = paths.pods("gangs")
+    bodies = [pod(f"g{k}-{m}", "trainmaster", f"g{k}", size) for k, size in enumerate(sizes) for m in range(size)]
+    await many([lambda body=body: client.create(path, body) for body in bodies])
+    seen = Bindings(client, "gangs")
+    watching = asyncio.create_task(seen.watch())
+    before = writes_of(cluster)
+    service = Running(cluster.kubeconfig, home, options.policy)
+    try:
+        up_s = await service.serving()
+        await seen.until(len(bodies), options.limit_s)
+        cpu_s, made = service.cpu_s(), writes_of(cluster) - before
+        mib = service.resident_mib()
+    finally:
+        watching.cancel()
+        service.stop()
+    await clear(client, "gangs")
+    own = {name: made[name] for name in OURS if made[name]}
+    return {
+        "gangs": len(sizes), "pods": len(seen.times), "bound_per_s": round(seen.rate(), 1), "up_s": round(up_s, 1),
+        "cpu_s": round(cpu_s, 1), "own_writes": own,
+        "own_writes_per_pod": round(sum(own.values()) / max(len(seen.times), 1), 2), "resident_mib": round(mib),
     }  # fmt: skip
 
 
@@ -199,6 +273,7 @@ class Running:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
+            self.process.wait()
         self.log.close()
 
 
@@ -279,6 +354,13 @@ async def measure(cluster: KubeCluster, options: argparse.Namespace) -> dict[str
                 found["kube_scheduler"] = await kube_scheduler_rate(client, cluster, options.pods)
                 print(json.dumps(found["kube_scheduler"]), flush=True)
                 await clear(client, "plain")
+                found["trainmaster_gangs"] = await trainmaster_gangs(client, cluster, options, home)
+                print(json.dumps(found["trainmaster_gangs"]), flush=True)
+            if options.batch_pods and not options.only_start_up:
+                found["kube_scheduler_jobs"] = await kube_scheduler_jobs(
+                    client, cluster, options.batch_pods, options.seed
+                )
+                print(json.dumps(found["kube_scheduler_jobs"]), flush=True)
             if options.jobs and not options.only_start_up:
                 found["trainmaster"] = await trainmaster_rate(client, cluster, options, home)
                 print(json.dumps(found["trainmaster"]), flush=True)
@@ -289,9 +371,10 @@ async def measure(cluster: KubeCluster, options: argparse.Namespace) -> dict[str
             if log.exists():
                 print(log.read_text(errors="replace")[-options.log_tail :], file=sys.stderr)
             await client.close()
-    rates = found.get("trainmaster", {}).get("bound_per_s"), found.get("kube_scheduler", {}).get("bound_per_s")
-    if all(rates):
-        found["times_kube_scheduler"] = round(rates[0] / rates[1], 2)
+    for ours, theirs in RIVALS:
+        rates = [found.get(name, {}).get("bound_per_s") for name in (ours, theirs)]
+        if all(rates):
+            found[f"{ours}_over_{theirs}"] = round(rates[0] / rates[1], 2)
     return found
 
 
@@ -302,6 +385,7 @@ def main() -> None:
     parser.add_argument(
         "--pods", type=int, default=4_000, help="pods for kube-scheduler; Trainmaster binds up to twice"
     )
+    parser.add_argument("--batch-pods", type=int, default=2_000, help="pods of batch Jobs, for kube-scheduler")
     parser.add_argument("--crowd", type=int, default=0, help="pods of others at start-up")
     parser.add_argument("--only-start-up", action="store_true")
     parser.add_argument("--policy", default="fifo:backfill=true")
@@ -312,7 +396,8 @@ def main() -> None:
     parser.add_argument("--log-tail", type=int, default=2000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    extra = ("--fake-gpus", str(GPUS_PER_NODE), "--kube-scheduler")
+    # A busy machine may not keep up with heartbeats; nodes that are lost for that are not what is measured.
+    extra = ("--fake-gpus", str(GPUS_PER_NODE), "--kube-scheduler", "--node-grace", "300")
     with kubernetes_cluster(fake=options.nodes, options=extra) as cluster:
         found = asyncio.run(measure(cluster, options))
     print(json.dumps(found, indent=2))

@@ -7,9 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import pytest
@@ -21,18 +20,14 @@ from trainmaster.engine.records import Ended
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import Phase
-from trainmaster.policies.registry import create
-from trainmaster.sim.run import simulate
-from trainmaster.sim.truth import TruthOptions
 from trainmaster.stores.sqlite import SqliteStore
+from trainmaster.testing.as_simulated import compare, launch_ms
 
 NODES = "v100=2x2,k80=1x1"
 ROUND_S = 5.0
 IN_ROUNDS = ("gavel-max-min",)
 SPEEDS = {"v100": 10.0, "k80": 5.0}
 PATIENCE_S = 300.0
-APART_MS = 2_000
-"""Events that the simulation has this far apart come in the same order live."""
 
 
 @dataclass
@@ -92,19 +87,6 @@ def _ended(live: Live, ids: list[str]) -> dict[str, Ended]:
     return {job_id: ended_from_record(records[job_id]) for job_id in ids}
 
 
-def _launch_ms(live: Live, ids: list[str]) -> int:
-    """From a launch to the gang's start, as measured."""
-    taken = []
-    for job_id in ids:
-        launched = 0.0
-        for event in live.client.get("/events", {"job": job_id, "limit": 1000})["events"]:
-            if event["kind"] == "launch":
-                launched = event["at"]
-            elif event["kind"] == "started":
-                taken.append(event["at"] - launched)
-    return round(mean(taken) * 1000)
-
-
 _UTILITY = {"kind": "sigmoid", "theta1": 50.0, "theta2": 0.01, "theta3": 600.0}
 _CASES: dict[str, dict[str, Any]] = {
     "fifo": {},
@@ -122,29 +104,13 @@ def test_live_as_simulated(live: Live, policy: str) -> None:
     ]
     ended = _ended(live, ids)
     assert {end.phase for end in ended.values()} <= {Phase.FINISHED, Phase.REJECTED}
-    specs = [replace(ended[job_id].spec, payload={}) for job_id in ids]
-    result = simulate(
-        specs,
-        parse_cluster(NODES),
-        create(policy),
-        Settings(round_ms=round(ROUND_S * 1000) if policy in IN_ROUNDS else None),
-        TruthOptions(launch_ms=_launch_ms(live, ids)),
-    )
-    simulated: dict[str, Ended] = {end.spec.id: end for end in result.ended}
-    assert {job_id: end.phase for job_id, end in ended.items()} == {
-        job_id: end.phase for job_id, end in simulated.items()
-    }, "the same jobs are admitted"
-    ids = [job_id for job_id in ids if ended[job_id].phase == Phase.FINISHED]
-    ended, simulated = ({job_id: found[job_id] for job_id in ids} for found in (ended, simulated))
-    for what in ("first_start_ms", "ended_ms"):
-        order = sorted(ids, key=lambda job_id: getattr(simulated[job_id], what))
-        for k, first in enumerate(order):
-            for later in order[k + 1 :]:
-                if getattr(simulated[later], what) - getattr(simulated[first], what) > APART_MS:
-                    assert getattr(ended[first], what) <= getattr(ended[later], what), (policy, what, first, later)
-    jct = [mean(end.ended_ms - end.spec.submit_ms for end in found.values()) for found in (ended, simulated)]
-    assert jct[0] == pytest.approx(jct[1], rel=0.1), f"{policy}: {jct[0]:.0f} ms live, {jct[1]:.0f} ms simulated"
-    print(f"{policy}: mean JCT {jct[0] / 1000:.2f} s live, {jct[1] / 1000:.2f} s simulated")
+    events = [e for job_id in ids for e in live.client.get("/events", {"job": job_id, "limit": 1000})["events"]]
+    settings = Settings(round_ms=round(ROUND_S * 1000) if policy in IN_ROUNDS else None)
+    found = compare(policy, ended, parse_cluster(NODES), settings, launch_ms(events))
+    assert not found.phases, "the same jobs are admitted"
+    assert not found.out_of_order
+    assert found.ratio == pytest.approx(1.0, rel=0.1), found
+    print(f"{policy}: mean JCT {found.real_jct_s:.2f} s live, {found.simulated_jct_s:.2f} s simulated")
 
 
 @pytest.mark.slow

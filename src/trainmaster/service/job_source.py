@@ -7,13 +7,12 @@ request; what the control plane could not take (its store fails) is tried again.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from trainmaster.backends.kubernetes.facts import LAUNCHER
-from trainmaster.backends.kubernetes.fit import check_fits
+from trainmaster.backends.kubernetes.fit import KnownRoom
 from trainmaster.backends.kubernetes.node_sets import NodeSets
 from trainmaster.backends.kubernetes.reflector import DELETED, Change
 from trainmaster.backends.kubernetes.template_check import TemplateCheck
@@ -28,7 +27,6 @@ Json = dict[str, Any]
 GATHER_S = 0.02
 AGAIN_S = 1.0
 MAX_BATCH = 500
-MAX_KNOWN_FITS = 10_000
 OVER = frozenset({"finished", "failed", "cancelled", "rejected"})
 
 
@@ -53,8 +51,7 @@ class TakeJobs:
     """Bring the engine to what the objects say. Answers with those that were refused, and why."""
 
     news: list[News]
-    nodes: Callable[[], Iterable[Json]]
-    fits: dict[str, InputError | None]
+    room: KnownRoom
     node_sets: list[ev.NodeSet] = field(default_factory=list)
     changes = True
     refused: list[tuple[Json, InputError]] = field(default_factory=list)
@@ -80,31 +77,12 @@ class TakeJobs:
         if item.gone or job_id in engine.known or over or being_deleted(tj) or job_id in plane.stage.specs:
             return []
         spec = replace(leased(spec_of_trainingjob(tj, epoch_ms), tj), node_set=item.node_set)
-        self._check_fits(spec, tj)
+        self.room.check(spec, tj["spec"]["template"])
         plane.stage.specs[job_id] = spec
         events: list[ev.Event] = [ev.JobSubmitted(spec)]
         if tj["spec"].get("suspend"):
             events.append(ev.JobPaused(job_id))
         return events
-
-    def _check_fits(self, spec: JobSpec, tj: Json) -> None:
-        """Jobs of one shape are judged once for the present nodes."""
-        template = tj["spec"]["template"]
-        pod = template.get("spec") or {}
-        asked = [pod.get(name) for name in ("nodeSelector", "affinity", "tolerations")]
-        shape = [repr(spec.worker), spec.workers_min, list(spec.gpu_types), spec.payload.get("gpu_resource"), asked]
-        key = json.dumps(shape, sort_keys=True)
-        if key not in self.fits:
-            if len(self.fits) >= MAX_KNOWN_FITS:
-                self.fits.clear()
-            try:
-                check_fits(spec, template, self.nodes())
-                self.fits[key] = None
-            except InputError as error:
-                self.fits[key] = error
-        refused = self.fits[key]
-        if refused is not None:
-            raise refused
 
     def answer(self, plane: ControlPlane) -> list[tuple[Json, InputError]]:  # noqa: ARG002 - part of the protocol
         return self.refused
@@ -151,12 +129,11 @@ class JobSource:
         if templates is not None:
             templates.news = lambda: self._soon(0.0)
         self._desk = desk
-        self._nodes = nodes
         self._refused = refused
         self._loop = asyncio.get_running_loop()
         self._dirty: dict[str, tuple[Json, bool]] = {}
         self._told: dict[str, Json] = {}
-        self._fits: dict[str, InputError | None] = {}
+        self._room = KnownRoom(nodes)
         self._unsure: set[str] = set()
         self._waiting = False
         self._stopped = False
@@ -176,7 +153,7 @@ class JobSource:
         self._note(job, gone)
 
     def nodes_changed(self) -> None:
-        self._fits = {}
+        self._room.forget()
 
     def stop(self) -> None:
         self._stopped = True
@@ -204,7 +181,7 @@ class JobSource:
         news = [
             News(job, gone, self._told.get(job_id), self._sets.name_for(job)) for job_id, (job, gone) in batch.items()
         ]
-        request = TakeJobs(news, self._nodes, self._fits, self._sets.new())
+        request = TakeJobs(news, self._room, self._sets.new())
         self._waiting = True  # one at a time: the next goes out when this is answered
         try:
             self._desk.put(request, lambda outcome: self._loop.call_soon_threadsafe(self._answered, batch, outcome))

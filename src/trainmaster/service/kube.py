@@ -15,13 +15,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import uvicorn
 
 from trainmaster import __version__
 from trainmaster.backends.kubernetes import paths
+from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.client import ApiError, Conflict, Forbidden, KubeClient, NotFound, Object
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
 from trainmaster.backends.kubernetes.config import KubeConfig, load_config
@@ -30,6 +31,8 @@ from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.backends.kubernetes.reflector import Change, Reflector
 from trainmaster.engine.ports import LogEntry
 from trainmaster.engine.records import Settings
+from trainmaster.foresight.forecast import Outlook
+from trainmaster.foresight.process import Unforeseen
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.placement import parse_strategy
@@ -55,6 +58,7 @@ from trainmaster.service.run import (
     listen,
 )
 from trainmaster.sim.run import load_kernels
+from trainmaster.stores.journal import JournalStore
 
 T = TypeVar("T")
 NAMESPACE = "trainmaster-system"
@@ -274,7 +278,7 @@ class KubeService:
     def _rule(self, thread: LoopThread) -> None:
         """A thread of its own: begins a reign when it is our turn, and clears up after it."""
         try:
-            load_kernels(create(self.options.policy or "fifo"))  # while standing by, not when it is our turn
+            load_kernels(create(self.options.policy or self._last_policy(thread)))  # now, not when it is our turn
             while True:
                 with self._leads:
                     while not self._wanted and not self.stop_asked.is_set():
@@ -284,6 +288,15 @@ class KubeService:
                 self._reign(thread)
         except BaseException as error:
             self._died(error)
+
+    def _last_policy(self, thread: LoopThread) -> str:
+        """The policy by which the leader decides, as far as it has written down."""
+        blobs = ConfigMapBlobs(self.client, thread, self.namespace, NAME, may_write=lambda: False)
+        try:
+            meta = JournalStore(blobs, self.identity).load_active().meta or {}
+        except (TrainmasterError, TimeoutError):
+            return "fifo"
+        return str(meta.get("service", {}).get("policy", "fifo"))
 
     def _reign(self, thread: LoopThread) -> None:
         assert self.election is not None
@@ -334,7 +347,9 @@ class KubeService:
 
     def _answer(self, listener: socket.socket, tokens: Tokens, ready: Callable[[str], None]) -> None:
         desk = KubeDesk(self.leadership, KubeClient(self.config, connections=8), tokens)
-        context = Context(self.leadership, tokens, LogFolder(self.home.path), "kubernetes", own_desk=desk)
+        context = Context(
+            self.leadership, tokens, LogFolder(self.home.path), "kubernetes", self._foretell, own_desk=desk
+        )
         app = Forwarding(build_app(context), self._leader_elsewhere, lambda: self.watch.nodes.synced.is_set())
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", server_header=False,
@@ -359,6 +374,12 @@ class KubeService:
             await app.close()
 
         asyncio.run(serve())
+
+    async def _foretell(self, question: Mapping[str, Any]) -> dict[str, Outlook]:
+        reign = self.leadership.reign
+        if reign is None or reign.forecasts is None:
+            raise Unforeseen("no replica leads at this moment")
+        return await asyncio.to_thread(reign.forecasts.inquire, question)
 
     def _leader_elsewhere(self) -> str:
         """Where the leader answers; empty: here, or nobody knows."""

@@ -19,7 +19,7 @@ from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOption
 from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.client import KubeClient, Object
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.fit import check_fits
+from trainmaster.backends.kubernetes.fit import KnownRoom
 from trainmaster.backends.kubernetes.gang_runs import GangRuns
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.backends.kubernetes.node_sets import NodeSets
@@ -31,6 +31,7 @@ from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.foresight.process import ForecastProcess
 from trainmaster.model.cluster import Cluster, Node
 from trainmaster.model.codec import allocation_from_json, spec_from_json
 from trainmaster.model.command import Command, Launch
@@ -47,6 +48,7 @@ from trainmaster.service.prospect import Prospect
 from trainmaster.service.renode import followed
 from trainmaster.sim.run import load_kernels
 from trainmaster.stores.journal import JournalStore
+from trainmaster.stores.mirror import MirroredJournal
 
 SETS_GATHER_S = 0.1
 NODES_GATHER_S = 1.0
@@ -135,7 +137,10 @@ class Reign:
         self._tasks: list[asyncio.Task[Any]] = []
         self._nodes_due = False
         self._sets_due = False
+        self._room = KnownRoom(self._nodes)
+        """For gangs of other controllers."""
         self.driver: Driver | None = None
+        self.forecasts: ForecastProcess | None = None
         self.store: JournalStore | None = None
         self.backend: KubernetesBackend | None = None
         self.hub: AgentHub | None = None
@@ -151,12 +156,14 @@ class Reign:
         blobs = ConfigMapBlobs(
             self._client, self._thread, self.options.namespace, self.options.name, may_write=self._writes
         )
-        store = self.store = JournalStore(blobs, self._writer)
+        mirror = self._home / "mirror.db"
+        store = self.store = MirroredJournal(blobs, self._writer, mirror)
         store.claim()
         image = store.load_active()
         cluster = Cluster(self._watch.present(_listed(image)), PRICE_PER_GPU_HOUR)
         slot = _Slot()
-        prospect = Prospect(LearningEstimator(DeclaredSpeeds()), self._home / "none.db")
+        prospect = Prospect(LearningEstimator(DeclaredSpeeds()), mirror)
+        prospect.forecaster = self.forecasts = ForecastProcess(prospect.answered, prospect.failed)
         policy = self.options.policy
         plane = ControlPlane(
             cluster, store, slot, SystemClock(), prospect.estimator, self.options.settings, policy or "fifo",
@@ -174,6 +181,9 @@ class Reign:
         driver.start()
         self.driver = driver
         self._thread.call(self._go(driver), 60.0)
+
+    def _nodes(self) -> list[Object]:
+        return list(self._watch.nodes.objects.values())
 
     async def _synced(self) -> None:
         await self._watch.synced()
@@ -213,7 +223,7 @@ class Reign:
         """Pods of other controllers that name our scheduler."""
 
         def check(spec: JobSpec, pod: Object) -> None:
-            check_fits(spec, {"spec": pod["spec"]}, self._watch.nodes.objects.values())
+            self._room.check(spec, {"spec": pod["spec"]})
 
         def node_set(spec: JobSpec, pod: Object) -> str:
             wanted = {"template": {"spec": pod["spec"]}, "gpuResource": spec.payload["gpu_resource"]}
@@ -247,7 +257,7 @@ class Reign:
             self.teller.also = gang_teller.tell
             self._tasks.append(asyncio.ensure_future(gang_teller.run()))
         self.source = JobSource(
-            driver, lambda: list(self._watch.nodes.objects.values()), self._sets, self._refused,
+            driver, self._nodes, self._sets, self._refused,
             TemplateCheck(self._client),
         )  # fmt: skip
         self._watch.on_nodes = self._look_at_sets
@@ -281,8 +291,15 @@ class Reign:
             self._sets_due = True
             asyncio.get_running_loop().call_later(SETS_GATHER_S, self._tell_sets)
 
+    def _forget_room(self) -> None:
+        """What would fit is another matter now."""
+        self._room.forget()
+        if self.source is not None:
+            self.source.nodes_changed()
+
     def _tell_sets(self) -> None:
         self._sets_due = False
+        self._forget_room()
         if not self._halted and self.driver is not None:
             for news in self._sets.news():
                 self.driver.deliver(news)
@@ -291,8 +308,7 @@ class Reign:
         self._nodes_due = False
         if self._halted or self.driver is None or self.backend is None or not self._watch.outgrown():
             return
-        if self.source is not None:
-            self.source.nodes_changed()
+        self._forget_room()
         loop = asyncio.get_running_loop()
 
         def answered(outcome: Any) -> None:
@@ -341,6 +357,8 @@ class Reign:
     def end(self) -> None:
         if self.driver is not None:
             self.driver.stop()
+        if self.forecasts is not None:
+            self.forecasts.close()
         if self.hub is not None:
             with contextlib.suppress(TimeoutError):
                 self._thread.call(self.hub.close(), 5.0)

@@ -19,7 +19,8 @@ from trainmaster.testing.trainer_records import Life
 
 LONG_S = 30.0
 ENOUGH_S = 8.0
-BAD_IMAGE = "registry.local/no-such-image:1"
+BAD_IMAGE = "127.0.0.1:1/no-such-image:1"
+"""Of a registry that refuses at once: how long a kubelet waits for one that does not answer is not ours to measure."""
 Fault = Callable[[World, random.Random], float]
 
 

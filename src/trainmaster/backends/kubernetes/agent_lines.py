@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import Protocol
+from typing import Protocol, cast
 
 from trainmaster.launcher.dialing import PATH, PROTOCOL
 from trainmaster.wire.agent import LineBuffer, Message, WireError, encode
@@ -59,8 +59,7 @@ class AgentLine(asyncio.Protocol):
     # -- asyncio -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its base
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._transport = None

@@ -36,6 +36,9 @@ from trainmaster.wire.agent import SERVER, WORKER, Progress
 log = logging.getLogger(__name__)
 REMEMBER_S = 120.0
 """So long after its end was passed on, an incarnation without pods stays in inventories."""
+RELEASE_S = 5.0
+"""So long after the last container has ended, a kubelet that does not say that its devices are free is believed to have
+freed them."""
 KIND_PATIENCE = 6
 """So many times as long as the report of its start waits, a gang may take to say that it goes along with resizes."""
 NAN = float("nan")
@@ -184,7 +187,7 @@ class KubernetesBackend:
             return
         facts = self._facts(command.spec, key, command.seq)
         if facts is None:
-            self._tell(ev.StartFailed(command.job_id, command.generation, "its TrainingJob is gone"))
+            self._tell(ev.StartFailed(command.job_id, command.generation, "its TrainingJob or its gang is gone"))
             return
         slots = self._slots(command.spec, command.allocation)
         if run is None:
@@ -235,6 +238,8 @@ class KubernetesBackend:
 
     def _facts(self, spec: JobSpec, key: RunKey, seq: int) -> RunFacts | None:
         payload = spec.payload
+        if payload.get("kind") != "TrainingJob":  # a gang of other pods that nobody knows any more
+            return None
         namespace, name = str(payload["namespace"]), str(payload["name"])
         job = self._job_of(namespace, name)
         if job is None or job["metadata"]["uid"] != payload["uid"]:
@@ -248,10 +253,10 @@ class KubernetesBackend:
     def _slots(self, spec: JobSpec, allocation: Allocation) -> list[Slot]:
         slots = []
         for part in allocation.parts:
-            node = self._watch.name_of(part.node)
+            node = self._watch.cluster.nodes[part.node]
             each = 0 if spec.worker.gpu_milli < GPU_MILLI else spec.worker.devices
-            slots += [Slot(WORKER, node, each)] * part.workers
-            slots += [Slot(SERVER, node, 0)] * part.servers
+            slots += [Slot(WORKER, node.id, each, node.accelerator)] * part.workers
+            slots += [Slot(SERVER, node.id, 0, node.accelerator)] * part.servers
         return slots
 
     # -- what was seen -----------------------------------------------------------------------------------
@@ -382,12 +387,12 @@ class KubernetesBackend:
             self._tell(ev.Progressed(job_id, key.generation, told.work_done, self._now_ms(), told.rate, told.loss))
 
     def exited(self, key: RunKey, member: str, code: int, why: str = "") -> None:
-        """The command has ended. The pod follows; it is believed at once only where the pod has vanished."""
         run = self.runs.get(key)
         found = None if run is None else run.members.get(member)
-        if run is not None and found is not None and found.gone:
-            run.certainly_over(found, code, why or "ended")
-            self._judge(run)
+        if run is not None and found is not None:
+            run.said_ended(found, code, why)
+            if found.gone:
+                self._judge(run)
 
     def lapsed(self, key: RunKey, member: str) -> None:
         """No renewal for so long that it has certainly ended itself."""
@@ -398,6 +403,7 @@ class KubernetesBackend:
         if found.end is None:
             run.certainly_over(found)
             if found.pod is not None and not found.gone:
+                self._watch.distrust(found.slot.node)
                 self._spawn(self._force_delete(run, found))
         self._judge(run)
 
@@ -439,6 +445,11 @@ class KubernetesBackend:
         alive = run.alive
         silent = run.silent_nodes()
         if not alive:
+            now_s = time.monotonic()
+            run.emptied_s = now_s if run.emptied_s is None else run.emptied_s
+            if not run.is_released() and now_s < run.emptied_s + RELEASE_S:
+                self._loop.call_later(RELEASE_S + 0.01, self._judge, run)
+                return
             run.over = True
             run.ended_s = time.monotonic()
             if self._hub is not None and run.facts.launcher:

@@ -48,7 +48,7 @@ class ConfigMapBlobs:
             }
         )
         try:
-            self._do(self._client.create(self._path, body, patience_s=self._patience_s))
+            self._do(self._client.create(self._path, body, patience_s=self._patience_s, urgent=True))
         except Conflict:
             raise BlobTaken(name) from None
 

@@ -20,6 +20,8 @@ from trainmaster.model.cluster import Cluster, Node
 
 FLUSH_S = 0.05
 """Changes of what others use are gathered for so long."""
+DISTRUST_S = 60.0
+"""A node that went silent gets nothing new for so long, unless the cluster has said before that it is lost and back."""
 NOBODY = Node("(none)", n.NO_GPU, 0, 0, 0)
 """Stands in where a cluster has no node at all."""
 
@@ -56,6 +58,7 @@ class ClusterWatch:
         """Whether the listener believes that a node is ready."""
         self._told_used: dict[str, n.Amounts] = {}
         self._dirty: set[str] = set()
+        self._distrusted: dict[str, asyncio.TimerHandle] = {}
         self.listener: Listener | None = None
         self.on_nodes: Callable[[], None] | None = None
         """Is told when labels, taints or the list of nodes changed."""
@@ -83,6 +86,20 @@ class ClusterWatch:
 
     def ready_indices(self) -> frozenset[int]:
         return frozenset(index for name, index in self._index.items() if self._told.get(name))
+
+    def distrust(self, name: str) -> None:
+        """A trainer there is silent, though the cluster calls the node ready: it is the last to learn of a cut cable.
+        What runs there goes on; nothing is started there for a while."""
+        if name in self._distrusted:
+            self._distrusted[name].cancel()
+        self._distrusted[name] = asyncio.get_running_loop().call_later(DISTRUST_S, self._trust, name)
+        self._tell_used(name)
+
+    def _trust(self, name: str) -> None:
+        handle = self._distrusted.pop(name, None)
+        if handle is not None:
+            handle.cancel()
+            self._touch(name)
 
     def our_pods(self) -> Iterator[Object]:
         yield from [pod for pod in self.pods.objects.values() if pods.is_ours(pod)]
@@ -177,13 +194,21 @@ class ClusterWatch:
             if ready != self._told.get(name):
                 self._told[name] = ready
                 if ready:
+                    self._trust(name)
                     self.listener.node_ready(name, index)
                 else:
                     self.listener.node_lost(name, index)
-            used = n.withheld(self.facts.get(name), self.cluster.nodes[index], self.usage.of(name))
-            if used != self._told_used.get(name, n.NOTHING):
-                self._told_used[name] = used
-                self.listener.node_used(index, used)
+            self._tell_used(name)
+
+    def _tell_used(self, name: str) -> None:
+        index = self._index.get(name)
+        if index is None or self.listener is None:
+            return
+        facts = None if name in self._distrusted else self.facts.get(name)
+        used = n.withheld(facts, self.cluster.nodes[index], self.usage.of(name))
+        if used != self._told_used.get(name, n.NOTHING):
+            self._told_used[name] = used
+            self.listener.node_used(index, used)
 
 
 def _is_foreign(pod: Object) -> bool:

@@ -127,7 +127,7 @@ class Election:
     async def _read(self) -> Object | None:
         try:
             return await self._client.request(
-                "GET", f"{self._path}/{self._name}", timeout_s=self.rule.request_s, patience_s=0.0
+                "GET", f"{self._path}/{self._name}", timeout_s=self.rule.request_s, patience_s=0.0, urgent=True
             )
         except NotFound:
             return None
@@ -161,7 +161,7 @@ class Election:
             spec["leaseTransitions"] = int(before.get("leaseTransitions") or 0) + 1
         meta: Object = {"name": self._name, "annotations": {ADDRESS: self._address}}
         body: Object = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
-        options = {"timeout_s": self.rule.request_s, "patience_s": 0.0}
+        options = {"timeout_s": self.rule.request_s, "patience_s": 0.0, "urgent": True}
         if lease is None:
             return await self._client.create(self._path, body, **options)
         meta["resourceVersion"] = lease["metadata"]["resourceVersion"]

@@ -40,6 +40,7 @@ class PodSeat:
     n_devices: int
     workers: int
     servers: int
+    accelerator: str = ""
 
 
 @dataclass(frozen=True)

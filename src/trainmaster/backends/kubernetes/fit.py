@@ -5,7 +5,9 @@ Nodes that lack the same things are told together, so that a thousand nodes make
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -18,24 +20,64 @@ from trainmaster.model.units import GPU_MILLI
 Json = Mapping[str, Any]
 TYPE_LABEL = "nvidia.com/gpu.product"
 MAX_NAMED = 3
+MAX_KNOWN = 10_000
 MAX_GROUPS = 6
 _MIB = 2**20
 
 
-def check_fits(spec: JobSpec, template: Json, nodes: Iterable[Json]) -> None:
-    """Raise `InputError` when the smallest gang could never be placed on these nodes, empty and in order."""
-    listed = sorted(nodes, key=lambda node: node["metadata"]["name"])
+@dataclass(frozen=True)
+class Room:
+    """How many workers of one kind empty nodes could take, by GPU type; and what the others lack."""
+
+    room: dict[str, int] = field(default_factory=dict)
+    lacking: dict[str, list[str]] = field(default_factory=dict)
+
+
+def room_for(spec: JobSpec, template: Json, nodes: Iterable[Json]) -> Room:
     resource = spec.payload.get("gpu_resource", "nvidia.com/gpu")
-    room: dict[str, int] = {}
-    lacking: dict[str, list[str]] = {}
-    for node in listed:
+    found = Room()
+    for node in sorted(nodes, key=lambda node: node["metadata"]["name"]):
         why = _lacks(spec, template["spec"], node, resource)
         if why is None:
             kind = type_of(node) if spec.worker.gpu_milli else ""
-            room[kind] = room.get(kind, 0) + workers_on(spec.worker, node, resource)
+            found.room[kind] = found.room.get(kind, 0) + workers_on(spec.worker, node, resource)
         else:
-            lacking.setdefault(why, []).append(node["metadata"]["name"])
-    if not listed:
+            found.lacking.setdefault(why, []).append(node["metadata"]["name"])
+    return found
+
+
+class KnownRoom:
+    """Jobs whose workers ask for the same are judged once for the present nodes, however many there are of either."""
+
+    def __init__(self, nodes: Callable[[], Iterable[Json]]) -> None:
+        self._nodes = nodes
+        self._known: dict[str, Room] = {}
+
+    def forget(self) -> None:
+        """Nodes have changed."""
+        self._known = {}
+
+    def check(self, spec: JobSpec, template: Json) -> None:
+        pod = template.get("spec") or {}
+        asked = [pod.get(name) for name in ("nodeSelector", "affinity", "tolerations")]
+        shape = [repr(spec.worker), list(spec.gpu_types), spec.payload.get("gpu_resource"), asked]
+        key = json.dumps(shape, sort_keys=True)
+        known = self._known
+        if key not in known:
+            if len(known) >= MAX_KNOWN:
+                known.clear()
+            known[key] = room_for(spec, template, self._nodes())
+        _check(spec, known[key])
+
+
+def check_fits(spec: JobSpec, template: Json, nodes: Iterable[Json]) -> None:
+    """Raise `InputError` when the smallest gang could never be placed on these nodes, empty and in order."""
+    _check(spec, room_for(spec, template, nodes))
+
+
+def _check(spec: JobSpec, found: Room) -> None:
+    room, lacking = found.room, found.lacking
+    if not room and not lacking:
         raise InputError("the cluster has no nodes", "at least one", column="spec.workers.min")
     most = max(room.values(), default=0)
     if most >= spec.workers_min:

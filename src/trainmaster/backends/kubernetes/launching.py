@@ -98,6 +98,7 @@ def environment(seat: PodSeat, run: RunFacts) -> dict[str, str]:
         "TRAINMASTER_ROLE": seat.role,
         "TRAINMASTER_MEMBER": seat.member,
         "TRAINMASTER_NODE": seat.node,
+        "TRAINMASTER_ACCELERATOR": seat.accelerator,
         "PYTHONUNBUFFERED": "1",
     }
     if spec.steps_per_s:

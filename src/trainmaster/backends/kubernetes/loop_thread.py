@@ -7,12 +7,14 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import uvloop
+
 T = TypeVar("T")
 
 
 class LoopThread:
     def __init__(self, name: str = "trainmaster-kubernetes") -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 

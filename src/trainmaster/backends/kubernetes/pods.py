@@ -162,6 +162,15 @@ def is_over(pod: Object) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
+def is_released(pod: Object) -> bool:
+    """Whether its node counts its devices as free. A kubelet does so when it has taken down the pod's sandbox, a moment
+    after the status says that the containers have ended; a pod that comes in between is rejected."""
+    for condition in pod.get("status", {}).get("conditions") or ():
+        if condition.get("type") == "PodReadyToStartContainers":
+            return condition.get("status") != "True"
+    return True
+
+
 def hopeless(pod: Object) -> str | None:
     """Why it will never start by its own fault; None: it may."""
     statuses = pod.get("status", {})

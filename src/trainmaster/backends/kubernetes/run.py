@@ -26,6 +26,7 @@ class Slot:
     role: str
     node: str
     n_devices: int
+    accelerator: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,12 @@ class Member:
     running: bool = False
     heard: bool = False
     """A launcher has spoken for it, so it runs under a lease."""
+    released: bool = True
+    """Its node has its devices back."""
     severed: bool = False
     """Its node is lost."""
+    last_word: tuple[int, str] | None = None
+    """Its launcher says that the command has ended: with what code, and why."""
 
     @property
     def alive(self) -> bool:
@@ -95,6 +100,8 @@ class Run:
     work: float = float("nan")
     work_saved: float = float("nan")
     ended_s: float = 0.0
+    emptied_s: float | None = None
+    """When the last of its members had ended."""
 
     # -- wishes ----------------------------------------------------------------------------------------
 
@@ -159,7 +166,7 @@ class Run:
         count = {role: sum(slot.role == role for slot in self.target) for role in (WORKER, SERVER)}
         return PodSeat(
             member.name, member.role, member.rank, member.slot.node, local, member.slot.n_devices, count[WORKER],
-            count[SERVER],
+            count[SERVER], member.slot.accelerator,
         )  # fmt: skip
 
     def adopt(self, pod: Object) -> Member:
@@ -178,15 +185,24 @@ class Run:
         member.pod, member.gone = pod, gone
         member.bound = member.bound or p.node_of(pod) is not None
         member.running = p.is_running(pod)
+        member.released = gone or p.is_released(pod)
         if member.end is None:
             member.end = p.end_of(pod, self.facts.launcher)
         if member.end is not None or not gone:
             return
-        # It vanished without a word. Where a lease runs, its end is waited for (the launcher's word, or the lease);
-        # where none does, the node is believed as long as it answers.
-        if not member.bound or not member.running or (not member.heard and node_ready):
+        # It vanished before its status told the end. Where a lease runs, that is waited for (the launcher's word, or
+        # the lease's end); where none does, the node is believed as long as it answers.
+        if member.last_word is not None:
+            self.certainly_over(member, *member.last_word)
+        elif not member.bound or not member.running or (not member.heard and node_ready):
             why = f"{member.pod_name}: deleted"
             member.end = PodEnd(KILLED, why, NOBODYS, ran=member.running)
+
+    def said_ended(self, member: Member, code: int, why: str) -> None:
+        """The launcher's word. The pod follows and says it too, unless it has vanished, or vanishes before that."""
+        member.last_word = (code, why or "ended")
+        if member.gone:
+            self.certainly_over(member, *member.last_word)
 
     def certainly_over(self, member: Member, code: int = KILLED, why: str = "its lease ran out") -> None:
         if member.end is None:
@@ -254,6 +270,10 @@ class Run:
         if self.speaks:
             return {m.name for m in self.staying()} <= self.settled
         return self.begun
+
+    def is_released(self) -> bool:
+        """Whether its nodes have their devices back."""
+        return all(m.released or m.severed or m.gone for m in self.members.values() if m.pod is not None)
 
     def silent_nodes(self) -> frozenset[str]:
         """Nodes that are lost, with members on them of which nothing is known."""

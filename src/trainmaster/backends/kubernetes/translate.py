@@ -33,6 +33,8 @@ RESERVED_ENV = "TRAINMASTER_"
 RENDEZVOUS_ENV = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"}
 )
+MAX_SHOWN = 500
+"""Characters of a command that are kept to be shown."""
 
 
 def rejection(field: str, what: str, expected: str = "") -> InputError:
@@ -126,8 +128,23 @@ def spec_of_trainingjob(tj: Json, epoch_ms: int) -> JobSpec:
             "name": meta["name"],
             "uid": meta["uid"],
             "gpu_resource": gpu_resource,
+            "command": _shown_command(spec),
         },
     )
+
+
+def _shown_command(spec: Json) -> list[str]:
+    """The trainer's words, for people; what is started is read from the object itself."""
+    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
+    words: list[str] = []
+    left = MAX_SHOWN
+    for word in (*(containers[0].get("command") or ()), *(containers[0].get("args") or ())):
+        if len(str(word)) > left:
+            words.append(f"{str(word)[:left]}...")
+            break
+        words.append(str(word))
+        left -= len(str(word))
+    return words
 
 
 def deadline_of(tj: Json, epoch_ms: int) -> tuple[int, DeadlineKind]:

@@ -1,0 +1,57 @@
+"""A journal whose present state is also kept in a database of this machine, for processes that only read.
+
+The process that looks ahead reads jobs from there, as it does where the database is the store. Nothing rests on it: it
+is made anew when the journal is read, and one that cannot be written is given up.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainmaster.engine.ports import Commit, Image, StoreError
+from trainmaster.stores.journal import Blobs, JournalStore
+from trainmaster.stores.sqlite import SqliteStore
+
+
+class MirroredJournal(JournalStore):
+    def __init__(self, blobs: Blobs, writer: str, mirror: Path) -> None:
+        self._path = mirror
+        self._mirror: SqliteStore | None = None
+        super().__init__(blobs, writer)
+
+    def commit(self, commit: Commit) -> None:
+        super().commit(commit)
+        self._reflect(Commit(commit.jobs, commit.ended, commit.meta))
+
+    def load_active(self) -> Image:
+        image = super().load_active()
+        self._begin(image)
+        return image
+
+    def close(self) -> None:
+        super().close()
+        self._give_up()
+
+    def _begin(self, image: Image) -> None:
+        self._give_up()
+        try:
+            self._mirror = SqliteStore(self._path, durable=False)
+        except StoreError:
+            return
+        if image.meta is not None:
+            self._reflect(Commit(image.jobs, {}, image.meta))
+
+    def _reflect(self, commit: Commit) -> None:
+        if self._mirror is None:
+            return
+        try:
+            self._mirror.commit(commit)
+        except StoreError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._mirror is not None:
+            self._mirror.close()
+            self._mirror = None
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)

@@ -1,0 +1,75 @@
+"""Whether jobs that really ran fared as simulated: who was admitted, the order of events, completion times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import Any
+
+from trainmaster.engine.records import Ended, Settings
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.job import Phase
+from trainmaster.policies.registry import create
+from trainmaster.sim.run import simulate
+from trainmaster.sim.truth import TruthOptions
+
+APART_MS = 2_000
+"""Events that the simulation has this far apart must come in the same order."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    real_jct_s: float
+    simulated_jct_s: float
+    launch_ms: int
+    out_of_order: tuple[str, ...]
+    """Events that came the other way round."""
+    phases: tuple[str, ...]
+    """Jobs that ended otherwise."""
+
+    @property
+    def ratio(self) -> float:
+        return self.real_jct_s / self.simulated_jct_s
+
+
+def launch_ms(events: Iterable[Mapping[str, Any]]) -> int:
+    """Mean time from a launch to the gang's start, by the service's event log."""
+    launched: dict[str, float] = {}
+    taken = []
+    for event in events:
+        if event["kind"] == "launch":
+            launched[event["job"]] = event["at"]
+        elif event["kind"] == "started" and event["job"] in launched:
+            taken.append(event["at"] - launched.pop(event["job"]))
+    return round(mean(taken) * 1000)
+
+
+def compare(
+    policy: str, ended: Mapping[str, Ended], cluster: Cluster, settings: Settings, launch_ms: int,
+    apart_ms: int = APART_MS,
+) -> Comparison:  # fmt: skip
+    """`ended` in order of submission. Start-up takes `launch_ms` in the simulation too."""
+    specs = [replace(end.spec, payload={}, node_set="") for end in ended.values()]
+    result = simulate(specs, cluster, create(policy), settings, TruthOptions(launch_ms=launch_ms))
+    simulated: dict[str, Ended] = {end.spec.id: end for end in result.ended}
+    phases = [
+        f"{job_id}: {end.phase.name}, simulated {simulated[job_id].phase.name}"
+        for job_id, end in ended.items()
+        if end.phase != simulated[job_id].phase
+    ]
+    ids = [job_id for job_id, end in ended.items() if end.phase == simulated[job_id].phase == Phase.FINISHED]
+    wrong = []
+    for what in ("first_start_ms", "ended_ms"):
+        order = sorted(ids, key=lambda job_id: getattr(simulated[job_id], what))
+        for k, first in enumerate(order):
+            for later in order[k + 1 :]:
+                if getattr(simulated[later], what) - getattr(simulated[first], what) > apart_ms and getattr(
+                    ended[first], what
+                ) > getattr(ended[later], what):
+                    wrong.append(f"{what}: {first} after {later}")
+    real, planned = (
+        mean(found[job_id].ended_ms - found[job_id].spec.submit_ms for job_id in ids) / 1000
+        for found in (ended, simulated)
+    )
+    return Comparison(real, planned, launch_ms, tuple(wrong), tuple(phases))

@@ -1,0 +1,125 @@
+"""The same jobs under several policies on real kubelets: order of events and completion times are as simulated."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.backends.kubernetes import nodes as n
+from trainmaster.backends.kubernetes import paths
+from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
+from trainmaster.cli.client import Client
+from trainmaster.engine.image import ended_from_record
+from trainmaster.engine.records import Ended, Settings
+from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
+from trainmaster.model.cluster import Cluster
+from trainmaster.service.kube import NAME
+from trainmaster.stores.journal import JournalStore
+from trainmaster.testing.as_simulated import compare, launch_ms
+from trainmaster.testing.kube_bench import training_job
+from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
+from trainmaster.testing.kube_world import ENDED, NAMESPACE, World, world
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+V100, K80 = "Tesla-V100-SXM2-16GB", "Tesla-K80"
+SPEEDS = {V100: 10.0, K80: 5.0}
+ROUND_S = 10.0
+JOBS = ((300, 1), (200, 2), (160, 1), (240, 1), (150, 1))
+"""Steps and workers."""
+APART_S = 1.2
+"""Creation is stamped to the second: jobs are submitted so far apart that their order is plain."""
+UTILITY = {"kind": "sigmoid", "theta1": 50.0, "theta2": 0.01, "theta3": 600.0}
+CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "fifo": ((), {}),
+    "srtf": ((), {}),
+    "gavel-max-min": (("--round", f"{ROUND_S:g}"), {}),
+    "oasis": ((), {"utility": UTILITY}),
+    "deadline": ((), {"deadlineSeconds": 600}),
+    "dl2": (("--round", f"{ROUND_S:g}"), {}),
+    "das": ((), {}),
+}
+"""Options of the service, and what the jobs say beyond their size."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KubeCluster]:
+    if os.geteuid() != 0:
+        pytest.skip("real nodes need root")
+    try:
+        with kubernetes_cluster(fake=0, nodes=2, options=("--gpus", "2", "--gpu-types", f"{V100},{K80}")) as made:
+            if made.tool is None:
+                pytest.skip("needs a cluster of its own, with pods that reach this machine")
+            yield made
+    except NoCluster as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="tm-policies-"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def _submit(made: World, name: str, steps: int, workers: int, **spec: Any) -> None:
+    command = ["python3", "-m", "trainmaster.runtime.emulated", "--steps", str(steps), "--save-every", "10"]
+    more = {"work": {"steps": steps}, "stepsPerSecond": SPEEDS, **spec}
+    body = training_job(name, command, (workers, workers), **more)
+    pod = body["spec"]["template"]["spec"]
+    pod["volumes"].append({"name": "records", "hostPath": {"path": str(made.records)}})
+    container = pod["containers"][0]
+    container["volumeMounts"].append({"name": "records", "mountPath": "/records"})
+    container["env"].append({"name": "TRAINMASTER_CHECKPOINT_DIR", "value": f"/records/{name}"})
+    made.ask("create", paths.training_jobs("default"), body)
+    made.names.append(name)
+
+
+def _ended(made: World) -> dict[str, Ended]:
+    """By id, in the order of submission, as the service's own books have it."""
+    blobs = ConfigMapBlobs(made.client, made._loop, NAMESPACE, NAME, may_write=lambda: False)
+    records = JournalStore(blobs, "reader").load().ended
+    found = [ended_from_record(record) for record in records.values()]
+    by_name = {end.spec.name: end for end in found}
+    return {str(by_name[name].spec.id): by_name[name] for name in made.names}
+
+
+def _cluster(made: World) -> Cluster:
+    nodes = [n.read_node(node, n.GPU_RESOURCES).node for node in made.ask("get", paths.nodes())["items"]]
+    return Cluster(tuple(sorted(nodes, key=lambda node: node.id)), PRICE_PER_GPU_HOUR)
+
+
+@pytest.mark.parametrize("policy", CASES)
+def test_jobs_fare_as_simulated(cluster: KubeCluster, folder: Path, policy: str) -> None:
+    options, more = CASES[policy]
+    with world(cluster, folder, n_replicas=1, policy=policy, lease_s=30.0, options=options) as made:
+        home = folder / "replica-0"
+        made.until("its reign", lambda: "reigns" in (home / "log").read_text(), 300)
+        for k, (steps, workers) in enumerate(JOBS):
+            _submit(made, f"{policy}-{k}", steps, workers, **more)
+            time.sleep(APART_S)
+        made.until(
+            "the end of all jobs",
+            lambda: all(made.statuses()[name].get("state") in ENDED for name in made.names),
+            400,
+            every_s=1.0,
+        )
+        ended = _ended(made)
+        with Client.find(home) as client:
+            events = [e for job_id in ended for e in client.get("/events", {"job": job_id, "limit": 1000})["events"]]
+        round_ms = round(ROUND_S * 1000) if options else None
+        found = compare(policy, ended, _cluster(made), Settings(round_ms=round_ms), launch_ms(events))
+        made.delete_jobs()
+    print(
+        f"{policy}: mean JCT {found.real_jct_s:.1f} s, simulated {found.simulated_jct_s:.1f} s "
+        f"({100 * found.ratio - 100:+.1f} %), start-up {found.launch_ms / 1000:.1f} s"
+    )
+    assert not found.phases, "the same jobs are admitted"
+    assert not found.out_of_order
+    assert found.ratio == pytest.approx(1.0, rel=0.1), found

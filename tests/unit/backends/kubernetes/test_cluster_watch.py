@@ -1,0 +1,77 @@
+"""What the backend is told of nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from trainmaster.backends.kubernetes import cluster_watch
+from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
+from trainmaster.backends.kubernetes.reflector import ADDED, MODIFIED
+from trainmaster.model.cluster import Cluster
+
+
+class Heard:
+    """A listener that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def pod_changed(self, pod: dict[str, Any], gone: bool) -> None:
+        self.told.append(("pod", pod["metadata"]["name"], gone))
+
+    def node_lost(self, node: str, index: int) -> None:
+        self.told.append(("lost", node))
+
+    def node_ready(self, node: str, index: int) -> None:
+        self.told.append(("ready", node))
+
+    def node_used(self, index: int, amounts: tuple[int, int, int]) -> None:
+        self.told.append(("used", index, amounts[0]))
+
+
+def _node(ready: bool) -> dict[str, Any]:
+    amounts = {"nvidia.com/gpu": "8", "cpu": "32", "memory": "64Gi", "pods": "110"}
+    conditions = [{"type": "Ready", "status": "True" if ready else "Unknown"}]
+    return {
+        "metadata": {"name": "n0", "uid": "u", "labels": {"nvidia.com/gpu.product": "V"}},
+        "spec": {},
+        "status": {"allocatable": amounts, "capacity": amounts, "conditions": conditions},
+    }
+
+
+async def _watch() -> tuple[ClusterWatch, Heard]:
+    watch, heard = ClusterWatch(None), Heard()  # type: ignore[arg-type]
+    watch._node_changed(ADDED, _node(True), None)
+    watch.list_nodes(Cluster(watch.present(), {}))
+    watch.listener = heard
+    watch.tell_all()
+    await asyncio.sleep(2 * cluster_watch.FLUSH_S)
+    assert heard.told == [("ready", "n0")]
+    heard.told.clear()
+    return watch, heard
+
+
+def test_a_silent_node_gets_nothing_new_until_it_was_lost_and_is_back() -> None:
+    async def story() -> list[tuple[Any, ...]]:
+        watch, heard = await _watch()
+        watch.distrust("n0")
+        assert heard.told == [("used", 0, 8)], "at once: the job is about to be started elsewhere"
+        for ready in (False, True):
+            watch._node_changed(MODIFIED, _node(ready), _node(not ready))
+            await asyncio.sleep(2 * cluster_watch.FLUSH_S)
+        return heard.told[1:]
+
+    assert asyncio.run(story()) == [("lost", "n0"), ("ready", "n0"), ("used", 0, 0)]
+
+
+def test_a_node_that_the_cluster_never_calls_lost_is_trusted_again(monkeypatch: Any) -> None:
+    monkeypatch.setattr(cluster_watch, "DISTRUST_S", 0.05)
+
+    async def story() -> list[tuple[Any, ...]]:
+        watch, heard = await _watch()
+        watch.distrust("n0")
+        await asyncio.sleep(0.05 + 3 * cluster_watch.FLUSH_S)
+        return heard.told
+
+    assert asyncio.run(story()) == [("used", 0, 8), ("used", 0, 0)]

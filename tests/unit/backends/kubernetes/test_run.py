@@ -1,0 +1,54 @@
+"""When a member of a gang counts as ended: what pods and launchers say comes in any order."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.backends.kubernetes.facts import RunFacts, RunKey
+from trainmaster.backends.kubernetes.pods import Object
+from trainmaster.backends.kubernetes.run import STOPPED, Member, Run, Slot
+from trainmaster.model.job import JobId, JobSpec
+from trainmaster.wire.agent import EXIT_STOPPED, WORKER
+
+
+@pytest.fixture
+def run() -> Run:
+    """One worker that runs, under a lease."""
+    key = RunKey("default.j.00000000", 1)
+    facts = RunFacts(key, "default", "j", "u", 1, "token", (), 10.0, 2.0, JobSpec(JobId(key.job_id), 0), {})
+    made = Run(key, facts, started=True, told_started=True, begun=True)
+    made.aim([Slot(WORKER, "n0", 1)], 1)
+    (member,) = made.enlist(made.unfilled())
+    member.heard = True
+    made.saw(member, _pod(running=True), gone=False, node_ready=True)
+    return made
+
+
+def _pod(*, running: bool) -> Object:
+    state = {"running": {}} if running else {"waiting": {}}
+    return {
+        "metadata": {"name": "j-u-g1-w0"},
+        "spec": {"nodeName": "n0", "containers": [{"name": "main"}]},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "main", "state": state}]},
+    }
+
+
+def _only(run: Run) -> Member:
+    (member,) = run.members.values()
+    return member
+
+
+def test_a_vanished_pod_may_still_run_until_its_launcher_or_lease_says_otherwise(run: Run) -> None:
+    run.saw(_only(run), _pod(running=True), gone=True, node_ready=True)
+    assert _only(run).alive
+    run.said_ended(_only(run), EXIT_STOPPED, "SIGTERM")
+    run.conclude()
+    assert not _only(run).alive and run.ending is not None and run.ending.kind == STOPPED
+
+
+def test_the_launchers_word_counts_when_it_came_before_the_pod_vanished(run: Run) -> None:
+    run.said_ended(_only(run), EXIT_STOPPED, "SIGTERM")
+    assert _only(run).alive, "its pod holds its devices until it says so itself, or is gone"
+    run.saw(_only(run), _pod(running=True), gone=True, node_ready=True)
+    run.conclude()
+    assert not _only(run).alive and run.ending is not None and run.ending.kind == STOPPED
