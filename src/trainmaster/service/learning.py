@@ -131,7 +131,10 @@ class Learning:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE_S)
+        processes = dict(getattr(self._executor, "_processes", None) or {})
         self._executor.shutdown(wait=False, cancel_futures=True)
+        for process in processes.values():
+            process.terminate()  # else the interpreter waits at its end for a training that nobody wants any more
 
     def _run(self) -> None:
         while not self._stopping.wait(PERIOD_S):

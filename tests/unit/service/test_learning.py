@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,19 @@ def test_the_watch_goes_on_after_a_restart(bench: Bench, tmp_path: Path) -> None
     run_jobs(bench, 60, 0.5, seed=1)
     again.turn()
     assert weights_of(bench.plane.policy_name) == first
+
+
+def test_a_service_that_stops_does_not_wait_for_a_training(bench: Bench, tmp_path: Path) -> None:
+    background = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    task = Learning(Direct(bench), tmp_path / "learning", bench.cluster, 60_000, executor=background)
+    running = background.submit(time.sleep, 3600.0)
+    while not running.running():
+        time.sleep(0.01)
+    begun_s = time.monotonic()
+    task.stop()
+    background.shutdown(wait=True)  # what the interpreter does at its end
+    assert time.monotonic() - begun_s < 60.0
+    assert running.exception() is not None
 
 
 def test_other_policies_are_left_alone(tmp_path: Path) -> None:

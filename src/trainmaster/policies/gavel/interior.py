@@ -12,7 +12,8 @@ embedding and the scalings as in Vandenberghe: the CVXOPT linear and quadratic c
 
 with rows  -x_mj <= 0,   sum_m g_m x_mj <= N_j,   sum_j x_mj <= 1   and, if asked for,  e u - T_m x_m <= -need_m  with
 a common level u. The normal equations G' (z/s) G fall apart into one small block per job; what couples jobs, the
-capacities and the level, is a dense system of J + 1 rows. One iteration is a few passes over the jobs.
+capacities and the level, is a dense system of J + 1 rows. One iteration is a few passes over the jobs. Divisions follow
+IEEE rules here: where rounding ends the path, numbers cease to be finite, which is looked for.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def stop_of_total(worth: Floats, gpus: Floats, counts: Floats) -> Floats | None:
     return x if found else None
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _times(own, room, time, gain, level, x, u, out):
     """out = G x for rows (own n J, room J, time n, gain n); coefficients of the scaled rows."""
     n, types = own.shape
@@ -79,7 +80,7 @@ def _times(own, room, time, gain, level, x, u, out):
         out[first_gain + m] = level[m] * u - gained
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _transposed(own, room, time, gain, level, y, out):
     """out = G' y; returns the entry of the level."""
     n, types = own.shape
@@ -96,7 +97,7 @@ def _transposed(own, room, time, gain, level, y, out):
     return at_level
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _cholesky(block):
     types = block.shape[0]
     for i in range(types):
@@ -108,7 +109,7 @@ def _cholesky(block):
             block[i, j] = np.sqrt(max(value, least)) if i == j else value / block[j, j]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _back(factor, vector):
     """Solve with a Cholesky factor, in place."""
     types = factor.shape[0]
@@ -122,7 +123,7 @@ def _back(factor, vector):
         vector[i] /= factor[i, i]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _factor(own, room, time, gain, level, with_level, w, blocks, pull, small):
     """Prepare G' W G for solving: a Cholesky factor of each job's block, what its gain row does to the level, and the
     dense system of capacities and level."""
@@ -176,7 +177,7 @@ def _factor(own, room, time, gain, level, with_level, w, blocks, pull, small):
                 small[row, column] -= factor * small[k, column]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _solve_blocks(own, room, level, with_level, blocks, pull, small, total, at_level, x):
     """G' W G x = total, the level's entry apart; returns the level."""
     n, types = own.shape
@@ -207,7 +208,7 @@ def _solve_blocks(own, room, level, with_level, blocks, pull, small, total, at_l
     return u
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _solve(own, room, time, gain, level, with_level, w, blocks, pull, small, right, right_level, rows, x, z):
     """[0 G'; G -1/W] (x, z) = (right, rows). Returns the level; writes x and z. The normal equations lose digits when
     weights differ by many orders, so what is left of the first row is solved for again."""
@@ -244,7 +245,7 @@ def _solve(own, room, time, gain, level, with_level, w, blocks, pull, small, rig
     return u
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _equilibrate(own, room, time, gain, level, column, row):
     """Scale rows and columns of G towards largest entries of 1 (Ruiz); `column` and `row` collect the scales. Returns
     the scale of the level."""
@@ -282,7 +283,7 @@ def _equilibrate(own, room, time, gain, level, column, row):
     return of_level
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _into_cone(r, count, out):
     """Shift a vector until it is positive."""
     shift = -STEP
@@ -293,7 +294,7 @@ def _into_cone(r, count, out):
         out[i] = r[i] + shift + 1.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _step_length(root, ds, dz, count, tau, dtau, kappa, dkappa):
     lowest = 0.0
     for i in range(count):
@@ -306,7 +307,7 @@ def _step_length(root, ds, dz, count, tau, dtau, kappa, dkappa):
     return min(max(length, 1e-6), STEP_MAX)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _norm(values, count):
     total = 0.0
     for i in range(count):
@@ -314,7 +315,7 @@ def _norm(values, count):
     return np.sqrt(total)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _follow(speeds, with_level, need, goal, goal_level, gpus, counts):
     """Follow the path to its end. `need` of -inf: no rows for gains. Returns (converged, X)."""
     n, types = speeds.shape

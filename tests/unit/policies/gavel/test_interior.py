@@ -78,3 +78,15 @@ def test_blind_shares_keep_their_time_and_spread_it() -> None:
     share = spread_over_types(problem, exact)
     assert np.allclose(share.sum(axis=1), 1.0, atol=1e-5)
     assert (share > 0.2).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_degenerate_programs_end_with_an_allocation_or_none(seed: int) -> None:
+    """Levels that leave no room at all, jobs alike, types alike: rounding may end the path, never with an error."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    n = int(rng.integers(2, 150))
+    gpus = rng.choice([1.0, 2.0, 4.0, 8.0], n)
+    counts = rng.integers(1, 13, 3).astype(float)
+    problem = make_problem(np.ones((n, 3)), counts, gpus=gpus, weight=rng.choice([1.0, 1e-4, 1e4], n))
+    share = spread_over_types(problem, allocate(problem, "gavel-max-min", {"aware": False}))
+    _feasible(share, gpus, counts)
