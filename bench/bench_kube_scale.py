@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -216,8 +217,9 @@ async def trainmaster_gangs(
 
 
 async def clear(client: KubeClient, namespace: str) -> None:
-    await client.delete(paths.pods(namespace), grace_s=0, timeout_s=180.0, patience_s=180.0)
     while True:
+        with contextlib.suppress(ApiError):  # the server ends a request that takes it more than a minute
+            await client.delete(paths.pods(namespace), grace_s=0, timeout_s=90.0)
         left, _ = await client.list_all(paths.pods(namespace))
         if not left:
             return

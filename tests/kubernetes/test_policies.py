@@ -15,14 +15,15 @@ import pytest
 from trainmaster.backends.kubernetes import nodes as n
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
-from trainmaster.cli.client import Client
 from trainmaster.engine.image import ended_from_record
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
+from trainmaster.estimate.profiles import ProfileBook
 from trainmaster.model.cluster import Cluster
 from trainmaster.service.kube import NAME
+from trainmaster.service.prospect import PROFILES
 from trainmaster.stores.journal import JournalStore
-from trainmaster.testing.as_simulated import compare, launch_ms
+from trainmaster.testing.as_simulated import compare
 from trainmaster.testing.kube_bench import training_job
 from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
 from trainmaster.testing.kube_world import ENDED, NAMESPACE, World, world
@@ -81,13 +82,15 @@ def _submit(made: World, name: str, steps: int, workers: int, **spec: Any) -> No
     made.names.append(name)
 
 
-def _ended(made: World) -> dict[str, Ended]:
-    """By id, in the order of submission, as the service's own books have it."""
+def _books(made: World) -> tuple[dict[str, Ended], int]:
+    """Jobs by id, in the order of submission, and how long it takes from a launch until a trainer works: as the
+    service's own books have it, which go by the first speed that a trainer reports."""
     blobs = ConfigMapBlobs(made.client, made._loop, NAMESPACE, NAME, may_write=lambda: False)
-    records = JournalStore(blobs, "reader").load().ended
-    found = [ended_from_record(record) for record in records.values()]
+    store = JournalStore(blobs, "reader")
+    found = [ended_from_record(record) for record in store.load().ended.values()]
+    start_up_ms = round(ProfileBook.from_json(store.document(PROFILES) or {}).cost_ms("launch"))
     by_name = {end.spec.name: end for end in found}
-    return {str(by_name[name].spec.id): by_name[name] for name in made.names}
+    return {str(by_name[name].spec.id): by_name[name] for name in made.names}, start_up_ms
 
 
 def _cluster(made: World) -> Cluster:
@@ -110,11 +113,9 @@ def test_jobs_fare_as_simulated(cluster: KubeCluster, folder: Path, policy: str)
             400,
             every_s=1.0,
         )
-        ended = _ended(made)
-        with Client.find(home) as client:
-            events = [e for job_id in ended for e in client.get("/events", {"job": job_id, "limit": 1000})["events"]]
+        ended, start_up_ms = _books(made)
         round_ms = round(ROUND_S * 1000) if options else None
-        found = compare(policy, ended, _cluster(made), Settings(round_ms=round_ms), launch_ms(events))
+        found = compare(policy, ended, _cluster(made), Settings(round_ms=round_ms), start_up_ms)
         made.delete_jobs()
     print(
         f"{policy}: mean JCT {found.real_jct_s:.1f} s, simulated {found.simulated_jct_s:.1f} s "
