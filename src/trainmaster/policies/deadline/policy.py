@@ -226,13 +226,12 @@ class Deadline:
         waits = np.flatnonzero((certs[:, rs.CLASS] > 0) & (size == 0) & (certs[:, rs.COUNT] > 0))
         if waits.size == 0:
             return
-        for row in waits[np.argsort(certs[waits, rs.FIRST], kind="stable")][:_SHOWN].tolist():
+        next_ones = waits[np.argsort(certs[waits, rs.FIRST], kind="stable")[:_SHOWN]]
+        start_s, finish_s = (certs[next_ones][:, [rs.FIRST, rs.FINISH]].T / MS_PER_S).tolist()
+        promised = (certs[next_ones, rs.CLASS] == rs.PROMISED).tolist()
+        for row, start, finish, kept in zip(next_ones.tolist(), start_s, finish_s, promised, strict=True):
             if row not in draft.details:
-                draft.details[row] = {
-                    "planned_start_s": float(certs[row, rs.FIRST]) / MS_PER_S,
-                    "planned_finish_s": float(certs[row, rs.FINISH]) / MS_PER_S,
-                    "promised": bool(certs[row, rs.CLASS] == rs.PROMISED),
-                }
+                draft.details[row] = {"planned_start_s": start, "planned_finish_s": finish, "promised": kept}
 
     def _memo(self, book: Book, asked: Any, offers: Offers) -> Memo:
         pool = book.beliefs.pool

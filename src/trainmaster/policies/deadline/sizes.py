@@ -30,8 +30,11 @@ def size_table(jobs: JobTable, row: int) -> Floats:
     """One row: only sizes that are faster than every smaller one, with relative speed."""
     out = np.zeros(TABLE_WIDTH)
     lowest, highest = int(jobs.workers_min[row]), int(jobs.workers_max[row])
-    scaling = jobs.scaling(row)
     servers = int(jobs.servers_ask[row])
+    if lowest == highest == jobs.workers_ref[row] and servers == jobs.servers_ref[row]:  # rigid: nothing to look up
+        out[:3], out[3], out[3 + MAX_LEVELS] = (1, lowest, highest), lowest, 1.0
+        return out
+    scaling = jobs.scaling(row)
     sizes = np.array(candidate_sizes(lowest, highest))
     speeds = scaling.speed(sizes, servers) / float(
         scaling.speed(int(jobs.workers_ref[row]), int(jobs.servers_ref[row]))
