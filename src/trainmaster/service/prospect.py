@@ -7,6 +7,7 @@ costs, so that looking ahead takes a small part of one core.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,9 +117,10 @@ class Prospect:
         fits = {"launch": ev.Started, "restart": ev.Started, "resize": ev.Resized, "stop": ev.Stopped}[what]
         if isinstance(event, fits):
             ready_ms = now_ms if isinstance(event, ev.Stopped) else max(now_ms, event.productive_ms)
-            if isinstance(event, ev.Started):
-                begun = _Begun(event.generation, what, sent_ms, event.work_done, ready_ms)
-                self._awaited[event.job_id] = begun
+            if isinstance(event, ev.Started) and (what == "launch" or not math.isnan(event.work_done)):
+                # A backend that does not measure what a gang begins with says NaN; a first one begins with nothing.
+                work = 0.0 if math.isnan(event.work_done) else event.work_done
+                self._awaited[event.job_id] = _Begun(event.generation, what, sent_ms, work, ready_ms)
             else:
                 self._cost(what, ready_ms - sent_ms)
         if isinstance(event, ev.Stopped):

@@ -61,10 +61,11 @@ def test_what_was_learned_survives_a_restart(prospect: Prospect) -> None:
     assert again.estimator.profile(alike, ("v100",))[0].tolist() == pytest.approx([2.0])
 
 
-def test_a_launch_costs_until_the_first_progress_shows_that_it_works(prospect: Prospect) -> None:
+@pytest.mark.parametrize("begins_with", [0.0, float("nan")], ids=["measured", "not measured"])
+def test_a_launch_costs_until_the_first_progress_shows_that_it_works(prospect: Prospect, begins_with: float) -> None:
     job = JobId("job-1")
     prospect.stepped(1_000, [], [Launch(job, 1, 1, Allocation(0, ()), JOB)], [])
-    prospect.stepped(1_500, [ev.Started(job, 1, 0.0, 1_500)], [], [])
+    prospect.stepped(1_500, [ev.Started(job, 1, begins_with, 1_500)], [], [])
     assert prospect.estimator.book.cost_ms("launch") == 0, "a process that runs need not work yet"
     assert set(prospect._awaited) == {"job-1"}
     prospect.stepped(11_000, [ev.Progressed(job, 1, 4.0, 11_000, rate=2.0)], [], [])
