@@ -21,7 +21,7 @@ check: setup  ## format, lint, types, fast tests
 	$(PY) -m pytest -n 2 -m 'not slow' --ignore=tests/kubernetes tests
 
 test: setup  ## everything: unit, property, golden, fault simulation, live, then Kubernetes
-	$(PY) -m pytest -n 2 --ignore=tests/kubernetes tests
+	$(PY) -m pytest -n 3 --ignore=tests/kubernetes tests
 	$(MAKE) kube
 
 kube: setup  ## on a real Kubernetes cluster; one test at a time, since there is one cluster with real nodes

@@ -185,7 +185,8 @@ def _print(situation: Situation, change: Change, comparison: Comparison) -> None
     gains = comparison.gains_s()
     better, worse = sum(gain > _EVEN_S for _, gain in gains), sum(gain < -_EVEN_S for _, gain in gains)
     show_line("")
-    show_line(f"{better} jobs finish sooner, {worse} later, {len(gains) - better - worse} as before.")
+    finish = "job finishes" if better == 1 else "jobs finish"
+    show_line(f"{better} {finish} sooner, {worse} later, {len(gains) - better - worse} as before.")
     _print_jobs(situation, change, comparison)
 
 

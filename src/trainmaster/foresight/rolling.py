@@ -85,14 +85,16 @@ def roll(
         for event in arrived:
             if isinstance(event, ev.Started) and event.job_id in active:
                 future.started_ms.setdefault(event.job_id, now_ms)
-        idle = 0 if arrived or upcoming_events else idle + 1
-        for command in engine.step(now_ms, *upcoming_events, *arrived):
-            backend.perform(truths.of(command))
-        upcoming_events = []
-        ended = engine.drain_ended()
-        future.ended += ended
-        if (ended or idle) and _nobody_waits(engine, active):  # it looks at all jobs: only when that may have changed
-            break
+        if arrived or upcoming_events or engine.next_wake_ms <= now_ms:
+            idle = 0 if arrived or upcoming_events else idle + 1
+            for command in engine.step(now_ms, *upcoming_events, *arrived):
+                backend.perform(truths.of(command))
+            upcoming_events = []
+            ended = engine.drain_ended()
+            future.ended += ended
+            if (ended or idle) and _nobody_waits(engine, active):  # looks at all jobs: only when it may have changed
+                break
+        # else an incarnation has ended that was stopped before: nobody hears of it
         next_ms = min(backend.next_ms, engine.next_wake_ms, newcomers[-1].submit_ms if newcomers else NEVER_MS)
         if next_ms >= NEVER_MS // 4 or idle > MAX_IDLE_WAKES:
             break

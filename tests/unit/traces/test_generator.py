@@ -151,6 +151,6 @@ def test_fitted_traces_schedule_like_the_real_one(shared_data, file: str, skip: 
         sys.path.pop(0)
     real = slice_trace(load(shared_data(file)), first=skip, jobs=jobs)
     gpus = int(np.ceil(offered_load(real, load_to)))
-    truth = np.array(mean_jcts_s(real, gpus, 3600.0))
-    drawn = np.mean([mean_jcts_s(sample(fit(real), seed), gpus, 3600.0) for seed in range(2)], axis=0)
+    truth = np.array(mean_jcts_s(real, gpus, 4 * 3600.0))
+    drawn = np.mean([mean_jcts_s(sample(fit(real), seed), gpus, 4 * 3600.0) for seed in range(2)], axis=0)
     assert np.all(np.abs(drawn / truth - 1) < 0.15)
