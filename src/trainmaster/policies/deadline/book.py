@@ -18,7 +18,7 @@ from trainmaster.model.units import GPU_MILLI, NEVER_MS
 from trainmaster.policies.deadline import arranging
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.beliefs import Beliefs, believe
-from trainmaster.policies.deadline.room import demand_fits
+from trainmaster.policies.deadline.room import demand_fits, fastest_rates
 from trainmaster.policies.deadline.sizes import size_tables
 
 Floats = npt.NDArray[np.float64]
@@ -211,7 +211,7 @@ class Book:
             return True
         if not demand_fits(self.now, self.jobs, self.certs, self.capacity, row, due):
             return False
-        if self.fit_in(row, rs.PROMISED):
+        if self._moved(row, rs.PROMISED):
             return True
         softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
         if softs.size and self._keep_most(row, rs.PROMISED):
@@ -262,9 +262,11 @@ class Book:
 
     def fit_in(self, row: int, cls: int) -> bool:
         """Room with every reservation kept: first by moving what does not run yet, then by planning all anew."""
+        fits = demand_fits(self.now, self.jobs, self.certs, self.capacity, row, float(self.due[row]))
+        return bool(fits) and self._moved(row, cls)
+
+    def _moved(self, row: int, cls: int) -> bool:
         certs = self.certs
-        if not demand_fits(self.now, self.jobs, certs, self.capacity, row, float(self.due[row])):
-            return False
         booked = np.flatnonzero(certs[:, rs.CLASS] > 0)
         idle = booked[(self.jobs.held[booked] == 0) & (certs[booked, rs.DUE] >= self.due[row])]
         if idle.size and self._all_kept(row, cls, idle, self._by_latest_start(np.append(idle, row))):
@@ -356,16 +358,9 @@ class Book:
     def fastest_finish(self) -> Floats:
         """The earliest finish of each row if the whole cluster were its own."""
         if not hasattr(self, "_fastest_finish"):
-            j = self.jobs
-            top = np.maximum(j.levels - 1, 0)
-            # The largest size that the cluster has room for, by type.
-            speed = np.zeros_like(j.base)
-            for k in range(j.base.shape[1]):
-                fits = (j.sizes * j.each[:, None] <= self.capacity[k]) & (np.arange(j.sizes.shape[1]) <= top[:, None])
-                speed[:, k] = np.where(fits, j.speeds, 0.0).max(axis=1)
-            rate = (j.base * speed).max(axis=1)
+            rate = fastest_rates(self.jobs, self.capacity)
             with np.errstate(divide="ignore"):
-                left_ms = np.where(rate > 0, np.ceil(j.work * 1000.0 / np.where(rate > 0, rate, 1.0)), rs.FOREVER)
+                left_ms = np.where(rate > 0, np.ceil(self.jobs.work * 1000.0 / np.where(rate > 0, rate, 1.0)), rs.FOREVER)
             self._fastest_finish = self.now + left_ms
         return self._fastest_finish
 

@@ -103,7 +103,9 @@ class Deadline:
         for row in draft.rejections:
             size[row] = 0
         free_rows = book.certs[:, rs.CLASS] == rs.NONE
-        rank = np.where(free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(book.due, kind="stable")))
+        rank = np.arange(len(size)) + 2**40
+        by_due = np.flatnonzero(~free_rows)
+        rank[by_due[np.argsort(book.due[by_due], kind="stable")]] = np.arange(by_due.size)
         failed = carry_out(draft, kind, size, rank, free_rows)
         self._explain(draft, book, size)
         return draft.plan(

@@ -1,4 +1,4 @@
-"""How much room a profile has: the least and the area that is free, and whether demand fits at all."""
+"""How much room there is: the least and the area that a profile has free, whether demand fits at all, the best sizes."""
 
 from __future__ import annotations
 
@@ -60,3 +60,17 @@ def free_area(times, free, n, k, until):
         end = min(times[k, i + 1], until) if i + 1 < n[k] else until
         area += free[k, i] * (end - times[k, i])
     return area
+
+
+@njit(cache=True)
+def fastest_rates(jobs, capacity):
+    """Steps a second of each job if the whole cluster were its own: the best size that a type has room for."""
+    rates = np.zeros(jobs.work.size)
+    for row in range(rates.size):
+        for k in range(capacity.size):
+            speed = 0.0
+            for c in range(max(jobs.levels[row], 1)):
+                if jobs.sizes[row, c] * jobs.each[row] <= capacity[k]:
+                    speed = max(speed, jobs.speeds[row, c])
+            rates[row] = max(rates[row], jobs.base[row, k] * speed)
+    return rates
