@@ -360,7 +360,9 @@ class Book:
         if not hasattr(self, "_fastest_finish"):
             rate = fastest_rates(self.jobs, self.capacity)
             with np.errstate(divide="ignore"):
-                left_ms = np.where(rate > 0, np.ceil(self.jobs.work * 1000.0 / np.where(rate > 0, rate, 1.0)), rs.FOREVER)
+                left_ms = np.where(
+                    rate > 0, np.ceil(self.jobs.work * 1000.0 / np.where(rate > 0, rate, 1.0)), rs.FOREVER
+                )
             self._fastest_finish = self.now + left_ms
         return self._fastest_finish
 
