@@ -1,4 +1,4 @@
-"""How much room there is: the least and the area that a profile has free, whether demand fits at all, the best sizes."""
+"""How much room there is: what a profile has free at least and in all, whether demand fits at all, the best sizes."""
 
 from __future__ import annotations
 
