@@ -176,6 +176,9 @@ class Prospect:
         """Ask, if it is time and there is anything to ask about."""
         if self.forecaster is None or now_ms < self._next_ms:
             return
+        if now_ms < self._earliest_ms:  # the last one was dear, and nothing has happened since then
+            self._next_ms = self._earliest_ms
+            return
         if not plane.live.columns.slot_of:
             self._next_ms = NEVER_MS if not self._news else now_ms + LEAST_MS
             self._news = False

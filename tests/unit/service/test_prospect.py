@@ -46,6 +46,22 @@ def test_predictions_are_counted_from_now_judged_and_shown(prospect: Prospect) -
     assert [sample.value for sample in shown["trainmaster_eta_error_ratio"].samples] == [0.0] * 4
 
 
+def test_dear_forecasts_are_rare_also_while_nothing_happens(prospect: Prospect, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_ms: list[int] = []
+
+    def answer_at_once(question: dict[str, int]) -> bool:
+        asked_ms.append(question["now_ms"])
+        prospect.answered(question["now_ms"], 10.0, {})  # seconds of CPU: a twentieth of a core is 200 s
+        return True
+
+    prospect.forecaster = cast(Any, SimpleNamespace(busy=False, ask=answer_at_once))
+    monkeypatch.setattr(prospect, "question", lambda _plane, now_ms: {"now_ms": now_ms})
+    plane = cast(Any, SimpleNamespace(live=SimpleNamespace(columns=SimpleNamespace(slot_of={"job-1": 0}))))
+    for now_ms in range(0, 600_000, 1_000):
+        prospect.look_ahead(plane, now_ms)
+    assert asked_ms == [0, 200_000, 400_000]
+
+
 def test_what_was_learned_survives_a_restart(prospect: Prospect) -> None:
     prospect.estimator.observe("job-1", "v100", 2.0)
     prospect.stepped(1_000, [], [Stop(JobId("job-1"), 1, 7, "moved")], [])
