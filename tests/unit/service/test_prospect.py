@@ -46,7 +46,7 @@ def test_predictions_are_counted_from_now_judged_and_shown(prospect: Prospect) -
     assert [sample.value for sample in shown["trainmaster_eta_error_ratio"].samples] == [0.0] * 4
 
 
-def test_dear_forecasts_are_rare_also_while_nothing_happens(prospect: Prospect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dear_forecasts_are_rare_while_nothing_happens(prospect: Prospect, monkeypatch: pytest.MonkeyPatch) -> None:
     asked_ms: list[int] = []
 
     def answer_at_once(question: dict[str, int]) -> bool:
