@@ -78,3 +78,33 @@ def shrunk_counted(old: Allocation, workers: int, servers: int, devices_each: in
         if k == 0 or devices or hosted:
             parts.append(Part(part.node, workers if k == 0 else 0, hosted, devices))
     return Allocation(old.accelerator, tuple(parts), old.share_milli)
+
+
+def shrunk(old: Allocation, workers: int, servers: int, devices_each: int) -> Allocation:
+    """Keep this many; leave the smallest parts first, so that fewer nodes remain."""
+    drop_workers, drop_servers = old.workers - workers, old.servers - servers
+    kept: dict[int, Part] = {part.node: part for part in old.parts}
+    for part in sorted(old.parts, key=lambda p: (p.workers, -p.node)):
+        cut_w, cut_s = min(drop_workers, part.workers), min(drop_servers, part.servers)
+        drop_workers -= cut_w
+        drop_servers -= cut_s
+        left_w, left_s = part.workers - cut_w, part.servers - cut_s
+        if left_w == 0 and left_s == 0:
+            del kept[part.node]
+        else:
+            kept[part.node] = Part(part.node, left_w, left_s, part.devices[: left_w * devices_each])
+    return Allocation(old.accelerator, tuple(kept[node] for node in sorted(kept)), old.share_milli)
+
+
+def merged(kept: Allocation, more: Allocation) -> Allocation:
+    """A gang and what it grows by, as one."""
+    by_node = {part.node: part for part in kept.parts}
+    for part in more.parts:
+        have = by_node.get(part.node, Part(part.node, 0, 0, ()))
+        by_node[part.node] = Part(
+            part.node,
+            have.workers + part.workers,
+            have.servers + part.servers,
+            tuple(sorted((*have.devices, *part.devices))),
+        )
+    return Allocation(kept.accelerator, tuple(by_node[node] for node in sorted(by_node)), kept.share_milli)

@@ -159,7 +159,7 @@ def render(reason: Reason) -> str:
             times = ", ".join(f"{name} at {at_s:g} s" for name, at_s in sorted(facts.items()))
             return f"{needs}; admitted and scheduled: {times}"
         case Why.DEADLINE if "fault" in reason.details:
-            return _deadline_refusal(reason.details)
+            return deadline_refusal(reason.details)
         case Why.PRICE if "price_factor" in reason.details:
             return _price_refusal(reason.details)
         case _:
@@ -167,7 +167,7 @@ def render(reason: Reason) -> str:
             return f"{reason.why.name.lower()}: {facts}" if facts else reason.why.name.lower()
 
 
-def _deadline_refusal(facts: Mapping[str, Any]) -> str:
+def deadline_refusal(facts: Mapping[str, Any]) -> str:
     """Why a deadline is not promised, the earliest that could be, and what this one would take."""
     parts = [f"its deadline cannot be promised: {facts['fault']}"]
     earliest_s = facts.get("earliest_deadline_s")

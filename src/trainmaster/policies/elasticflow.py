@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.beliefs import believe

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
 from trainmaster.model.reasons import Why
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 
 Ints = npt.NDArray[np.int64]

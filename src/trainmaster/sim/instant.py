@@ -34,9 +34,9 @@ REFUSED = -1
 
 def is_instant(options: TruthOptions) -> bool:
     """Whether starts and stops are answered at once and nothing else happens. Restarts may cost time."""
-    delays = (options.launch_ms, options.stop_ms, options.report_ms, options.report_period_ms, options.node_mtbf_ms)
+    delays = (options.launch_ms, options.stop_ms, options.exit_ms, options.report_ms, options.report_period_ms)
     varied = (options.interference, options.noise, options.node_variation)
-    return not any(delays) and not options.loss_period_ms and not any(varied)
+    return not any(delays) and not options.node_mtbf_ms and not options.loss_period_ms and not any(varied)
 
 
 class InstantWorld:

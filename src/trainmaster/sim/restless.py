@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True)

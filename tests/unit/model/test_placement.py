@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
 from trainmaster.model.placement import STRATEGY_NAMES, Strategy, parse_strategy, strategy_name
 from trainmaster.model.reasons import Why
-from trainmaster.model.snapshot import Draft
 from trainmaster.testing.builders import Held, a_cluster, a_job, a_node, a_view, row_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
-from trainmaster.model.snapshot import Draft
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.deadline import answers
 from trainmaster.policies.deadline import reservations as rs

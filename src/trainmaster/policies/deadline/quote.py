@@ -13,6 +13,7 @@ import numpy as np
 
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId
+from trainmaster.model.reasons import deadline_refusal
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.deadline import answers
@@ -61,7 +62,8 @@ def describe(answer: dict[str, Any]) -> str:
     if kind == NONE:
         return "It has no deadline."
     if kind == REFUSED:
-        return _refusal(answer)
+        told = deadline_refusal(answer)
+        return f"{told[0].upper()}{told[1:]}."
     if kind == SOFT and not answer["reserved"]:
         return f"Nothing is reserved for its soft deadline at {answer['deadline_s']:g} s; it runs where there is room."
     verb = {
@@ -71,24 +73,3 @@ def describe(answer: dict[str, Any]) -> str:
     }[kind]
     size = f"{answer['workers']} workers on {answer['type']}"
     return f"Its deadline at {answer['deadline_s']:g} s {verb}: {size}, done at {answer['planned_finish_s']:g} s."
-
-
-def _refusal(answer: dict[str, Any]) -> str:
-    parts = [f"Its deadline at {answer['deadline_s']:g} s cannot be promised: {answer['fault']}."]
-    if answer.get("earliest_deadline_s") is not None:
-        size = f"{answer['with_workers']} workers on {answer['with_type']}"
-        parts.append(f"The earliest that could be is {answer['earliest_deadline_s']:g} s ({size}).")
-    elif "earliest_deadline_s" in answer:
-        parts.append("No deadline can be promised on the nodes that are up.")
-    ways = []
-    if "more_gpus" in answer:
-        ways.append(f"{answer['more_gpus']} more GPUs of {answer['more_type']}")
-    if "slack_of" in answer:
-        ways.append(f"some of the {answer['slack_s']:g} s that {answer['slack_of']} has to spare")
-    if "weight_needed" in answer:
-        ways.append(f"a weight of {answer['weight_needed']:g}")
-    if ways:
-        parts.append(f"It would take {' or '.join(ways)}.")
-    if "remedy" in answer:
-        parts.append(f"To help: {answer['remedy']}.")
-    return " ".join(parts)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

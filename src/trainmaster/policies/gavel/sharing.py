@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from trainmaster.model.draft import HALF_MILLI, Draft
 from trainmaster.model.job import P
-from trainmaster.model.snapshot import HALF_MILLI, Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.problem import BoolArray, FloatArray, IntArray
 from trainmaster.policies.gavel.round_pass import BY_TYPE, ONLY_POSITIVE

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.utility import Constant
 from trainmaster.policies.oasis.dorm_program import Share, dorm_counts
 from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Role, Server

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainmaster.model.cluster import Cluster
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import Demand, JobSpec
 from trainmaster.model.ledger import Ledger
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, UNLIMITED
 
 SIZES_MAX = 12

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trainmaster.model.allocation import Allocation, Part
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
 from trainmaster.model.ledger import Ledger
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.oasis.book import Place, Run
 
 _CHANGEABLE = (P.PENDING, P.RESERVED, P.RUNNING)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.model.utility import Utility
 from trainmaster.policies.oasis.gangs import fits_idle, servers_for

@@ -55,7 +55,7 @@ def test_refused_with_the_earliest_deadline_and_what_it_would_take() -> None:
     assert answer["slack_of"] == "b1"
     assert 150 <= answer["earliest_deadline_s"] < 150.1
     text = describe(answer)
-    assert "1 more GPUs of gpu" in text
+    assert "1 GPU more of gpu" in text
     assert "b1" in text
     assert engine.snapshot().memo.to_json() == before, "an answer changes nothing"
     # The answer holds: with the deadline it names the job is accepted.

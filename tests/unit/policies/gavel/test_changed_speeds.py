@@ -39,13 +39,13 @@ def test_shares_are_computed_anew_when_speeds_are_measured(
     mechanism: str, report_ms: int, more_than_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[int] = []
-    plain = gavel._compute
+    plain = gavel.compute_shares
 
     def counted(policy, view, state, notes):  # type: ignore[no-untyped-def]
         computed.append(len(view.jobs))
         plain(policy, view, state, notes)
 
-    monkeypatch.setattr(gavel, "_compute", counted)
+    monkeypatch.setattr(gavel, "compute_shares", counted)
     jobs = [JobSpec(JobId(f"j{k}"), 0, work_total=40_000.0, steps_per_s=TRUE) for k in range(4)]
     policy = create(f"gavel-max-min:mechanism={mechanism}")
     truth = TruthOptions(report_ms=report_ms)

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from trainmaster.engine.verify import verify
 from trainmaster.model.allocation import Allocation, Part
+from trainmaster.model.draft import HALF_MILLI
 from trainmaster.model.job import JobSpec
 from trainmaster.model.memo import Memo
-from trainmaster.model.snapshot import HALF_MILLI, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel.catalogue import allocate
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs

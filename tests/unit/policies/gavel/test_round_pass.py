@@ -11,7 +11,12 @@ from trainmaster.engine.core import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.placement import Strategy
 from trainmaster.policies.gavel import policy as gavel
+from trainmaster.policies.gavel import realising
+from trainmaster.policies.gavel.round_pass import types_in_turn
+from trainmaster.policies.gavel.round_rule import type_order
+from trainmaster.policies.gavel.round_state import asked_gpus, speeds_of
 from trainmaster.policies.gavel.rounds import priorities
+from trainmaster.policies.gavel.shares import QUEUES
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import simulate
 from trainmaster.testing.builders import a_job
@@ -56,36 +61,34 @@ def test_the_passes_follow_the_rules(name: str, placement: Strategy, monkeypatch
     ]  # fmt: skip
     jobs.sort(key=lambda job: job.submit_ms)
     rounds = 0
-    alone = gavel._each_alone
-    pass_ = gavel.choose
+    alone = gavel.each_alone
+    pass_ = realising.choose
 
     def checked(policy: Any, view: Any, state: Any, draft: Any, worker_s: Any, inside: bool, left_s: float) -> Any:
         nonlocal rounds
         rounds += 1
         jobs, original = view.jobs, policy.mechanism == "original"
-        rows = gavel._changeable(view) & ~(jobs.holding & inside)
-        speeds = gavel._speeds(view)
+        rows = realising._changeable(view) & ~(jobs.holding & inside)
+        speeds = speeds_of(view)
         fraction = np.where(worker_s > 0, state.received_s / np.maximum(worker_s, 1e-12), 0.0)
         priority = np.where(speeds > 0, priorities(state.share, fraction), 0.0)
         if not original and policy.patience_s > 0:
-            priority = gavel._with_patience(policy, view, priority, state.share)
+            priority = realising._with_patience(policy, view, priority, state.share)
         types = speeds.shape[1]
-        turns = gavel.types_in_turn(
-            speeds.sum(axis=0), policy.queueing, gavel.type_order(view.cluster.types), view.now_ms
-        )
+        turns = types_in_turn(speeds.sum(axis=0), policy.queueing, type_order(view.cluster.types), view.now_ms)
         flat = (np.arange(len(jobs))[None, :] * types + turns[:, None]).ravel()
         keys = (-state.share.ravel()[flat], -state.deficit_s.ravel()[flat], -priority.ravel()[flat])
         if original:  # each type has a queue of its own
             keys = (*keys, np.repeat(np.arange(types), len(jobs)))
-        only_positive = policy.allocation in gavel._QUEUES and original
-        free = gavel._free_after(view, rows)
+        only_positive = policy.allocation in QUEUES and original
+        free = realising._free_after(view, rows)
         order = flat[np.lexsort(keys)]
-        expected = _select(order, priority, speeds > 0, gavel._asked_gpus(view), free, only_positive, rows)
+        expected = _select(order, priority, speeds > 0, asked_gpus(view), free, only_positive, rows)
         if original:  # what the shares do not know takes room and does not run
             expected[state.known < 1.0] = -1
         received, worked = state.received_s.copy(), worker_s.copy()
         got: list[Any] = []
-        monkeypatch.setattr(gavel, "choose", lambda *a: got.append(pass_(*a)) or got[-1])
+        monkeypatch.setattr(realising, "choose", lambda *a: got.append(pass_(*a)) or got[-1])
         wanted = None
 
         def kept(*arguments: Any) -> Any:
@@ -93,17 +96,17 @@ def test_the_passes_follow_the_rules(name: str, placement: Strategy, monkeypatch
             wanted = arguments[1].copy()  # after placement
             return time(*arguments)
 
-        time = gavel.give_time
-        monkeypatch.setattr(gavel, "give_time", kept)
+        time = realising.give_time
+        monkeypatch.setattr(realising, "give_time", kept)
         longest_s, idle = alone(policy, view, state, draft, worker_s, inside, left_s)
-        monkeypatch.setattr(gavel, "give_time", time)
+        monkeypatch.setattr(realising, "give_time", time)
         placed = np.array([-1 if a is None else a.accelerator for a in map(draft.allocation, range(len(jobs)))])
         placed = np.where(rows, placed, -1)
         assert got[0][1].tolist() == rows.tolist()
         assert ((expected == placed) | (placed == -1)).all()
         assert wanted is not None
         assert wanted.tolist() == placed.tolist()
-        slice_s = gavel._slices(view, placed, speeds, left_s)
+        slice_s = realising._slices(view, placed, speeds, left_s)
         at = np.flatnonzero(placed >= 0)
         received[at, placed[at]] += slice_s[at]
         worked += np.bincount(placed[at], weights=slice_s[at], minlength=types)
@@ -111,10 +114,10 @@ def test_the_passes_follow_the_rules(name: str, placement: Strategy, monkeypatch
         assert worker_s.tolist() == worked.tolist()
         assert longest_s == (slice_s[at].max() if len(at) else -1.0)
         waiting = bool((rows & (placed < 0)).any()) or bool((jobs.waiting & ~rows).any())
-        assert idle == (not waiting and not gavel._could_move(view, placed, rows, speeds, state.share))
+        assert idle == (not waiting and not realising._could_move(view, placed, rows, speeds, state.share))
         return longest_s, idle
 
-    monkeypatch.setattr(gavel, "_each_alone", checked)
+    monkeypatch.setattr(gavel, "each_alone", checked)
     setting = Settings(placement=placement, round_ms=300_000)
     simulate(jobs, parse_cluster("k80=4x4,p100=4x2,v100=6x6"), create(name), setting, passage_decisions=0)
     assert rounds > 20

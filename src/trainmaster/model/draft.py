@@ -1,0 +1,406 @@
+"""A plan in the making: what a policy writes on, job by job or many at once, and closes into a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.model import kernels
+from trainmaster.model.allocation import Allocation, Part, merged, shrunk, shrunk_counted
+from trainmaster.model.gangs import Changes
+from trainmaster.model.memo import Memo
+from trainmaster.model.placement import Strategy, place_gang, place_in_order
+from trainmaster.model.plan import Plan, Rejection
+from trainmaster.model.reasons import Why
+from trainmaster.model.units import GPU_MILLI
+
+if TYPE_CHECKING:
+    from trainmaster.model.snapshot import Snapshot
+
+Ints = npt.NDArray[np.int64]
+_ANY_TYPE: Ints = np.zeros(0, np.int64)
+_BACKOFF = int(Why.BACKOFF)
+HALF_MILLI = GPU_MILLI // 2
+"""What each of two jobs has of a device that they share."""
+
+
+class Draft:
+    """A plan in the making. Starts from what is allocated now; keeps its own ledger of what is left."""
+
+    def __init__(self, view: Snapshot) -> None:
+        self.view = view
+        self.ledger = view.ledger.copy()
+        self.changes = Changes()
+        self.rejections: dict[int, Rejection] = {}
+        self.details: dict[int, Mapping[str, Any]] = {}
+        self.admissions: list[int] = []
+        self.notes: list[str] = []
+        self._why = np.zeros(len(view.jobs), np.int8)
+        self._blocker: Ints | None = None
+
+    # -- one job at a time ---------------------------------------------------------------------------
+
+    def place(
+        self,
+        row: int,
+        *,
+        workers: int | None = None,
+        servers: int | None = None,
+        accelerator: int | None = None,
+        nodes: npt.NDArray[np.bool_] | None = None,
+        share_milli: int | None = None,
+        strategy: Strategy | None = None,
+    ) -> bool:
+        """Give a job that holds nothing a gang; on its fastest type with room unless one is named.
+
+        Records a reason and returns False when it does not fit.
+        """
+        view, jobs = self.view, self.view.jobs
+        workers = int(jobs.workers_ask[row]) if workers is None else workers
+        servers = int(jobs.servers_ask[row]) if servers is None else servers
+        share = int(jobs.share_milli[row]) if share_milli is None else share_milli
+        devices_each = int(jobs.devices_each[row])
+        allowed = jobs.allowed[row]
+        if accelerator is not None:
+            kinds = [accelerator] if allowed[accelerator] else []
+        else:
+            speeds = jobs.throughput[row]
+            kinds = sorted(np.flatnonzero(allowed).tolist(), key=lambda k: (-speeds[k], k))
+        out = _Parts(len(view.cluster.nodes), workers * max(devices_each, 1))
+        ledger, open_to = self.ledger, view.open_to(row)
+        for kind in kinds:
+            usable = open_to & (view.cluster.type_of == kind)
+            if nodes is not None:
+                usable = usable & nodes
+            parts, _ = place_gang(
+                int(view.placement if strategy is None else strategy), usable, workers, devices_each, share,
+                int(jobs.worker_cpu_milli[row]), int(jobs.worker_mem_mib[row]), servers,
+                int(jobs.server_cpu_milli[row]), int(jobs.server_mem_mib[row]), view.cluster.rack_of,
+                ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib, open_to, *out.arrays,
+            )  # fmt: skip
+            if parts >= 0:
+                self.changes[row] = out.allocation(kind, share, 0, parts, 0)[0]
+                self._why[row] = Why.NONE
+                return True
+        self._why[row] = self._shortage(row, workers)
+        return False
+
+    def release(self, row: int) -> None:
+        """Take away what a job has (in this draft); it waits unless it is placed again."""
+        jobs = self.view.jobs
+        allocation = self.allocation(row)
+        if allocation is not None:
+            spec = jobs.spec(row)
+            self.ledger.give(allocation, spec.worker, spec.server)
+        if jobs.holds(row):
+            self.changes[row] = None
+        else:
+            self.changes.pop(row, None)
+
+    def resize(self, row: int, workers: int, servers: int | None = None) -> bool:
+        """Change the size of a gang on its present type, keeping the devices that it can keep."""
+        old = self.allocation(row)
+        if old is None:
+            return self.place(row, workers=workers, servers=servers)
+        servers = old.servers if servers is None else servers
+        if workers == old.workers and servers == old.servers:
+            return True
+        spec, jobs, view, ledger = self.view.jobs.spec(row), self.view.jobs, self.view, self.ledger
+        if old.share_milli < spec.worker.share_milli and (workers > old.workers or servers > old.servers):
+            return False  # who shares its devices with another does not grow
+        devices_each = int(jobs.devices_each[row])
+        counted = view.placement == Strategy.COUNT and spec.worker.share_milli == GPU_MILLI and devices_each > 0
+        shrink = shrunk_counted if counted else shrunk
+        kept = shrink(old, min(workers, old.workers), min(servers, old.servers), devices_each)
+        ledger.give(old, spec.worker, spec.server)
+        ledger.take(kept, spec.worker, spec.server)
+        more_workers, more_servers = workers - kept.workers, servers - kept.servers
+        allocation = kept
+        if more_workers or more_servers:
+            out = _Parts(len(view.cluster.nodes), max(more_workers, 1) * max(int(jobs.devices_each[row]), 1))
+            open_to = view.open_to(row)
+            usable = open_to & (view.cluster.type_of == old.accelerator)
+            parts, _ = place_gang(
+                int(view.placement), usable, more_workers, int(jobs.devices_each[row]), old.share_milli,
+                spec.worker.cpu_milli, spec.worker.mem_mib, more_servers, spec.server.cpu_milli,
+                spec.server.mem_mib, view.cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli,
+                ledger.mem_mib, open_to, *out.arrays,
+            )  # fmt: skip
+            if parts < 0:
+                ledger.give(kept, spec.worker, spec.server)
+                ledger.take(old, spec.worker, spec.server)
+                return False
+            allocation = merged(kept, out.allocation(old.accelerator, old.share_milli, 0, parts, 0)[0])
+        self.changes[row] = allocation
+        if allocation == view.jobs.allocation(row):
+            del self.changes[row]
+        return True
+
+    def reshare(self, row: int, share_milli: int) -> bool:
+        """Change how much of its devices a job has, leaving it where it is. False if others have the rest."""
+        old = self.allocation(row)
+        if old is None or old.share_milli == share_milli:
+            return old is not None
+        spec, new = self.view.jobs.spec(row), old._replace(share_milli=share_milli)
+        self.ledger.give(old, spec.worker, spec.server)
+        fits = self.ledger.fits(new, spec.worker, spec.server)
+        self.ledger.take(new if fits else old, spec.worker, spec.server)
+        if fits:
+            self.changes[row] = new
+            if self.view.jobs.holds(row) and new == self.view.jobs.allocation(row):
+                del self.changes[row]
+        return fits
+
+    def place_beside(self, row: int, partner_row: int) -> bool:
+        """Give a job that holds nothing the devices of another of the same shape; each has half of them.
+
+        The partner stays where it is; when this fails it keeps its share, and the reason is recorded.
+        """
+        jobs, beside = self.view.jobs, self.allocation(partner_row)
+        spec, partner = jobs.spec(row), jobs.spec(partner_row)
+        self._why[row] = Why.SHAPE
+        if beside is None or beside.share_milli < HALF_MILLI or spec.worker.share_milli < GPU_MILLI:
+            return False
+        open_to = self.view.open_to(row)
+        if not all(open_to[part.node] for part in beside.parts):
+            return False
+        same_shape = spec.worker.devices == partner.worker.devices and not beside.servers and not jobs.servers_ask[row]
+        in_range = int(jobs.workers_min[row]) <= beside.workers <= int(jobs.workers_max[row])
+        if not same_shape or not in_range or not jobs.allowed[row, beside.accelerator]:
+            return False
+        if not self.reshare(partner_row, HALF_MILLI):
+            return False
+        allocation = beside._replace(share_milli=HALF_MILLI)
+        if not self.ledger.fits(allocation, spec.worker, spec.server):
+            self._why[row] = Why.CAPACITY
+            self.reshare(partner_row, beside.share_milli)
+            return False
+        self.ledger.take(allocation, spec.worker, spec.server)
+        self.changes[row] = allocation
+        if jobs.holds(row) and allocation == jobs.allocation(row):
+            del self.changes[row]
+        self._why[row] = Why.NONE
+        return True
+
+    def restore(self, row: int) -> bool:
+        """Undo what this draft changed about a job that holds something, if that is still free."""
+        original = self.view.jobs.allocation(row)
+        if row not in self.changes or original is None or not self.view.jobs.holding[row]:
+            return False
+        spec, now = self.view.jobs.spec(row), self.changes[row]
+        if now is not None:
+            self.ledger.give(now, spec.worker, spec.server)
+        if self.ledger.fits(original, spec.worker, spec.server):
+            self.ledger.take(original, spec.worker, spec.server)
+            del self.changes[row]
+            return True
+        if now is not None:
+            self.ledger.take(now, spec.worker, spec.server)
+        return False
+
+    def allocation(self, row: int) -> Allocation | None:
+        """What the job has under this draft."""
+        if row in self.changes:
+            return self.changes[row]
+        return self.view.jobs.allocation(row) if self.view.jobs.holds(row) else None
+
+    def reject(self, row: int, why: Why, **details: Any) -> None:
+        self.rejections[row] = Rejection(why, details)
+
+    def admit(self, row: int) -> None:
+        """Mark a job as accepted for good (its column `admitted` becomes 1)."""
+        self.admissions.append(row)
+
+    def wait(self, row: int, why: Why, blocker: int = -1, **details: Any) -> None:
+        """State why a job waits."""
+        self._why[row] = why
+        if blocker >= 0:
+            self._blockers()[row] = blocker
+        if details:
+            self.details[row] = details
+
+    def wait_rows(self, rows: Ints, why: Why, blocker: int = -1) -> None:
+        """State the same reason for many."""
+        self._why[rows] = why
+        if blocker >= 0:
+            self._blockers()[rows] = blocker
+
+    def _blockers(self) -> Ints:
+        if self._blocker is None:
+            self._blocker = np.full(len(self.view.jobs), -1, np.int64)
+        return self._blocker
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    # -- many jobs at once ---------------------------------------------------------------------------
+
+    def place_rows(
+        self,
+        rows: Ints,
+        *,
+        stop_at_first_failure: bool = False,
+        workers: Ints | None = None,
+        servers: Ints | None = None,
+    ) -> int:
+        """Place waiting jobs in this order, each on its fastest type with room, at the asked size (or at
+        `workers` and `servers`, indexed by row). Returns the row of the first that did not fit, or -1."""
+        jobs = self.view.jobs
+        ints = jobs.columns.ints
+        sizes, server_sizes = ints["workers_ask"], ints["servers_ask"]
+        if workers is not None:
+            sizes = sizes.copy()
+            sizes[jobs.slots] = workers
+        if servers is not None:
+            server_sizes = server_sizes.copy()
+            server_sizes[jobs.slots] = servers
+        if len(rows) == 0:
+            return -1
+        _, failure = self._place_all(rows, _ANY_TYPE, stop_at_first_failure, sizes, server_sizes)
+        return -1 if failure < 0 else int(rows[failure])
+
+    def place_on(self, rows: Ints, kinds: Ints) -> npt.NDArray[np.int64]:
+        """Place jobs that hold nothing in this order at the asked size, each on the type given for it, as `place`
+        does one at a time. Records a reason for those that do not fit, and returns them."""
+        if len(rows) == 0:
+            return rows
+        ints = self.view.jobs.columns.ints
+        why, _ = self._place_all(rows, kinds, False, ints["workers_ask"], ints["servers_ask"])
+        self._why[rows] = why
+        return rows[why > 0]
+
+    def _place_all(self, rows: Ints, kinds: Ints, strict: bool, workers: Ints, servers: Ints) -> tuple[Ints, int]:
+        if not self.view.node_sets:
+            return self._place_same(rows, kinds, strict, workers, servers, self.view.up)
+        # Neighbours in the order that may use the same nodes are placed together.
+        why, failure, begin = np.zeros(len(rows), np.int64), -1, 0
+        sets = [self.view.jobs.spec(row).node_set for row in rows.tolist()]
+        while begin < len(rows) and not (strict and failure >= 0):
+            end = begin + 1
+            while end < len(rows) and sets[end] == sets[begin]:
+                end += 1
+            some = kinds[begin:end] if len(kinds) else kinds
+            open_to = self.view.open_to(int(rows[begin]))
+            reasons, failed = self._place_same(rows[begin:end], some, strict, workers, servers, open_to)
+            why[begin:end] = reasons
+            failure = begin + failed if failure < 0 <= failed else failure
+            begin = end
+        return why, failure
+
+    def _place_same(
+        self, rows: Ints, kinds: Ints, strict: bool, workers: Ints, servers: Ints, open_to: npt.NDArray[np.bool_]
+    ) -> tuple[Ints, int]:
+        view, jobs, ledger = self.view, self.view.jobs, self.ledger
+        columns = jobs.columns
+        ints = columns.ints
+        placed, first, why, failure, flat = place_in_order(
+            jobs.slots[rows], kinds, strict, int(view.placement), workers, servers, ints["devices_each"],
+            ints["share_milli"], ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
+            ints["server_mem_mib"], ints["worker_gpu_milli"], columns.allowed, columns.throughput,
+            view.cluster.type_of, open_to, view.cluster.rack_of, ledger.device_milli, ledger.whole,
+            ledger.cpu_milli, ledger.mem_mib,
+        )  # fmt: skip
+        if len(placed):
+            self.changes.place(rows[placed].tolist(), first.tolist(), flat)
+        return why, failure
+
+    def release_rows(self, rows: Ints) -> None:
+        """Take away what jobs have that hold something and are not yet changed in this draft."""
+        if len(rows) == 0:
+            return
+        columns = self.view.jobs.columns
+        self.ledger.give_rows(self.view.jobs.slots[rows], columns.allocations.rows(), columns.ints)
+        self.changes.stop(rows.tolist())
+
+    def run_in_order(self, rows: Ints) -> None:
+        """Preemptive: down this list, what fits in the cluster shall run and the rest shall wait.
+
+        Jobs chosen that run already stay where they are. Jobs not in the list keep what they have.
+        """
+        view, jobs = self.view, self.view.jobs
+        columns = jobs.columns
+        ints = columns.ints
+        started, stopped = kernels.choose_preemptively(
+            rows, jobs.slots, ints["held_type"], ints["workers"], ints["held_gpu_milli"],
+            ints["ask_gpu_milli"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
+            view.ledger.device_milli,
+        )  # fmt: skip
+        if len(stopped):
+            self.release_rows(stopped)
+        failed = self.place_rows(started)
+        if len(stopped):
+            # A stop that turned out not to be needed (the gang did not fit in the end) is taken back.
+            kept = self.ledger.take_fitting(jobs.slots[stopped], columns.allocations.rows(), ints)
+            for row in stopped[kept].tolist():
+                del self.changes[row]
+        if failed >= 0:
+            for row in started.tolist():
+                if row not in self.changes:
+                    self._why[row] = Why.SHAPE
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def plan(self, *, memo: Memo | None = None, wake_at_ms: int | None = None, default: Why = Why.CAPACITY) -> Plan:
+        """Close the draft: every job that waits without a stated reason gets the default one."""
+        view, jobs = self.view, self.view.jobs
+        ints = jobs.columns.ints
+        changed, first, _ = self.changes.in_order()
+        if self.rejections:
+            changed = np.concatenate([changed, np.fromiter(self.rejections, np.int64)])
+            first = np.concatenate([first, np.zeros(len(self.rejections), np.int64)])
+        kernels.close_reasons(
+            self._why, jobs.slots, ints["phase"], ints["not_before_ms"], view.now_ms, changed, first, int(default),
+            _BACKOFF,
+        )  # fmt: skip
+        return Plan(
+            based_on=self.view.version,
+            changes=self.changes,
+            why=self._why,
+            blocker=self._blocker,
+            rejections=self.rejections,
+            admissions=tuple(self.admissions),
+            details=self.details,
+            memo=self.view.memo if memo is None else memo,
+            wake_at_ms=wake_at_ms,
+            notes=tuple(self.notes),
+        )
+
+    def _shortage(self, row: int, workers: int) -> Why:
+        jobs = self.view.jobs
+        usable = self.view.open_to(row) & jobs.allowed[row][self.view.cluster.type_of]
+        if not usable.any():
+            return Why.NO_NODE
+        free = (self.ledger.device_milli.sum(axis=1) * usable).astype(np.int64)
+        by_type = np.bincount(self.view.cluster.type_of, weights=free)
+        return Why.SHAPE if by_type.max() >= workers * jobs.worker_gpu_milli[row] else Why.CAPACITY
+
+
+class _Parts:
+    """Output buffers of the placement kernels and their translation into allocations."""
+
+    def __init__(self, max_parts: int, max_devices: int) -> None:
+        self.node, self.workers, self.servers, self.n_devices = (np.empty(max_parts + 1, np.int64) for _ in range(4))
+        self.device = np.empty(max_devices + 1, np.int64)
+
+    @property
+    def arrays(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        return self.node, self.workers, self.servers, self.n_devices, self.device
+
+    def allocation(self, kind: int, share: int, first: int, n_parts: int, device: int) -> tuple[Allocation, int]:
+        """The allocation of one gang and where the devices of the next begin."""
+        parts = []
+        for k in range(first, first + n_parts):
+            end = device + int(self.n_devices[k])
+            parts.append(
+                Part(
+                    int(self.node[k]),
+                    int(self.workers[k]),
+                    int(self.servers[k]),
+                    tuple(self.device[device:end].tolist()),
+                )
+            )
+            device = end
+        return Allocation(kind, tuple(parts), share), device
