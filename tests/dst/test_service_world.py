@@ -11,7 +11,7 @@ from trainmaster.engine import holds
 from trainmaster.service import requests
 from trainmaster.service.control import ControlPlane
 from trainmaster.service.world import run_seed
-from trainmaster.sim.world import Outcome
+from trainmaster.sim.faulty_world import Outcome
 
 
 def check(seeds: range) -> list[Outcome]:

@@ -17,7 +17,8 @@ from trainmaster.model.job import JobId
 from trainmaster.model.lease import LeaseRule
 from trainmaster.sim import world
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.world import Outcome, World, run_seed
+from trainmaster.sim.faulty_world import Outcome
+from trainmaster.sim.world import World, run_seed
 
 
 def check(seeds: range) -> list[Outcome]:

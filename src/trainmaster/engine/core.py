@@ -145,7 +145,7 @@ class Engine(State):
 
     def _decide_if_due(self) -> None:
         round_ms = self.settings.round_ms
-        if round_ms and not self.policy.own_rounds and self.now_ms % round_ms:
+        if round_ms and not self.policy.own_rounds and not self._round_begins(round_ms):
             next_round_ms = (self.now_ms // round_ms + 1) * round_ms
             self.wake_at_ms = next_round_ms if self.wake_at_ms <= self.now_ms else min(self.wake_at_ms, next_round_ms)
             return
@@ -172,6 +172,12 @@ class Engine(State):
             self.notes.append(f"plan refused: {error}")
             return
         self._apply(view, plan, verified)
+
+    def _round_begins(self, round_ms: int) -> bool:
+        """Whether this step is a round's first: a clock that is not simulated hits its start only almost."""
+        if self.wake_at_ms <= self.now_ms and self.wake_at_ms % round_ms == 0:
+            self.round_begun_ms = self.now_ms
+        return self.now_ms % round_ms == 0 or self.round_begun_ms == self.now_ms
 
     def _apply(self, view: Snapshot, plan: Plan, verified: Verified) -> None:
         ints = self.columns.ints

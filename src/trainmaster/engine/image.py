@@ -80,14 +80,18 @@ class Recorder:
         rows = self.engine.columns.rows
         columns, books = _columns(self.engine), _books(self.engine)
         told = self._told
-        if len(told) == len(columns) and len(told[0]) == len(columns[0]):
-            changed = np.zeros(len(columns[0]), np.bool_)
-            for column, before in zip(columns, told, strict=True):
-                differs = column != before
+        if len(told) == len(columns) and len(told[0]) <= len(columns[0]):
+            known = len(told[0])
+            changed = np.ones(len(columns[0]), np.bool_)  # slots that were not there before are new
+            changed[:known] = False
+            for k, column in enumerate(columns):
+                differs = column[:known] != told[k]
                 if differs.any():
-                    changed |= differs
-                    before[:] = column
-        else:  # more slots, or other columns of memory: rare, so everything is told again
+                    changed[:known] |= differs
+                    told[k][:] = column[:known]
+                if known < len(column):
+                    told[k] = column.copy()
+        else:  # other columns of memory: rare, so everything is told again
             changed = np.ones(len(columns[0]), np.bool_)
             self._told = [column.copy() for column in columns]
         for book, earlier in zip(books, self._books, strict=True):
@@ -172,7 +176,7 @@ def meta_record(engine: Engine) -> JsonObject:
         "arrivals": columns.n_arrivals,
         "entities": list(columns.entities),
         "seq": engine.seq,
-        "up": [bool(up) for up in engine.up],
+        "up": engine.up.tolist(),
         "reserved": [columns.spec(slot).id for slot in engine.reserved],
         "changed": engine.changed,
         "wake_at_ms": engine.wake_at_ms,

@@ -84,6 +84,8 @@ class State:
         self.look_again = False
         """Whether the policy is asked once more within this step (see `turnover`)."""
         self.wake_at_ms = NEVER_MS
+        self.round_begun_ms = -1
+        """The step in which the last round began that did not begin at its very start."""
         self.next_resend_ms = NEVER_MS
         self.next_backoff_ms = NEVER_MS
         self.seq = 0

@@ -73,7 +73,8 @@ class LogFigure:
 
 @dataclass
 class ProfileBook:
-    """`speeds[kind][type]`, `work[kind]`, `costs[what]`; what: launch, restart, resize, stop, in seconds."""
+    """`speeds[kind][type]`, `work[kind]`, `costs[what]`; what: launch, restart, resize, stop, exit (from the last
+    step until the end is known), in seconds."""
 
     speeds: dict[str, dict[str, LogFigure]] = field(default_factory=dict)
     work: dict[str, LogFigure] = field(default_factory=dict)

@@ -44,6 +44,7 @@ def costs_of(book: ProfileBook, presumed_ms: int = 0) -> Costs:
         restart_ms=max(book.cost_ms("restart"), launch_ms),
         resize_ms=book.cost_ms("resize"),
         stop_ms=book.cost_ms("stop"),
+        exit_ms=book.cost_ms("exit"),
     )
 
 

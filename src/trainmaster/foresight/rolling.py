@@ -118,7 +118,7 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
     costs, cluster = situation.costs, situation.cluster
     options = TruthOptions(
         restart_cost_ms=max(0, costs.restart_ms - costs.launch_ms), resize_cost_ms=costs.resize_ms,
-        launch_ms=costs.launch_ms, stop_ms=costs.stop_ms,
+        launch_ms=costs.launch_ms, stop_ms=costs.stop_ms, exit_ms=costs.exit_ms,
     )  # fmt: skip
     backend = SimulatedBackend(cluster, Truth(cluster, options, 0), situation.settings.lease)
     backend.now_ms = now_ms = max(situation.now_ms, engine.now_ms)

@@ -36,12 +36,13 @@ class Belief:
 @dataclass(frozen=True)
 class Costs:
     """What changes cost here, as measured: milliseconds until a launched job is productive, until one that
-    had run before is, for a resize in place, and for a stop."""
+    had run before is, for a resize in place, for a stop, and from a job's last step until its place is free."""
 
     launch_ms: int = 0
     restart_ms: int = 0
     resize_ms: int = 0
     stop_ms: int = 0
+    exit_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def to_json(situation: Situation) -> dict[str, Any]:
             for job_id, b in sorted(s.beliefs.items())
         },
         "costs": {"launch_ms": s.costs.launch_ms, "restart_ms": s.costs.restart_ms,
-                  "resize_ms": s.costs.resize_ms, "stop_ms": s.costs.stop_ms},
+                  "resize_ms": s.costs.resize_ms, "stop_ms": s.costs.stop_ms, "exit_ms": s.costs.exit_ms},
         "starting": {job_id: list(begun) for job_id, begun in sorted(s.starting.items())},
         "recent": [spec_to_json(spec) for spec in s.arrivals.specs],
         "jobs": _spelled(dict(s.image.jobs)),

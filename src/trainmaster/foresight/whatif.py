@@ -13,7 +13,7 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.foresight.rolling import Future, roll
 from trainmaster.foresight.situation import Situation
 from trainmaster.model import event as ev
-from trainmaster.model.cluster import Node, cluster_of
+from trainmaster.model.cluster import Cluster, Node, cluster_of
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.units import MS_PER_S, NEVER_MS
@@ -133,7 +133,20 @@ def _moved_up(image: Image, first: Sequence[str]) -> Image:
 def _with_more_nodes(situation: Situation, nodes: Sequence[Node], estimator: Estimator) -> Situation:
     old = situation.cluster
     new = cluster_of([*old.nodes, *nodes], old.price_per_hour)
-    return replace(situation, cluster=new, image=recast(situation.image, old, new, estimator))
+    image = recast(situation.image, old, new, estimator)
+    if image.meta is not None:
+        sets = {name: _with_alike(members, new, len(old.nodes)) for name, members in image.meta["node_sets"].items()}
+        image = replace(image, meta={**image.meta, "node_sets": sets})
+    return replace(situation, cluster=new, image=image)
+
+
+def _with_alike(members: Sequence[int], cluster: Cluster, n_old: int) -> list[int]:
+    """A set of nodes with those of the new ones that are taken to be like its members: of a type that it has, or of
+    any type if it has all nodes."""
+    types = {cluster.nodes[node].accelerator for node in members}
+    whole = len(members) == n_old
+    added = range(n_old, len(cluster.nodes))
+    return [*members, *(node for node in added if whole or cluster.nodes[node].accelerator in types)]
 
 
 def _lost(situation: Situation, name: str) -> ev.NodeLost:

@@ -366,7 +366,7 @@ class SimulatedBackend:
         if total is None or incarnation.rate <= 0.0:
             return
         left_ms = -(-(total - incarnation.work) * MS_PER_S // incarnation.rate)
-        incarnation.finish_ms = incarnation.as_of_ms + max(int(left_ms), 0)
+        incarnation.finish_ms = incarnation.as_of_ms + max(int(left_ms), 0) + self.options.exit_ms
         self._schedule(incarnation.finish_ms, "finish", (incarnation, incarnation.epoch))
         incarnation.finish_order = self._counter
 

@@ -29,6 +29,8 @@ class TruthOptions:
     resize_cost_ms: int = 0
     launch_ms: int = 0
     stop_ms: int = 0
+    exit_ms: int = 0
+    """From a job's last step until its end is known and its place is free."""
     spread_penalty: float = 0.0
     """Fraction of speed lost on several nodes by jobs for which no spread figure is known."""
     interference: float = 0.0

@@ -19,7 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from trainmaster.sim.world import Outcome, World, run_seed
+from trainmaster.sim.faulty_world import Outcome
+from trainmaster.sim.world import World, run_seed
 
 SHOWN = 3
 """Violations whose story is told in full; of the others the seed."""

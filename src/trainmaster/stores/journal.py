@@ -66,7 +66,9 @@ class JournalStore:
     # -- writing -------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        delta = encoded(commit)
+        self._keep(encoded(commit))
+
+    def _keep(self, delta: Encoded) -> None:
         self._append({"commit": delta._asdict()})
         self._memory.apply(delta)
         self._snapshot_if_due()

@@ -6,10 +6,12 @@ is made anew when the journal is read, and one that cannot be written is given u
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from trainmaster.engine.ports import Commit, Image, StoreError
 from trainmaster.stores.journal import Blobs, JournalStore
+from trainmaster.stores.memory import encoded
 from trainmaster.stores.sqlite import SqliteStore
 
 
@@ -20,8 +22,9 @@ class MirroredJournal(JournalStore):
         super().__init__(blobs, writer)
 
     def commit(self, commit: Commit) -> None:
-        super().commit(commit)
-        self._reflect(Commit(commit.jobs, commit.ended, commit.meta))
+        delta = encoded(commit)  # once for both
+        self._keep(delta)
+        self._reflect(lambda mirror: mirror.keep(delta.jobs, commit.ended, delta.meta))
 
     def load_active(self) -> Image:
         image = super().load_active()
@@ -39,13 +42,14 @@ class MirroredJournal(JournalStore):
         except StoreError:
             return
         if image.meta is not None:
-            self._reflect(Commit(image.jobs, {}, image.meta))
+            whole = Commit(image.jobs, {}, image.meta)
+            self._reflect(lambda mirror: mirror.commit(whole))
 
-    def _reflect(self, commit: Commit) -> None:
+    def _reflect(self, write: Callable[[SqliteStore], None]) -> None:
         if self._mirror is None:
             return
         try:
-            self._mirror.commit(commit)
+            write(self._mirror)
         except StoreError:
             self._give_up()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,25 +56,31 @@ class SqliteStore:
     # -- the engine's side ---------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        gone = [{"id": job_id} for job_id, record in commit.jobs.items() if record is None]
-        jobs = [
-            {"id": job_id, "record": _encode(record)} for job_id, record in commit.jobs.items() if record is not None
-        ]
-        ended = [_ended_row(job_id, record) for job_id, record in commit.ended.items()]
-        meta = [{"key": _ENGINE_KEY, "value": _encode(commit.meta)}]
-        meta += [{"key": _DOCUMENT + name, "value": _encode(body)} for name, body in commit.documents.items()]
+        jobs = {job_id: None if record is None else _encode(record) for job_id, record in commit.jobs.items()}
+        documents = [{"key": _DOCUMENT + name, "value": _encode(body)} for name, body in commit.documents.items()]
         now_ms = int(commit.meta.get("now_ms", 0))
         log = [_log_row(entry) for entry in commit.log]
         answers = [{"id": key, "at_ms": now_ms, "answer": _encode(value)} for key, value in commit.requests.items()]
+        rows = self._state_rows(jobs, commit.ended, _encode(commit.meta))
+        self._write(*rows, (_UPSERT_META, documents), (_INSERT_LOG, log), (_UPSERT_REQUEST, answers))
+
+    def keep(self, jobs: Mapping[str, str | None], ended: Mapping[str, JsonObject], meta: str) -> None:
+        """What a commit changes in the jobs and the engine's state, of which somebody has the text already."""
+        self._write(*self._state_rows(jobs, ended, meta))
+
+    def _state_rows(
+        self, jobs: Mapping[str, str | None], ended: Mapping[str, JsonObject], meta: str
+    ) -> tuple[tuple[str, list[dict[str, Any]]], ...]:
+        return (
+            (_DELETE_JOB, [{"id": job_id} for job_id, text in jobs.items() if text is None]),
+            (_UPSERT_JOB, [{"id": job_id, "record": text} for job_id, text in jobs.items() if text is not None]),
+            (_UPSERT_ENDED, [_ended_row(job_id, record) for job_id, record in ended.items()]),
+            (_UPSERT_META, [{"key": _ENGINE_KEY, "value": meta}]),
+        )
+
+    def _write(self, *statements: tuple[str, list[dict[str, Any]]]) -> None:
         with _typed(self), self._transaction() as connection:
-            for statement, rows in (
-                (_DELETE_JOB, gone),
-                (_UPSERT_JOB, jobs),
-                (_UPSERT_ENDED, ended),
-                (_UPSERT_META, meta),
-                (_INSERT_LOG, log),
-                (_UPSERT_REQUEST, answers),
-            ):
+            for statement, rows in statements:
                 if rows:
                     connection.exec_driver_sql(statement, rows)
 
@@ -182,6 +188,31 @@ def read_recent(path: Path, count: int) -> list[JobSpec]:
     except sqlite3.Error as error:
         raise StoreError(f"database {path}: {error}") from error
     return [spec_from_json(json.loads(record)["spec"]) for (record,) in rows]
+
+
+def read_history(path: Path, count: int, kinds: Sequence[str]) -> tuple[list[JsonObject], list[LogEntry]]:
+    """The records of the jobs that ended last, and the log's entries of these kinds in their order, read from the file
+    of a service that may be running; `StoreError` if it cannot be."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
+        try:
+            connection.execute("BEGIN")  # one moment for both
+            latest = "SELECT record FROM ended ORDER BY ended_ms DESC LIMIT ?"
+            ended = [json.loads(record) for (record,) in connection.execute(latest, (count,))]
+            marks = ", ".join("?" for _ in kinds)
+            rows = connection.execute(
+                f"SELECT at_ms, kind, job_id, text, details, number FROM log WHERE kind IN ({marks}) ORDER BY number",
+                tuple(kinds),
+            ).fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise StoreError(f"database {path}: {error}") from error
+    log = [
+        LogEntry(at_ms, kind, job_id, text, json.loads(details), number)
+        for at_ms, kind, job_id, text, details, number in rows
+    ]
+    return ended, log
 
 
 def _connect(path: Path, busy_ms: int, durable: bool) -> sa.Connection:

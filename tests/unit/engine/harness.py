@@ -11,9 +11,10 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster, Node, cluster_of
 from trainmaster.model.command import Command
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.plan import Plan
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.fifo import Fifo
 
 TWO_NODES = cluster_of([Node("n0", "v100", 2), Node("n1", "v100", 2)])

@@ -9,9 +9,10 @@ from harness import job, new_engine, only, phase_of, running
 
 from trainmaster.model import event as ev
 from trainmaster.model.command import Launch, Resize, Stop
+from trainmaster.model.draft import Draft
 from trainmaster.model.job import JobId, Phase
 from trainmaster.model.plan import Plan
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 
 A = JobId("a")
 BOTH = frozenset({0, 1})

@@ -5,9 +5,10 @@ from harness import job, new_engine, only, phase_of, running
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Node, cluster_of
 from trainmaster.model.command import Launch, Resize, Stop
+from trainmaster.model.draft import HALF_MILLI, Draft
 from trainmaster.model.job import JobId, Phase
 from trainmaster.model.plan import Plan
-from trainmaster.model.snapshot import HALF_MILLI, Draft, Snapshot
+from trainmaster.model.snapshot import Snapshot
 
 ONE = cluster_of([Node("n0", "v100", 1)])
 

@@ -158,6 +158,18 @@ def test_another_policy_more_and_fewer_nodes() -> None:
     assert any(gain > 0 for _, gain in sooner.gains_s()) and any(gain < 0 for _, gain in sooner.gains_s())
 
 
+def test_new_nodes_join_the_sets_of_nodes_alike() -> None:
+    specs = [replace(spec, node_set="v100s") for spec in jobs(20, seed=8, elastic=False)]
+    live = Live("fifo", specs)
+    v100s = frozenset(k for k, node in enumerate(CLUSTER.nodes) if node.accelerator == "v100")
+    live._step([ev.NodeSet("v100s", v100s)])
+    live.go_on(2)
+    more = {kind: tuple(Node(f"new-{k}", kind, 8) for k in range(2)) for kind in ("v100", "k80")}
+    found = {kind: compare(live.situation(), Change(add_nodes=nodes)) for kind, nodes in more.items()}
+    assert found["v100"].total_after.mean_jct_s < found["v100"].total_before.mean_jct_s  # type: ignore[operator]
+    assert found["k80"].total_after.mean_jct_s == found["k80"].total_before.mean_jct_s, "of no use to them"
+
+
 def test_jobs_added_removed_resized_and_moved_up() -> None:
     live = Live("fifo", jobs(60, seed=9, elastic=False))
     live.go_on(6)

@@ -30,6 +30,12 @@ def finish_s(result: RunResult) -> dict[str, float]:
     return {end.spec.id: end.ended_ms / 1000 for end in result.ended}
 
 
+def test_a_place_is_free_only_when_the_end_is_known() -> None:
+    jobs = [job("a", 1, 100), job("b", 1, 50)]
+    slow = simulate(jobs, parse_cluster("gpu=1"), create("fifo"), truth=TruthOptions(exit_ms=2000))
+    assert {end.spec.id: end.ended_ms for end in slow.ended} == {"a": 102_000, "b": 154_000}
+
+
 def test_jobs_run_for_their_duration_and_queue() -> None:
     jobs = [job("a", 4, 100), job("b", 4, 50), job("c", 2, 10, submit_s=5)]
     result = simulate(jobs, parse_cluster("gpu=6x6"), create("fifo"))
