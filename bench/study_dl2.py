@@ -5,6 +5,7 @@
     python bench/study_dl2.py federated     # one, two and four clusters feeding one learner
     python bench/study_dl2.py margins       # how far DRF, Optimus and we are from the bound
     python bench/study_dl2.py scenarios     # other kinds, loads, clusters, speeds
+    python bench/study_dl2.py baselines     # everybody on the same traces of one scenario
 
 Trainings are short (stated below) on a small cluster, so that each table takes a few minutes of one core; test traces
 are those that nothing trains or chooses on. Intervals are 95 %, paired by trace.
@@ -20,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trainmaster.learn.baselines import mean_completion_s
+from trainmaster.learn.baselines import SAME_KNOWLEDGE, mean_completion_s
 from trainmaster.learn.bound import least_mean_completion_s
 from trainmaster.learn.compiled_rollout import play_compiled
-from trainmaster.learn.evaluate import SCENARIOS, SMALL, sampled_from
+from trainmaster.learn.evaluate import BASELINES, SCENARIOS, SMALL, completion_s, sampled_from
 from trainmaster.learn.job_kinds import ANALYTIC
 from trainmaster.learn.options import TrainOptions
 from trainmaster.learn.seeds import TEST_SEEDS
@@ -69,7 +70,7 @@ def teachers(spec: SizingSpec, only: str) -> None:
     print("| teacher | teacher, s | imitation, s | under the teacher | with reinforcement, s | under it | CPU s |")
     print("|---|---|---|---|---|---|---|", flush=True)
     traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
-    for teacher in ("drf", "srtf", "optimus:fitted=true,error=0.1"):
+    for teacher in ("drf", "srtf", "tetris", "optimus", "optimus:fitted=true,error=0.1"):
         if only not in teacher:
             continue
         taught = np.array([record(trace, teacher)[1] for trace in traces])
@@ -158,30 +159,57 @@ def margins(traces: int, only: str) -> None:
 def scenarios(traces: int, only: str, sampled: list[Path]) -> None:
     """The shipped weights on every scenario, by slots, beside DRF and Optimus; or on jobs with the lengths and gaps of
     real traces."""
-    names = ("drf", "optimus:fitted=true,error=0.1", "optimus")
-    print("| scenario | traces | " + " | ".join(names) + " | dl2 | under DRF | under fitted Optimus | under exact |")
-    print("|---" * 9 + "|")
+    names = ("drf", "optimus:fitted=true,error=0.1", "optimus", SAME_KNOWLEDGE)
+    unders = "under DRF | under fitted Optimus | under exact | under the same knowledge"
+    print("| scenario | traces | " + " | ".join(names) + f" | dl2 | {unders} |")
+    print("|---" * 11 + "|", flush=True)
     network = load_once("").network
     assert isinstance(network, ScoringNetwork)
     specs = {path.name.partition(".")[0]: sampled_from(load(path)) for path in sampled} or SCENARIOS
     for label, spec in specs.items():
         if only not in label:
             continue
-        count = max(2, min(traces, traces * 60 // spec.jobs))  # a longer trace takes more time, and varies less
-        drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + count))
+        drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
         found = [mean_completion_s(drawn, name) for name in names]
         learned = play_compiled(drawn, network)
         cells = " | ".join(f"{figures.mean():,.0f}" for figures in [*found, learned])
         print(
-            f"| {label} | {count} | {cells} | " + " | ".join(below(learned, base) for base in found) + " |", flush=True
+            f"| {label} | {traces} | {cells} | " + " | ".join(below(learned, base) for base in found) + " |", flush=True
         )
+
+
+OFFLINE = replace(SHORT, teacher="rule", update="evolution", rate=0.01, width=0.03, pairs=6, episodes=4, iterations=10)
+"""Offline learning: on the analytic model alone, whatever the cluster really does."""
+
+
+def baselines(traces: int, name: str) -> None:
+    """Everybody on the same test traces; those that the slot simulator does not know, in the engine."""
+    spec = SCENARIOS[name or "small"]
+    drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
+    network = load_once("").network
+    assert isinstance(network, ScoringNetwork)
+    learned = play_compiled(drawn, network)
+    print("| policy | mean, s | dl2 is under it by |")
+    print("|---|---|---|")
+    print(f"| dl2 | {learned.mean():,.0f} | |", flush=True)
+    exact = play_compiled([with_beliefs(trace, trace.curve) for trace in drawn], network)
+    print(f"| dl2, exact knowledge | {exact.mean():,.0f} | {below(learned, exact)} |", flush=True)
+    offline = run(OFFLINE, [replace(SizingSpec(servers=24, jobs=30, arrivals_per_slot_max=2), kinds=ANALYTIC)])[0]
+    figures = play_best(drawn, scorer_of(offline.options, offline.best))
+    print(
+        f"| dl2 trained on the analytic model alone | {figures.mean():,.0f} | {below(learned, figures)} |", flush=True
+    )
+    for policy in (*BASELINES, SAME_KNOWLEDGE):
+        by_slots = policy not in ("srtf", "tetris")
+        figures = mean_completion_s(drawn, policy) if by_slots else np.array([completion_s(t, policy) for t in drawn])
+        print(f"| `{policy}` | {figures.mean():,.0f} | {below(learned, figures)} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=("teachers", "ablations", "federated", "margins", "scenarios"))
-    parser.add_argument("--traces", type=int, default=10, help="of `margins` and `scenarios`")
-    parser.add_argument("--only", default="", help="only rows whose name holds this")
+    parser.add_argument("table", choices=("teachers", "ablations", "federated", "margins", "scenarios", "baselines"))
+    parser.add_argument("--traces", type=int, default=10, help="of `margins`, `scenarios`, `baselines`")
+    parser.add_argument("--only", default="", help="only rows whose name holds this; the scenario of `baselines`")
     parser.add_argument("--trace", type=Path, action="append", default=[], help="`scenarios`: sample its lengths, gaps")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
@@ -189,6 +217,8 @@ def main() -> None:
         margins(wanted.traces, wanted.only)
     elif wanted.table == "scenarios":
         scenarios(wanted.traces, wanted.only, wanted.trace)
+    elif wanted.table == "baselines":
+        baselines(wanted.traces, wanted.only)
     else:
         {"teachers": teachers, "ablations": ablations, "federated": federated}[wanted.table](TINY, wanted.only)
 

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.engine.core import Settings
-from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, believed_curves, draw_trace
+from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_trace
 from trainmaster.learn.slot_batch import SlotBatch, choose
 from trainmaster.learn.teachers import Recorder, Sizes, record
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies import registry
-from trainmaster.policies.dl2.profiles import profile_new
+from trainmaster.policies.dl2.features import step_time
+from trainmaster.policies.dl2.profiles import CURVES, learn_speeds
 from trainmaster.policies.optimus_estimates import believe
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
@@ -122,26 +123,45 @@ def test_jobs_in_the_system_add_up_to_completion_times() -> None:
     assert present * slot_s + waited == pytest.approx(batch.completion_s()[0].sum(), rel=1e-6)
 
 
-def test_beliefs_are_those_of_the_policy() -> None:
-    spec = replace(TINY, profile_noise=0.1)
+@dataclass
+class Looks:
+    """DRF, asked in every slot, with the curves that dl2 would believe at the time."""
+
+    seen: dict[tuple[int, str], np.ndarray]
+    own_rounds = False
+
+    def decide(self, view: Snapshot) -> Plan:
+        rows = np.arange(len(view.jobs))
+        beliefs = believe(view, rows, 0.1, True, 8, 0.01, learn_speeds)
+        for row in rows.tolist():
+            self.seen[view.now_ms // 1_200_000, view.jobs.id(row)] = beliefs.memo.columns[CURVES][row]
+        plan = registry.create("drf").decide(view)
+        return replace(plan, memo=beliefs.memo, wake_at_ms=(view.now_ms // 1_200_000 + 1) * 1_200_000)
+
+
+@pytest.mark.parametrize("variation", [0.0, 0.2])
+def test_beliefs_are_those_of_the_policy(variation: float) -> None:
+    """Slot by slot: profiles, progress, and how jobs of a model are put together."""
+    spec = replace(TINY, jobs=12, profile_noise=0.1, speed_variation=variation)
     trace = draw_trace(spec, 9)
-
-    @dataclass
-    class Looks:
-        seen: dict[str, np.ndarray]
-        own_rounds = False
-
-        def decide(self, view: Snapshot) -> Plan:
-            rows = np.arange(len(view.jobs))
-            beliefs = believe(view, rows, 0.1, True, 8, 0.01, profile_new)
-            for row in rows.tolist():
-                self.seen[view.jobs.id(row)] = beliefs.memo.columns["fitted_curve"][row]
-            return replace(registry.create("drf").decide(view), memo=beliefs.memo)
-
     looks = Looks({})
-    simulate(trace.job_specs(), spec.cluster(), looks, Settings(round_ms=1_200_000))
-    for k, job_id in enumerate(trace.ids):
-        np.testing.assert_allclose(trace.believed[k], looks.seen[job_id], rtol=1e-7)
+    half_ms = 600_000
+    truth = TruthOptions(noise=variation, report_ms=half_ms, report_period_ms=half_ms)
+    simulate(trace.job_specs(), spec.cluster(), looks, Settings(round_ms=1_200_000), truth)
+    batch, compared = SlotBatch([trace]), 0
+    while len(batch.alive):
+        decisions, slot = batch.decisions(), int(batch.state.slot[0])
+        for j in decisions.job.tolist():
+            if (slot, trace.ids[j]) in looks.seen:
+                seen = looks.seen[slot, trace.ids[j]]
+                for w, p in ((1, 1), (2, 8), (8, 16)):
+                    here = step_time(batch.state.believed[0, j], w, p)
+                    assert here == pytest.approx(step_time(seen, w, p), rel=1e-3), (slot, trace.ids[j])
+                compared += 1
+        scores = np.full((len(decisions.rows), 3), -1e9, np.float32)
+        scores[:, 2] = -decisions.rows[:, 15]
+        batch.apply(decisions, *choose(decisions, scores, np.full(1, -1e8, np.float32), np.zeros(1), True)[:2])
+    assert compared > 5 * len(trace)
 
 
 def test_traces_depend_on_the_seed_alone() -> None:
@@ -149,11 +169,6 @@ def test_traces_depend_on_the_seed_alone() -> None:
     assert one.submit_ms.tobytes() == other.submit_ms.tobytes() and one.work.tobytes() == other.work.tobytes()
     assert draw_trace(TINY, 5).work.tobytes() != one.work.tobytes()
     assert (np.diff(one.submit_ms) >= 0).all()
-    scaling = TINY.kinds[0].scaling()
-    exact = believed_curves(replace(TINY, profile_noise=0.0), ["a"], np.zeros(1, np.int64), [scaling], 0)[0]
-    for w, p in ((1, 1), (4, 8), (32, 16)):
-        t = exact[0] / w + exact[1] + exact[2] * w / p + exact[3] * w + exact[4] * p + exact[5] / p + exact[6] * p / w
-        assert 1 / t == pytest.approx(float(scaling.speed(w, p)), rel=1e-3)
 
 
 def test_lengths_are_as_the_paper_says() -> None:

@@ -15,21 +15,27 @@ from rich.table import Table
 from trainmaster.cli.learn_das import das, das_evaluate
 from trainmaster.cli.learn_options import documented, need_torch, typed_options
 from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
+from trainmaster.engine.image import ended_from_record
 from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
+from trainmaster.learn.history import COMMANDS, HISTORY, Lived, lived
 from trainmaster.learn.job_kinds import ANALYTIC, MEASURED
 from trainmaster.learn.options import TrainOptions, paper
-from trainmaster.learn.sizing_trace import SizingSpec
+from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
 from trainmaster.learn.teachers import check_teacher
 from trainmaster.model.errors import InputError
 from trainmaster.report.statistics import mean_interval, paired_ratio
+from trainmaster.service.home import Home
+from trainmaster.service.learning import REMEMBERED
+from trainmaster.stores.sqlite import read_history
 from trainmaster.traces import load
 
 learn_app = typer.Typer(help="Train policies that learn, and compare them with the baselines.", no_args_is_help=True)
 learn_app.command("das")(das)
 learn_app.command("das-evaluate")(das_evaluate)
 
-_FIELDS = {"servers": "servers", "jobs": "jobs", "arrivals": "arrivals_per_slot_max", "noise": "profile_noise",
-           "variation": "speed_variation", "load": "arrival_scale", "speeds": "kinds"}  # fmt: skip
+_FIELDS = {"servers": "servers", "gpus": "gpus_per_server", "cpus": "cpus_per_server", "slot": "slot_s", "jobs": "jobs",
+           "arrivals": "arrivals_per_slot_max", "noise": "profile_noise", "variation": "speed_variation",
+           "load": "arrival_scale", "speeds": "kinds"}  # fmt: skip
 _SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC}
 
 
@@ -37,7 +43,9 @@ _SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC}
 @one_message
 def dl2(
     out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint and metrics.")],
-    teacher: Annotated[str, typer.Option(help="Policy to learn from first, or 'rule'.")] = "drf",
+    teacher: Annotated[
+        str, typer.Option(help="Policy to learn from first, 'rule', or 'history:HOME' of a service.")
+    ] = "drf",
     iterations: Annotated[int, typer.Option(min=0, help="Of reinforcement; 0: only learn from the teacher.")] = 100,
     cluster: Annotated[
         list[str] | None,
@@ -64,22 +72,26 @@ def dl2(
         raise InputError(f"recipe '{recipe}'", "ours or paper", column="--recipe")
     base = TrainOptions() if recipe == "ours" else paper()
     set_by_name = typed_options(option or [], TrainOptions().to_json())
-    chosen = {**set_by_name, "teacher": teacher, "iterations": iterations, "seed": seed}
-    options = replace(base, **chosen)
     clusters = [_cluster(text) for text in cluster or [""]]
-    from trainmaster.learn.sizing_trace import draw_trace
-
-    check_teacher(teacher, draw_trace(clusters[0], 0).job_specs())
+    recorded = None
+    if teacher.startswith(f"{HISTORY}:"):
+        recorded = _recorded(Path(teacher.partition(":")[2]), clusters)
+        teacher, clusters = HISTORY, [recorded.trace.spec]
+    else:
+        check_teacher(teacher, draw_trace(clusters[0], 0).job_specs())
+    options = replace(base, **set_by_name, teacher=teacher, iterations=iterations, seed=seed)
     if not out.parent.is_dir():
         raise InputError(f"folder '{out.parent}' does not exist", "an existing folder", "Create it first.", file=out)
     torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
     with collectors(processes) as collector:
-        trainer = Trainer(options, clusters, collector)
+        trainer = Trainer(options, clusters, collector, recorded)
         if resume:
             checkpoints.resume(trainer, out)
         out.mkdir(exist_ok=True)
         metrics = MetricsWriter(out, resume)
-        command = shlex.join(["trainmaster", *documented(sys.argv[1:], ("--out", "--processes"))])
+        command = shlex.join(
+            ["trainmaster", *documented(sys.argv[1:], ("--out", "--processes", *(("--teacher",) if recorded else ())))]
+        )
         with progress_bar("training", max(iterations, 1)) as advance:
 
             def report(row: Row) -> None:
@@ -88,6 +100,8 @@ def dl2(
                 advance(int(row["iteration"]), text=note)
 
             trainer.run(report, lambda: checkpoints.save(trainer, out, command))
+        if resume:
+            checkpoints.save(trainer, out, command)  # a run that had got so far already is told by this command, too
         metrics.close()
     typer.echo(f"{out / checkpoints.WEIGHTS}: validation {trainer.best_s:,.0f} s mean completion time")
 
@@ -157,6 +171,18 @@ def _print(summary: dict[str, Any]) -> None:
     Console().print(table)
 
 
+def _recorded(home: Path, clusters: list[SizingSpec]) -> Lived:
+    """What the service of this home folder decided. It may be running."""
+    database = Home(home).database
+    if not database.is_file():
+        raise InputError(f"there is no {database.name}", "the home folder of a service",
+                         "Give the folder of `up --home`.", file=home)  # fmt: skip
+    if len(clusters) != 1:
+        raise InputError(f"{len(clusters)} clusters with a history", "one: the service's machines", column="--cluster")
+    records, log = read_history(database, REMEMBERED, COMMANDS)
+    return lived([ended_from_record(record) for record in records], log, clusters[0])
+
+
 def _cluster(text: str) -> SizingSpec:
     changes: dict[str, Any] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
@@ -170,7 +196,7 @@ def _cluster(text: str) -> SizingSpec:
             changes["kinds"] = _SPEEDS[value]
             continue
         try:
-            whole = name in ("servers", "jobs", "arrivals")
+            whole = name in ("servers", "gpus", "cpus", "jobs", "arrivals")
             changes[_FIELDS[name]] = int(value) if whole else float(value)
         except ValueError:
             raise InputError(f"'{name}' is '{value}'", "a number", column="--cluster") from None

@@ -16,14 +16,15 @@ def need_torch() -> None:
 
 
 def documented(arguments: Sequence[str], left_out: Sequence[str]) -> list[str]:
-    """The command as recorded in the weights, without options that name files, which differ from machine to machine."""
+    """The command as recorded in the weights, without options that name files, which differ from machine to machine,
+    and without `--resume`, which changes nothing about them."""
     kept, skip = [], False
     for argument in arguments:
         if skip or argument.startswith(tuple(f"{name}=" for name in left_out)):
             skip = False
         elif argument in left_out:
             skip = True
-        else:
+        elif argument != "--resume":
             kept.append(argument)
     return kept
 

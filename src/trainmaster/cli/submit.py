@@ -39,7 +39,7 @@ def submit(
         if dry_run:
             from trainmaster.cli.preview import show
 
-            show(client, request, options, output)
+            show(client, in_namespace(client, request), options, output)
             return
         accepted = hand_in(client, request, options)
         _print(accepted, output)
@@ -49,11 +49,17 @@ def submit(
             raise typer.Exit(wait_for_all(client, accepted["ids"]))
 
 
+def in_namespace(client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    """Through the API server of a cluster: in the namespace of the kubeconfig, unless one is given."""
+    if client.address.through is None or request.get("namespace"):
+        return request
+    return {**request, "namespace": client.address.through.namespace}
+
+
 def hand_in(client: Client, request: dict[str, Any], options: JobOptions) -> dict[str, Any]:
     """Submit; a service on this machine also learns which `python` its user means."""
-    if client.address.through is not None and not request.get("namespace"):
-        request = {**request, "namespace": client.address.through.namespace}
-    elif client.address.local and not options.bare_env and not request.get("image"):
+    request = in_namespace(client, request)
+    if client.address.through is None and client.address.local and not options.bare_env and not request.get("image"):
         request = with_environment(request)
     try:
         return client.submit(request)

@@ -5,42 +5,66 @@ Tests hold them to the engine. What differs: the engine asks Optimus again only 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from trainmaster.estimate.speed_fit import fit_speed, profile_sizes
-from trainmaster.learn.rollout import play
+from trainmaster.learn import slot_kernels as kernels
+from trainmaster.learn.compiled_rollout import play_compiled
 from trainmaster.learn.sizing_trace import PROFILE_POINTS, TERMS, SizingTrace, with_beliefs
+from trainmaster.learn.slot_batch import SlotBatch
 from trainmaster.model.errors import InputError
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.stable_hash import stable_hash
+from trainmaster.policies.dl2.features import JOB_FEATURES
+from trainmaster.policies.dl2.network import ScoringNetwork, shapes
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
+SAME_KNOWLEDGE = "optimus, speeds as dl2 learns them"
 NEVER, STOP = np.float32(-1e9), np.float32(-1e8)
+LEFT, GAIN, COST = (JOB_FEATURES.index(name) for name in ("log_time_now", "gain_worker", "cost_worker"))
 
 
-class EqualShares:
-    """DRF: a worker and a server to the job with the smallest dominant share, while they last."""
-
-    def scores(self, rows: Singles, starts: Ints, globals_: Singles) -> tuple[Singles, Singles]:
-        del globals_
-        out = np.full((len(rows), 3), NEVER, np.float32)
-        out[:, 2] = -rows[:, 15]
-        return out, np.full(len(starts), STOP)
+def equal_shares() -> ScoringNetwork:
+    """DRF as fixed weights: a worker and a server to the job with the smallest dominant share, while they last."""
+    weights = {name: np.zeros(shape, np.float32) for name, shape in shapes(1, 1).items()}
+    weights["S"][JOB_FEATURES.index("share"), 2] = -1.0
+    weights["a"][:2], weights["b"][0] = NEVER, STOP
+    return ScoringNetwork(weights)
 
 
-class TimeSaved:
+def time_saved(traces: Sequence[SizingTrace]) -> Floats:
     """Optimus: a worker or a server to the job that it shortens most for its dominant share, until nothing gains."""
+    batch = SlotBatch(traces)
+    for b in range(len(traces)):
+        _time_saved_episode(b, batch.state)
+    batch.alive = batch.alive[:0]
+    return batch.mean_completion_s()
 
-    def scores(self, rows: Singles, starts: Ints, globals_: Singles) -> tuple[Singles, Singles]:
-        del globals_
-        gain, log_cost = rows[:, 6:8].astype(np.float64), 5.0 * rows[:, 16:18]
-        saved = 3.0 * rows[:, 1:2] + np.log(np.maximum(-np.expm1(-gain), 1e-300))
-        out = np.full((len(rows), 3), NEVER, np.float32)
-        out[:, :2] = np.where(gain > 0, saved - log_cost, NEVER)
-        return out, np.full(len(starts), STOP)
+
+@njit(cache=True)
+def _time_saved_episode(b, s):
+    alive = s.n_rows[b] > 0
+    while alive:
+        while True:
+            best, job, chosen = -np.inf, -1, -1
+            for i in range(s.n_rows[b]):
+                j = s.rows[b, i]
+                for action in range(2):
+                    gain = np.float64(s.features[b, j, GAIN + action])
+                    if gain > 0.0 and kernels.legal(b, j, action, s, True):
+                        log_left, log_cost = 3.0 * s.features[b, j, LEFT], 5.0 * s.features[b, j, COST + action]
+                        saved = log_left + np.log(-np.expm1(-gain)) - log_cost
+                        if saved > best:
+                            best, job, chosen = saved, j, action
+            if job < 0:
+                break
+            kernels.grant(b, job, chosen, s)
+        kernels.end_slot(b, s)
+        alive = kernels.begin_slot(b, s, True)
 
 
 def optimus_beliefs(trace: SizingTrace, error: float, fitted: bool, seed: int = 0) -> SizingTrace:
@@ -64,13 +88,16 @@ def optimus_beliefs(trace: SizingTrace, error: float, fitted: bool, seed: int = 
     return with_beliefs(trace, believed)
 
 
-def mean_completion_s(traces: list[SizingTrace], name: str) -> Floats:
-    """By trace, for `drf`, `optimus`, `optimus:error=E` and `optimus:fitted=true,error=E`."""
+def mean_completion_s(traces: Sequence[SizingTrace], name: str) -> Floats:
+    """By trace, for `drf`, `optimus`, `optimus:error=E` and `optimus:fitted=true,error=E`; `SAME_KNOWLEDGE` is Optimus
+    that learns speeds as dl2 does, which no policy of that name can."""
+    if name == SAME_KNOWLEDGE:
+        return time_saved(traces)
     if name == "drf":
-        return play(traces, EqualShares())
+        return play_compiled(traces, equal_shares())
     head, _, options = name.partition(":")
     chosen = dict(pair.split("=", 1) for pair in options.split(",") if pair)
     if head != "optimus" or set(chosen) - {"error", "fitted"}:
         raise InputError(f"'{name}' is not simulated by slots", "drf or optimus, with error and fitted")
     error, fitted = float(chosen.get("error", "0")), chosen.get("fitted") == "true"
-    return play([optimus_beliefs(trace, error, fitted) for trace in traces], TimeSaved())
+    return time_saved([optimus_beliefs(trace, error, fitted) for trace in traces])

@@ -91,10 +91,9 @@ def sampled_from(trace: JobTrace, base: SizingSpec = SMALL) -> SizingSpec:
 
 def completion_s(trace: SizingTrace, policy: str) -> float:
     """Mean completion time of a trace under a policy, in the engine with the simulator."""
-    truth = TruthOptions()
-    if trace.spec.speed_variation:
-        report_ms = round(trace.spec.slot_s * MS_PER_S)
-        truth = TruthOptions(noise=trace.spec.speed_variation, report_ms=report_ms, report_period_ms=report_ms)
+    # Progress is what jobs report, twice in a slot: whoever learns from it learns from measurements, not declarations.
+    report_ms = round(trace.spec.slot_s * MS_PER_S / 2)
+    truth = TruthOptions(noise=trace.spec.speed_variation, report_ms=report_ms, report_period_ms=report_ms)
     settings = Settings(round_ms=round(trace.spec.slot_s * MS_PER_S))
     result = simulate(trace.job_specs(), trace.spec.cluster(), registry.create(policy), settings, truth)
     return float(np.mean([end.ended_ms - end.spec.submit_ms for end in result.ended])) / MS_PER_S

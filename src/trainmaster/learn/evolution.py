@@ -21,7 +21,7 @@ from trainmaster.policies.dl2.network import ScoringNetwork
 Floats = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[np.float32]]
 
-PERTURBED = ("S", "a", "A", "b")
+PERTURBED = ("S", "a", "A", "B", "b")
 LEAST_SCALE = 0.05
 """Weights that are all near zero are still varied by this much."""
 

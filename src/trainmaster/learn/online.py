@@ -6,12 +6,13 @@ Nothing here reads a clock or talks to the service: the caller brings the jobs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from trainmaster.engine.core import Ended, Settings
 from trainmaster.learn.job_kinds import ProfiledKind
@@ -23,7 +24,7 @@ from trainmaster.model.job import JobSpec, Phase
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies import registry
-from trainmaster.policies.dl2.weights import load, to_bytes
+from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
 from trainmaster.sim.run import simulate
 
 FEWEST_JOBS = 20
@@ -56,14 +57,15 @@ def _with_speed(end: Ended, types: Sequence[str]) -> JobSpec:
 
 
 def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> SizingSpec:
-    """Traces like the recent past: its kinds, lengths, gaps and cluster. Learns from elastic jobs alone."""
+    """Traces like the recent past: its kinds, lengths, gaps and cluster. Learns from elastic jobs alone, and believes
+    the speeds that they declared, as the policy does unless it is told to measure."""
     elastic = [spec for spec in specs if spec.elastic and spec.work_total]
     if len(elastic) < FEWEST_JOBS:
         raise InputError(
             f"{len(elastic)} of the finished jobs are elastic", f"{FEWEST_JOBS} or more",
             "DL2 learns sizes; let jobs be submitted with a range (--elastic A..B).",
         )  # fmt: skip
-    widest = max(spec.workers_max for spec in elastic), max(1, *(spec.servers_max for spec in elastic))
+    widest = max(spec.workers_max for spec in elastic), max(spec.servers_max for spec in elastic)
     kinds: dict[str, ProfiledKind] = {}
     lengths: list[float] = []
     for spec in elastic:
@@ -72,7 +74,9 @@ def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> S
             spec.scaling.speed(spec.workers_ref, spec.servers_ref)
         )
         kind = kinds.setdefault(name, ProfiledKind(name, _in_seconds(spec.scaling, per_unit)))
-        lengths.append(float(spec.work_total or 0.0) / float(kind.scaling().speed(*kind.length_size(*widest))))
+        lengths.append(
+            float(spec.work_total or 0.0) / float(kind.scaling().speed(*kind.length_size(widest[0], max(widest[1], 1))))
+        )
     arrivals_s = np.array([spec.submit_ms for spec in elastic]) / MS_PER_S
     gaps = np.diff(arrivals_s)
     cpus = [node.cpu_milli for node in cluster.nodes]
@@ -84,7 +88,7 @@ def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> S
         slot_s=slot_s, kinds=tuple(kinds[name] for name in sorted(kinds)),
         workers_max=widest[0], servers_max=widest[1],
         lengths_s=tuple(lengths), gaps_s=tuple(np.maximum(gaps, 1e-3).tolist()) or (slot_s,),
-        length_min_s=min(lengths), length_max_s=max(lengths),
+        length_min_s=min(lengths), length_max_s=max(lengths), profile_noise=-1.0,
     )  # fmt: skip
 
 
@@ -97,7 +101,8 @@ def _in_seconds(curve: Scaling, per_unit: float) -> Scaling:
 def train_candidate(
     ended: Sequence[Ended], cluster: Cluster, slot_s: float, current: Path, out: Path, options: TrainOptions
 ) -> Path:
-    """Go on from the current weights on traces like the recent past; writes the best to `out`."""
+    """Go on from the current weights, or the shipped ones where those do better, on traces like the recent past; writes
+    the best to `out`."""
     import torch
 
     from trainmaster.learn.trainer import Trainer
@@ -111,9 +116,18 @@ def train_candidate(
         options, network="shared", warm_up=False, hidden=arrays["u"].shape[0], context=arrays["v"].shape[0]
     )
     trainer = Trainer(options, [history_spec(finished_specs(ended, cluster.types), cluster, slot_s)])
-    with torch.no_grad():
-        for name, value in trainer.actor.named_parameters():
-            value.copy_(torch.from_numpy(np.array(arrays[name])))
+
+    def start_from(weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        with torch.no_grad():
+            for name, value in trainer.actor.named_parameters():
+                value.copy_(torch.from_numpy(np.array(weights[name])))
+
+    # Weights that have gone astray would take long to lead back: the shipped ones are where to begin then.
+    for start in (load(SHIPPED).network.weights, arrays):
+        if all(start[name].shape == value.shape for name, value in arrays.items()):
+            start_from(start)
+            trainer.validate()
+    start_from(trainer.best)
     trainer.run()
     made_by = {"from": "history", "jobs": len(ended), "options": options.to_json()}
     out.write_bytes(to_bytes(trainer.best, "shared", 0, made_by))

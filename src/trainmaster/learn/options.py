@@ -26,6 +26,8 @@ class TrainOptions:
     warm_up_traces: int = 12
     warm_up_steps: int = 500
     warm_up_rate: float = 5e-3
+    warm_up_rounds: int = 0
+    """How often the rule then corrects the network in states that it came to itself (teacher `rule` only)."""
     reward: str = "completion"
     """`completion`: minus the jobs in the system, so that the return is minus the sum of completion times;
     `progress`: the paper's sum of epochs trained over epochs in all; `per-job`: each action has its own job's."""

@@ -15,7 +15,7 @@ from trainmaster.model.job import Demand, JobId, JobSpec
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.stable_hash import stable_hash
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
-from trainmaster.policies.dl2.profiles import Cells, generator, learned, measured, sizes_to_profile
+from trainmaster.policies.dl2.profiles import Draws, profile_draws
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -67,7 +67,7 @@ class SizingSpec:
             ("cpus_per_server", self.cpus_per_server >= self.server_cpus >= 1), ("jobs", self.jobs >= 1),
             ("slot_s", self.slot_s > 0), ("arrivals_per_slot_max", self.arrivals_per_slot_max >= 1),
             ("arrival_scale", self.arrival_scale > 0), ("workers_max", self.workers_max >= 1),
-            ("servers_max", self.servers_max >= 1), ("speed_variation", self.speed_variation >= 0),
+            ("servers_max", self.servers_max >= 0), ("speed_variation", self.speed_variation >= 0),
         ):  # fmt: skip
             if not good:
                 raise InputError(f"'{name}' of the trace is {getattr(self, name)}", "a positive number")
@@ -98,7 +98,8 @@ class SizingSpec:
 @dataclass(frozen=True)
 class SizingTrace:
     """Jobs of one trace in order of arrival. `curve` is what is true, `believed` what those who decide see:
-    both hold the seven coefficients of `Scaling`, in seconds per step."""
+    both hold the seven coefficients of `Scaling`, in seconds per step. With `profiles` they do not see `believed` but
+    what they learn by measuring, as `policies.dl2.profiles` does."""
 
     spec: SizingSpec
     submit_ms: Ints
@@ -108,6 +109,8 @@ class SizingTrace:
     believed: Floats
     speed_factor: Floats
     ids: tuple[str, ...]
+    profiles: Draws | None = None
+    """Chances of the jobs' profiles, one row per job."""
 
     def __len__(self) -> int:
         return len(self.submit_ms)
@@ -157,15 +160,13 @@ def draw_trace(spec: SizingSpec, seed: int, beliefs_seed: int = 0) -> SizingTrac
     ids = tuple(f"t{seed}-{k:04d}" for k in range(n))
     scalings = [kind_.scaling() for kind_ in spec.kinds]
     curve = np.array([[getattr(s, term) for term in TERMS] for s in scalings])[kind]
-    sizes = [kind_.length_size(spec.workers_max, spec.servers_max) for kind_ in spec.kinds]
+    sizes = [kind_.length_size(spec.workers_max, max(spec.servers_max, 1)) for kind_ in spec.kinds]
     speed = np.array([float(s.speed(*size)) for s, size in zip(scalings, sizes, strict=True)])[kind]
-    believed = curve.copy()
-    if spec.profile_noise >= 0:
-        believed = believed_curves(spec, ids, kind, scalings, beliefs_seed)
     factor = np.ones(n)
     if spec.speed_variation:
         factor = np.array([_hidden_factor(job_id, spec.speed_variation, beliefs_seed) for job_id in ids])
-    return SizingTrace(spec, submit_ms, kind.astype(np.int64), length_s * speed, curve, believed, factor, ids)
+    profiles = _profiles(spec, ids, beliefs_seed) if spec.profile_noise >= 0 else None
+    return SizingTrace(spec, submit_ms, kind.astype(np.int64), length_s * speed, curve, curve, factor, ids, profiles)
 
 
 def draw_traces(spec: SizingSpec, seeds: Sequence[int]) -> list[SizingTrace]:
@@ -173,22 +174,15 @@ def draw_traces(spec: SizingSpec, seeds: Sequence[int]) -> list[SizingTrace]:
 
 
 def with_beliefs(trace: SizingTrace, believed: Floats) -> SizingTrace:
-    return replace(trace, believed=believed)
+    """The trace as somebody sees it who believes these curves from beginning to end."""
+    return replace(trace, believed=believed, profiles=None)
 
 
-def believed_curves(spec: SizingSpec, ids: Sequence[str], kind: Ints, scalings: Sequence[Scaling], seed: int) -> Floats:
-    """The speeds that the policy `dl2:fitted=true` believes, with the very draws that it makes: each job profiled at
-    eight sizes, jobs of a kind fitted together as they arrive."""
-    ranges = ((1, spec.workers_max), (1, spec.servers_max))
-    pools: dict[int, Cells] = {}
-    out = np.empty((len(ids), len(TERMS)))
-    for k, job_id in enumerate(ids):
-        own = int(kind[k])
-        rng = generator(seed, job_id)
-        sizes = sizes_to_profile(*ranges, PROFILE_POINTS, rng)
-        points = measured(sizes, lambda w, p, own=own: float(scalings[own].speed(w, p)), spec.profile_noise, rng)
-        pools[own], out[k] = learned(pools.get(own, ()), points)
-    return out
+def _profiles(spec: SizingSpec, ids: Sequence[str], seed: int) -> Draws:
+    """The very chances that the policy `dl2:fitted=true` draws for these jobs."""
+    ranges = ((1, spec.workers_max), (min(1, spec.servers_max), spec.servers_max))
+    drawn = [profile_draws(*ranges, PROFILE_POINTS, seed, job_id) for job_id in ids]
+    return Draws(*(np.stack(column) for column in zip(*drawn, strict=True)))
 
 
 def _hidden_factor(job_id: str, variation: float, seed: int) -> float:

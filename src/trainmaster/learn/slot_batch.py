@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.learn import slot_kernels as kernels
-from trainmaster.learn.sizing_trace import SizingTrace
+from trainmaster.learn.sizing_trace import PROFILE_POINTS, SizingTrace
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
+from trainmaster.policies.dl2.profiles import EVIDENCE
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -32,6 +33,18 @@ class SlotState(NamedTuple):
     left: Floats
     curve: Floats
     believed: Floats
+    kind: Ints
+    learns: Bools
+    sizes: Ints
+    near: Floats
+    noise: Floats
+    error: Floats
+    evidence: Floats
+    job_factor: Floats
+    pools: Floats
+    kind_curve: Floats
+    ran: Ints
+    measured: Ints
     factor: Floats
     finish_ms: Ints
     workers: Ints
@@ -93,6 +106,12 @@ class SlotBatch:
         def each(values: Sequence[float], dtype: type) -> Any:
             return np.array(values, dtype)
 
+        def drawn(name: str, shape: tuple[int, ...], dtype: type) -> Any:
+            """Chances of profiles, zero where a trace has none."""
+            none = np.zeros((0, *shape), dtype)
+            return jobs([none if t.profiles is None else getattr(t.profiles, name) for t in traces], dtype)
+
+        kinds = 1 + max(int(trace.kind.max()) for trace in traces)
         specs = [trace.spec for trace in traces]
         work = jobs([trace.work for trace in traces], np.float64)
         empty = np.zeros((size, width), np.int64)
@@ -102,6 +121,18 @@ class SlotBatch:
             left=work.copy(),
             curve=jobs([trace.curve for trace in traces], np.float64),
             believed=jobs([trace.believed for trace in traces], np.float64),
+            kind=jobs([trace.kind for trace in traces], np.int64),
+            learns=each([trace.profiles is not None for trace in traces], np.bool_),
+            sizes=drawn("sizes", (PROFILE_POINTS, 2), np.int64),
+            near=drawn("near", (PROFILE_POINTS, 2), np.float64),
+            noise=drawn("noise", (PROFILE_POINTS,), np.float64),
+            error=each([spec.profile_noise for spec in specs], np.float64),
+            evidence=np.zeros((size, width, *EVIDENCE)),
+            job_factor=np.zeros((size, width)),
+            pools=np.zeros((size, kinds, *EVIDENCE)),
+            kind_curve=np.zeros((size, kinds, EVIDENCE[1])),
+            ran=np.zeros((size, width, 2), np.int64),
+            measured=np.zeros((size, width, 2), np.int64),
             factor=jobs([trace.speed_factor for trace in traces], np.float64),
             finish_ms=empty - 1,
             workers=empty.copy(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from trainmaster.learn.speed_learning import learn_speeds
 from trainmaster.policies.dl2.features import (
     global_features,
     log_time_statistics,
@@ -64,23 +65,26 @@ def begin_slot_again(b, s, floor):
 @njit(cache=True)
 def _open_slot(b, s, floor):
     n = s.n_rows[b]
+    if s.learns[b]:
+        learn_speeds(b, s)
     s.free_gpu[b] = s.gpus[b]
     s.free_cpu[b] = s.cpus[b]
+    least_p = min(1, s.servers_max[b])
     if floor:
         for i in range(n):
             j = s.rows[b, i]
-            if s.free_gpu[b] >= 1 and s.free_cpu[b] >= s.server_cpus[b]:
+            if s.free_gpu[b] >= 1 and s.free_cpu[b] >= least_p * s.server_cpus[b]:
                 s.workers[b, j] = 1
-                s.servers[b, j] = 1
+                s.servers[b, j] = least_p
                 s.free_gpu[b] -= 1
-                s.free_cpu[b] -= s.server_cpus[b]
+                s.free_cpu[b] -= least_p * s.server_cpus[b]
     cost_w = 1.0 / s.gpus[b]
-    cost_p = s.server_cpus[b] / s.cpus[b]
+    cost_p = _server_cost(b, s)
     slot_s = s.slot_ms[b] / 1000.0
     log_time = np.empty(n)
     for i in range(n):
         j = s.rows[b, i]
-        time = s.left[b, j] * step_time(s.believed[b, j], 1, 1) / slot_s
+        time = s.left[b, j] * step_time(s.believed[b, j], 1, least_p) / slot_s
         log_time[i] = np.log(max(time, 1e-6))
     mean, spread, shorter = log_time_statistics(log_time, n)
     s.mean_log[b] = mean
@@ -95,11 +99,17 @@ def _open_slot(b, s, floor):
 
 
 @njit(cache=True)
+def _server_cost(b, s):
+    """Share of the cluster; of jobs without servers the policy says that of a worker."""
+    return s.server_cpus[b] / s.cpus[b] if s.servers_max[b] > 0 else 1.0 / s.gpus[b]
+
+
+@njit(cache=True)
 def _resized(b, j, s):
     slot_s = s.slot_ms[b] / 1000.0
     size_features(
         s.features[b, j], s.believed[b, j], s.left[b, j] / slot_s, s.workers[b, j], s.servers[b, j],
-        s.workers_max[b], s.servers_max[b], 1.0 / s.gpus[b], s.server_cpus[b] / s.cpus[b],
+        s.workers_max[b], s.servers_max[b], 1.0 / s.gpus[b], _server_cost(b, s),
     )  # fmt: skip
 
 
@@ -109,6 +119,8 @@ def legal(b, j, action, s, floor):
     w, p = s.workers[b, j], s.servers[b, j]
     if floor and w == 0:
         return False  # the floor did not reach it: there is no room
+    if s.servers_max[b] == 0:  # "both" gives a worker alone to jobs without servers, as in the policy
+        return action == BOTH and w < s.workers_max[b] and s.free_gpu[b] >= 1
     if action != SERVER and (w >= s.workers_max[b] or s.free_gpu[b] < 1):
         return False
     return not (action != WORKER and (p >= s.servers_max[b] or s.free_cpu[b] < s.server_cpus[b]))
@@ -128,7 +140,7 @@ def grant(b, j, action, s):
     if action != SERVER:
         s.workers[b, j] += 1
         s.free_gpu[b] -= 1
-    if action != WORKER:
+    if action != WORKER and s.servers_max[b] > 0:
         s.servers[b, j] += 1
         s.free_cpu[b] -= s.server_cpus[b]
     _resized(b, j, s)
@@ -145,7 +157,7 @@ def end_slot(b, s):
         w, p = s.workers[b, j], s.servers[b, j]
         ran_ms = s.slot_ms[b]
         done = 0.0
-        if w > 0 and p > 0:
+        if w > 0 and (p > 0 or s.servers_max[b] == 0):
             rate = s.factor[b, j] / step_time(s.curve[b, j], w, p)
             done = rate * s.slot_ms[b] / 1000.0
             left_ms = np.ceil(s.left[b, j] * 1000.0 / rate)
@@ -156,6 +168,7 @@ def end_slot(b, s):
                 s.left[b, j] = 0.0
             else:
                 s.left[b, j] -= done
+                s.ran[b, j, 0], s.ran[b, j, 1] = w, p
         present += ran_ms / s.slot_ms[b]
         s.trained[b, j] = done / s.work[b, j]
         progress += s.trained[b, j]
@@ -166,7 +179,7 @@ def end_slot(b, s):
 @njit(cache=True)
 def write_globals(b, s, out):
     n = s.n_rows[b]
-    least = max(n / s.gpus[b], n * s.server_cpus[b] / s.cpus[b])
+    least = max(n / s.gpus[b], n * _server_cost(b, s))
     free_gpu, free_cpu = s.free_gpu[b] / s.gpus[b], s.free_cpu[b] / s.cpus[b]
     global_features(out, free_gpu, free_cpu, n, s.mean_log[b], s.spread_log[b], least)
 

@@ -79,19 +79,22 @@ class GainRule:
     """score = ln(gain / cost) - power ln(time left at least) + fill min(0, ln(slots left at this size)).
 
     `power` 0 goes by gain alone, which is best where jobs soon stop gaining; 3 is close to shortest first, which is
-    best where they scale almost linearly. `fill` stops a job from growing once it ends within the slot."""
+    best where they scale almost linearly. `fill` keeps a job from growing once it ends within the slot. What gains
+    less than `LEAST` is not given. `sharpness`: how much likelier a better score is to be told in a lesson."""
 
     power: float = 0.0
     fill: float = 0.0
+    sharpness: float = 6.0
 
     def scores(self, rows: Singles, starts: Ints, globals_: Singles) -> tuple[Singles, Singles]:
         del globals_
         score = rows[:, 9:12] * 4.0 - self.power * rows[:, 0:1] * 3.0 + self.fill * np.minimum(rows[:, 1:2] * 3.0, 0.0)
-        score = np.where(rows[:, 6:9] < 3e-3, np.float32(-1e6), score)
-        return score.astype(np.float32), np.full(len(starts), -1e5, np.float32)
+        score = np.where(rows[:, 6:9] < LEAST, np.float32(NEVER), score)
+        return score.astype(np.float32), np.full(len(starts), NEVER / 10, np.float32)
 
 
-RULES = (GainRule(0.0, 0.0), GainRule(1.0, 0.0), GainRule(3.0, 50.0))
+LEAST, NEVER = 3e-3, -1e6
+RULES = (GainRule(0.0, 0.0), GainRule(0.0, 1.0), GainRule(1.0, 0.0), GainRule(3.0, 50.0, 0.5))
 
 
 def best_rule(traces: Sequence[SizingTrace]) -> GainRule:
@@ -133,7 +136,7 @@ def _record_rule(trace: SizingTrace, rule: GainRule) -> tuple[Sizes, float]:
         if row[0] >= 0:
             j = int(decisions.job[row[0]])
             w, p = held[trace.ids[j]]
-            held[trace.ids[j]] = (w + int(action[0] != 1), p + int(action[0] != 0))
+            held[trace.ids[j]] = (w + int(action[0] != 1), p + int(action[0] != 0 and trace.spec.servers_max > 0))
         batch.apply(decisions, row, action)
     return sizes, float(batch.mean_completion_s()[0])
 
@@ -177,6 +180,21 @@ def lessons(
     return Lessons(samples, wanted, np.array([item[2] for item in out], np.float32))
 
 
+def both(one: Lessons, other: Lessons) -> Lessons:
+    """All lessons of the two."""
+    a, b = one.samples, other.samples
+    samples = Samples(
+        np.concatenate([a.rows, b.rows]), np.concatenate([a.allowed, b.allowed]),
+        np.concatenate([a.starts, b.starts + len(a.rows)]), np.concatenate([a.globals_, b.globals_]),
+        np.concatenate([a.chosen_row, b.chosen_row]), np.concatenate([a.action, b.action]),
+        np.concatenate([a.log_p, b.log_p]), np.concatenate([a.slot, b.slot]),
+        np.concatenate([a.own_progress, b.own_progress]),
+    )  # fmt: skip
+    return Lessons(
+        samples, np.concatenate([one.wanted, other.wanted]), np.concatenate([one.wanted_void, other.wanted_void])
+    )
+
+
 def _teach(
     trace: SizingTrace, sizes: Sizes, kept: float, rng: np.random.Generator,
     out: list[tuple[Decisions, Singles, float]], rule: GainRule | None,
@@ -189,7 +207,8 @@ def _teach(
         # The engine asks a policy only when something has changed: until then the last sizes hold.
         targets = sizes.get(int(s.slot[0]), targets)
         if rule is not None:
-            wanted, lacking = _by_rule(rule, decisions)
+            wanted, stops = _by_rule(rule, decisions.rows, decisions.starts, decisions.allowed)
+            lacking = not stops[0]
         else:
             wanted, lacking = _wanted(trace, decisions, s.workers[0], s.servers[0], targets)
         void = 0.0 if lacking else 1.0
@@ -201,13 +220,36 @@ def _teach(
         batch.apply(decisions, np.array([row]), np.array([action]))
 
 
-def _by_rule(rule: GainRule, decisions: Decisions) -> tuple[Singles, bool]:
-    scores, void = rule.scores(decisions.rows, decisions.starts, decisions.globals_)
-    row, action, _ = choose(decisions, scores, void, np.zeros(1), True)
-    wanted = np.zeros((len(decisions.rows), 3), np.float32)
-    if row[0] >= 0:
-        wanted[row[0], action[0]] = 1.0
-    return wanted, bool(row[0] >= 0)
+def corrections(samples: Samples, rules: Sequence[GainRule]) -> Lessons:
+    """What the rule of each decision would have done in states that the network itself came to (Ross et al.,
+    AISTATS'11): only there it sees what its own mistakes lead to."""
+    wanted = np.zeros((len(samples.rows), 3), np.float32)
+    void = np.zeros(len(samples), np.float32)
+    ends = np.append(samples.starts[1:], len(samples.rows))
+    of_rule = {rule: np.array([k for k, other in enumerate(rules) if other == rule]) for rule in rules}
+    for rule, picked in of_rule.items():
+        lengths = (ends - samples.starts)[picked]
+        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+        rows = np.repeat(samples.starts[picked] - starts, lengths) + np.arange(int(lengths.sum()))
+        wanted[rows], void[picked] = _by_rule(rule, samples.rows[rows], starts, samples.allowed[rows])
+    return Lessons(samples, wanted, void)
+
+
+def _by_rule(
+    rule: GainRule, rows: Singles, starts: Ints, allowed: npt.NDArray[np.bool_]
+) -> tuple[Singles, npt.NDArray[np.float32]]:  # fmt: skip
+    """Chances of actions: the better the score the likelier, so that the network learns by how much one is better than
+    another; and where the rule stops."""
+    scores, _ = rule.scores(rows, starts, np.zeros((0, 0), np.float32))
+    scores = np.where(allowed, scores, np.float32(NEVER))
+    counts = np.diff(np.append(starts, len(rows)))
+    top = np.maximum.reduceat(scores.max(axis=1), starts)
+    stops = top <= NEVER
+    chance = np.exp(rule.sharpness * (scores - np.repeat(top, counts)[:, None]))
+    chance[scores <= NEVER] = 0.0
+    total = np.add.reduceat(chance.sum(axis=1), starts)
+    wanted = chance / np.repeat(np.where(stops, 1.0, total), counts)[:, None]
+    return wanted.astype(np.float32), stops.astype(np.float32)
 
 
 def _wanted(
@@ -220,7 +262,8 @@ def _wanted(
     for i, j in enumerate(decisions.job.tolist()):
         w, p = targets.get(trace.ids[j], (0, 0))
         more_w, more_p = w > workers[j], p > servers[j]
-        for action, useful in ((2, more_w and more_p), (0, more_w), (1, more_p)):
+        both_help = more_w and (more_p or trace.spec.servers_max == 0)
+        for action, useful in ((2, both_help), (0, more_w), (1, more_p)):
             if useful and decisions.allowed[i, action]:
                 best[i] = action
                 filled[i] = (workers[j] + servers[j]) / (w + p)

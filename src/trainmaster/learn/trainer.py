@@ -23,11 +23,23 @@ from torch import Tensor
 
 from trainmaster.learn.compiled_rollout import collect_compiled, play_compiled
 from trainmaster.learn.evolution import Ascent, evolve
+from trainmaster.learn.history import Lived
 from trainmaster.learn.options import TrainOptions
 from trainmaster.learn.rollout import Samples, Scorer, Slots, advantages, collect, joined, play
 from trainmaster.learn.seeds import LESSON_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS
 from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_traces
-from trainmaster.learn.teachers import RULE, Lessons, Teacher, best_rule, lessons, record
+from trainmaster.learn.teachers import (
+    RULE,
+    GainRule,
+    Lessons,
+    Sizes,
+    Teacher,
+    best_rule,
+    both,
+    corrections,
+    lessons,
+    record,
+)
 from trainmaster.learn.torch_networks import Critic, SharedActor, WindowActor, log_softmax, owners
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 
@@ -36,6 +48,8 @@ Row = dict[str, float]
 
 PART = 4
 """Episodes that one process plays before it reports."""
+STOP_WEIGHT = 5.0
+"""Of the lessons in which the teacher stops: one of dozens in a slot, and if it is missed the slot is spoilt."""
 VALUE_SCALE = 20.0
 """Returns are divided by this, so that the critic's outputs are of the order of one."""
 
@@ -49,6 +63,8 @@ class Trainer:
     options: TrainOptions
     clusters: Sequence[SizingSpec] = (SizingSpec(),)
     collector: Collector | None = None
+    recorded: Lived | None = None
+    """What a service decided, to imitate instead of a teacher that decides anew."""
     iteration: int = 0
     best_s: float = float("inf")
     best: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
@@ -110,19 +126,41 @@ class Trainer:
         o = self.options
         rng = np.random.Generator(np.random.PCG64([o.seed, 1]))
         teacher_s = float("nan")
-        if taught is None:
-            per_cluster = max(1, o.warm_up_traces // len(self.clusters))
-            traces: list[SizingTrace] = []
-            teachers: list[Teacher] = []
-            for k, cluster in enumerate(self.clusters):
-                first = LESSON_SEEDS + 1000 * k
-                here = draw_traces(cluster, range(first, first + per_cluster))
-                teacher = best_rule(here) if o.teacher == RULE else o.teacher
-                traces += here
-                teachers += [teacher] * len(here)
-            runs = [record(trace, teacher) for trace, teacher in zip(traces, teachers, strict=True)]
+        traces: list[SizingTrace] = []
+        teachers: list[Teacher] = []
+        if taught is None and self.recorded is not None:
+            taught = lessons([self.recorded.trace], [self.recorded.sizes], o.kept, rng)
+        elif taught is None:
+            traces, teachers = self._taught_traces()
+            runs = [_recorded(trace, teacher) for trace, teacher in zip(traces, teachers, strict=True)]
             teacher_s = float(np.mean([mean_s for _, mean_s in runs]))
             taught = lessons(traces, [sizes for sizes, _ in runs], o.kept, rng, teachers)
+        loss = self._imitate(taught, rng)
+        rules = [teacher for teacher in teachers if isinstance(teacher, GainRule)]
+        for turn in range(o.warm_up_rounds if rules else 0):
+            played = [collect_part([trace], self.scorer(), [o.seed, 6, turn, k], o) for k, trace in enumerate(traces)]
+            by_decision = [rule for rule, (own, _, _) in zip(rules, played, strict=True) for _ in range(len(own))]
+            taught = both(taught, corrections(joined(played)[0], by_decision))
+            loss = self._imitate(taught, rng)
+        return {"teacher_s": teacher_s, "lessons": float(len(taught.samples)), "loss": loss}
+
+    def _taught_traces(self) -> tuple[list[SizingTrace], list[Teacher]]:
+        """Traces of all clusters, each with its teacher."""
+        o = self.options
+        traces: list[SizingTrace] = []
+        teachers: list[Teacher] = []
+        per_cluster = max(1, o.warm_up_traces // len(self.clusters))
+        for k, cluster in enumerate(self.clusters):
+            first = LESSON_SEEDS + 1000 * k
+            here = draw_traces(cluster, range(first, first + per_cluster))
+            teacher = best_rule(here) if o.teacher == RULE else o.teacher
+            traces += here
+            teachers += [teacher] * len(here)
+        return traces, teachers
+
+    def _imitate(self, taught: Lessons, rng: np.random.Generator) -> float:
+        """Steps down the cross-entropy, ever smaller ones; returns the last."""
+        o = self.options
         optimiser = torch.optim.Adam(self.actor.parameters(), lr=o.warm_up_rate)
         decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, o.warm_up_steps, o.warm_up_rate / 20)
         loss = torch.zeros(())
@@ -132,12 +170,13 @@ class Trainer:
             scores, void, owner = self._scores(part)
             log_p, log_void = log_softmax(scores, void, torch.from_numpy(part.allowed), owner)
             wanted, wanted_void = torch.from_numpy(taught.wanted[rows]), torch.from_numpy(taught.wanted_void[picked])
-            loss = -((wanted * log_p.clamp(min=-50.0)).sum() + (wanted_void * log_void).sum()) / len(picked)
+            stopped = STOP_WEIGHT * (wanted_void * log_void.clamp(min=-50.0)).sum()
+            loss = -((wanted * log_p.clamp(min=-50.0)).sum() + stopped) / len(picked)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
             decay.step()
-        return {"teacher_s": teacher_s, "lessons": float(len(taught.samples)), "loss": float(loss.detach())}
+        return float(loss.detach())
 
     # -- reinforcement -----------------------------------------------------------------------------------
 
@@ -278,6 +317,13 @@ class Trainer:
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
         moments = [m.numpy() for m in state["ascent"]]
         self.ascent = Ascent(*moments, steps=state["ascent_steps"]) if moments else Ascent()
+
+
+def _recorded(trace: SizingTrace, teacher: Teacher) -> tuple[Sizes, float]:
+    """As `record`; the rule is asked decision by decision, so its sizes need not be known beforehand."""
+    if isinstance(teacher, GainRule):
+        return {}, float(play([trace], teacher)[0])
+    return record(trace, teacher)
 
 
 def collect_part(

@@ -114,8 +114,8 @@ def test_weights_that_win_in_the_shadow_come_into_force_and_are_taken_back(bench
     assert any("rolled back" in note for note in notes(tmp_path))
 
 
-@pytest.mark.slow
-def test_a_real_training_in_the_background_is_judged_in_the_shadow(bench: Bench, tmp_path: Path) -> None:
+def trained_in_the_background(bench: Bench, tmp_path: Path) -> Learning:
+    """A service that has run some jobs, and a real training of a few iterations on them beside it."""
     pytest.importorskip("torch")
     brief = replace(brief_training(), iterations=2, pairs=2, episodes=2, validate_every=1, validation_traces=2)
 
@@ -123,20 +123,34 @@ def test_a_real_training_in_the_background_is_judged_in_the_shadow(bench: Bench,
         return train_candidate(ended, bench.cluster, 60.0, now, out, brief)
 
     run_jobs(bench, 30, 10.0)
-    first = weights_of(bench.plane.policy_name)
+    first = bench.plane.policy_name
     with ThreadPoolExecutor(1) as background:
         task = Learning(Direct(bench), tmp_path / "learning", bench.cluster, 60_000, train=train, executor=background)
         task.turn()
-        assert task.learner.busy and weights_of(bench.plane.policy_name) == first, "it goes on while one trains"
+        assert task.learner.busy and bench.plane.policy_name == first, "it goes on while one trains"
     task.turn()
-    candidate = load(tmp_path / "learning" / "candidate-0001.npz").network
-    assert isinstance(candidate, ScoringNetwork) and not task.learner.busy
-    before = load(first).network
-    assert isinstance(before, ScoringNetwork)
-    assert any((candidate.weights[name] != before.weights[name]).any() for name in before.weights), "it has learned"
-    # Two iterations from weights that serve the wrong jobs first do not beat DRF: better than before is not enough.
-    assert weights_of(bench.plane.policy_name) == first
-    assert [note for note in notes(tmp_path) if "kept" in note and " s of " in note], notes(tmp_path)
+    assert not task.learner.busy
+    return task
+
+
+@pytest.mark.slow
+def test_a_real_training_beats_bad_weights_and_the_teacher_and_is_promoted(bench: Bench, tmp_path: Path) -> None:
+    bad = weights_of(bench.plane.policy_name)
+    task = trained_in_the_background(bench, tmp_path)
+    promoted = weights_of(bench.plane.policy_name)
+    assert promoted == tmp_path / "learning" / "candidate-0001.npz", notes(tmp_path)
+    assert "teacher=drf" in bench.plane.policy_name and task.learner.previous == bad
+    assert any("beats the present weights and the teacher" in note for note in notes(tmp_path))
+    assert load(promoted).made_by["from"] == "history"
+
+
+@pytest.mark.slow
+def test_a_real_training_that_is_hardly_better_changes_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, nodes="v100=16x4", policy="dl2:teacher=drf", round_ms=60_000)
+    trained_in_the_background(bench, tmp_path)
+    assert isinstance(load(tmp_path / "learning" / "candidate-0001.npz").network, ScoringNetwork)
+    assert bench.plane.policy_name == "dl2:teacher=drf"
+    assert [note for note in notes(tmp_path) if "kept" in note and "s of the present weights" in note], notes(tmp_path)
 
 
 def test_weights_that_lose_never_come_into_force(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.growth import AbsurdScores, Candidates, grow
-from trainmaster.policies.dl2.profiles import profile_new
+from trainmaster.policies.dl2.profiles import learn_speeds
 from trainmaster.policies.dl2.weights import load_once
 from trainmaster.policies.optimus import start_small
 from trainmaster.policies.optimus_estimates import TERMS, Beliefs, believe
@@ -72,7 +72,7 @@ class Dl2:
         growable = (ready & elastic_rows(view)) | resizable
         beliefs = believe(
             view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, 0.01,
-            profile_new if self.pooled else None,
+            learn_speeds if self.pooled else None,
         )  # fmt: skip
         try:
             sizes = self._sizes(view, beliefs, waiting, growable)
