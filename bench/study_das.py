@@ -129,17 +129,18 @@ def case_study(pools: list[JobPool], out: Path) -> None:
         started = np.flatnonzero((world.held > 0).any(axis=1) & ~(before > 0).any(axis=1))
         apart = not steps or world.now_s > steps[-1][0] + 3600.0
         if shown and apart and any(len(candidates) > 2 for _, candidates, _ in player.traced):
-            steps.append((world.now_s, pending, scores, free, world.held.copy(), started, list(player.traced)))
+            taken = world.held.copy()
+            steps.append((world.now_s, pending, scores, free, taken, started, list(player.traced), player.held_for))
     fig, axes = plt.subplots(3, 4, figsize=(15, 9.5), height_ratios=[1.1, 0.9, 1.2])
-    for k, (now, pending, scores, free, held, started, traced) in enumerate(steps):
+    for k, (now, pending, scores, free, held, started, traced, held_for) in enumerate(steps):
         top, middle, bottom = axes[:, k]
         names = [f"j{j} ({world.stream.gpus[j]} GPU)" for j in pending]
-        colours = ["#2a6fbb" if j in started else "#c9d3df" for j in pending]
+        colours = ["#2a6fbb" if j in started else "#d98a29" if j == held_for else "#c9d3df" for j in pending]
         top.barh(range(len(pending)), scores, color=colours)
         top.set_yticks(range(len(pending)), names, fontsize=8)
         top.invert_yaxis()
         top.set_title(f"step {k + 1}: {now / 3600:.1f} h, {int(free.sum())} GPUs free", fontsize=10)
-        top.set_xlabel("order score", fontsize=8)
+        top.set_xlabel("order score (blue: starts, orange: held for)", fontsize=8)
         grid = np.full((max(len(traced), 1), len(free)), np.nan)
         for i, (_, candidates, affinity) in enumerate(traced):
             grid[i, candidates] = affinity
@@ -186,7 +187,7 @@ def main() -> None:
     elif chosen.study == "calibration":
         calibration_study(pools, chosen.traces, chosen.out)
     elif chosen.study == "history":
-        history_study(pools, chosen.length or [32, 1, 4, 8, 16, 64], chosen.traces, chosen.out)
+        history_study(pools, chosen.length or [64, 1, 4, 16, 32, 128], chosen.traces, chosen.out)
     else:
         case_study(pools, chosen.out)
 

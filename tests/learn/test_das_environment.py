@@ -7,11 +7,12 @@ pytest.importorskip("pettingzoo")
 
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
-from trainmaster.learn.das import heuristics
 from trainmaster.learn.das.environment import ORDERING, PLACEMENT, DualAgentEnv
-from trainmaster.learn.das.heuristics import Rule
+from trainmaster.learn.das.play import Player
 from trainmaster.learn.das.world import World
 from trainmaster.model.errors import InputError
+from trainmaster.policies.das.gaussian import Kernel
+from trainmaster.policies.das.network import Agents
 
 
 def test_parallel_api():
@@ -38,14 +39,22 @@ def test_rewards_add_up_to_the_time_in_the_system():
 
 
 def test_actions_mean_order_and_place():
-    """Scores by arrival and affinity to low numbers play as FIFO with first fit."""
+    """Scores by arrival and affinity to low numbers play as agents that answer so."""
+
+    class ByNumber(Agents):
+        def scores(self, jobs, machines):
+            return -np.arange(float(len(jobs)))
+
+        def affinities(self, pairs, log_speed):
+            return -np.arange(float(len(pairs)))
+
     env = DualAgentEnv(jobs=30)
     env.reset(seed=1)
-    rule = heuristics.run(World(env.site, env.world.stream), Rule(heuristics.by_arrival, heuristics.first_fit))
+    played = Player(World(env.site, env.world.stream), ByNumber({}, 1, "da"), Kernel()).play()
     by_number = np.tile(-np.arange(8.0), (64, 1))
     while env.agents:
         env.step({ORDERING: -np.arange(64.0), PLACEMENT: by_number})
-    assert np.allclose(env.world.end_s, rule.end_s)
+    assert np.allclose(env.world.end_s, played.end_s)
 
 
 def test_paper_reward_and_bad_names():

@@ -11,6 +11,7 @@ from trainmaster.engine.core import Settings
 from trainmaster.learn.das.jobs import draw_stream, synthetic_pool
 from trainmaster.learn.das.play import Player
 from trainmaster.learn.das.world import GPUS_ASKED, SITES, TRUTH, World
+from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import InputError
 from trainmaster.policies import registry
 from trainmaster.policies.das.network import Agents
@@ -105,6 +106,27 @@ def test_shorter_jobs_first_and_gangs_on_one_machine():
     assert list(plan.changes) == [1]
 
 
+@pytest.mark.parametrize("nodes", ["v100=4x4,k80=4x4", "v100=2x2,k80=1x1"])
+def test_prices_change_nothing(nodes: str):
+    """Prices were proportional to speed where the agents learned, so that they could learn nothing from them. (They
+    were told them once; a service has prices, a simulation of it had none, and they decided differently.)"""
+    jobs = [a_job(f"j{k}", gpus=1 + k % 2, seconds=100.0 * k + 50, speeds={"v100": 1.0, "k80": 0.5}) for k in range(4)]
+    plans = [
+        registry.create("das").decide(a_view(jobs, parse_cluster(nodes, prices)))
+        for prices in (None, {"v100": 2.48, "k80": 0.45}, {"v100": 0.45, "k80": 2.48})
+    ]
+    assert plans[0].changes
+    assert plans[0].changes == plans[1].changes == plans[2].changes
+
+
+def test_an_empty_fast_machine_is_preferred():
+    view = a_view([a_job("a", speeds={"v100": 1.0, "k80": 0.5})], "v100=4x4,k80=4x4")
+    plan = registry.create("das").decide(view)
+    given = plan.changes[0]
+    assert given is not None
+    assert [part.node for part in given.parts] == [0]
+
+
 def test_learns_from_measured_speeds_and_remembers_durations():
     """After a run in a world with slow machines the memo holds what was seen."""
     world = World(SITES["small"], draw_stream([synthetic_pool()], "train", 3, 25, GPUS_ASKED))
@@ -119,8 +141,8 @@ def test_learns_from_measured_speeds_and_remembers_durations():
     watched = Watched()  # type: ignore[abstract]
     result = simulate(world.job_specs(), world.cluster, watched, Settings(seed=3), TRUTH)
     assert len(result.ended) == 25
-    assert 5 <= len(seen["seen"]) <= load_once("").kernel.history
-    assert np.std([o["log_speed"] for o in seen["seen"]]) > 0.02
+    assert 5 <= len(seen["seen"]["jobs"]) <= load_once("").kernel.history
+    assert np.std([o["log_speed"] for o in seen["seen"]["jobs"]]) > 0.02
     assert seen["groups"]
     figures = summary(result, job_table(result))
     assert figures["total_cost"] == pytest.approx(sum(end.cost for end in result.ended))

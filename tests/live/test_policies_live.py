@@ -17,6 +17,8 @@ from trainmaster.cli.client import Client
 from trainmaster.engine.core import Settings
 from trainmaster.engine.image import ended_from_record
 from trainmaster.engine.records import Ended
+from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
+from trainmaster.foresight.situation import Costs
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import Phase
@@ -89,6 +91,7 @@ def _ended(live: Live, ids: list[str]) -> dict[str, Ended]:
 
 _UTILITY = {"kind": "sigmoid", "theta1": 50.0, "theta2": 0.01, "theta3": 600.0}
 _CASES: dict[str, dict[str, Any]] = {
+    "das": {},
     "fifo": {},
     "gavel-max-min": {},
     "oasis": {"utility": _UTILITY},
@@ -106,7 +109,8 @@ def test_live_as_simulated(live: Live, policy: str) -> None:
     assert {end.phase for end in ended.values()} <= {Phase.FINISHED, Phase.REJECTED}
     events = [e for job_id in ids for e in live.client.get("/events", {"job": job_id, "limit": 1000})["events"]]
     settings = Settings(round_ms=round(ROUND_S * 1000) if policy in IN_ROUNDS else None)
-    found = compare(policy, ended, parse_cluster(NODES), settings, launch_ms(events))
+    cluster = parse_cluster(NODES, PRICE_PER_GPU_HOUR)  # the service's has prices too, and a policy may heed them
+    found = compare(policy, ended, cluster, settings, Costs(launch_ms=launch_ms(events)))
     assert not found.phases, "the same jobs are admitted"
     assert not found.out_of_order
     assert found.ratio == pytest.approx(1.0, rel=0.1), found

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.policies.das import gaussian
 from trainmaster.policies.das.gaussian import (
     _FREQUENCY,
     _PHASE,
@@ -109,10 +110,11 @@ def test_posterior_is_that_of_the_equations():
         history.add(f"j{t}", kind, machines, psi, speed)
         mean = psi[machines].mean(axis=0)
         rows.append(mean / np.linalg.norm(mean))
-        y.append(np.log(speed))
+        y.append(history.seen[f"j{t}"].log_speed)
+        assert len(machines) > 1 or y[-1] == np.log(speed)
         kinds.append(kind)
         share = np.zeros(m)
-        share[machines] = 1.0 / len(machines)
+        share[machines] = history.seen[f"j{t}"].share
         on.append(share)
     rows, y, on = np.array(rows), np.array(y), np.array(on)
 
@@ -163,3 +165,48 @@ def test_history_keeps_the_last_jobs_and_survives_json():
     assert list(history.seen) == ["j2", "j3", "j4"]
     back = SpeedHistory.from_json(kernel, history.to_json())
     assert np.allclose(back.expect("k", psi)[0], history.expect("k", psi)[0], atol=1e-5)
+
+
+def test_a_gang_tells_of_its_slowest_machine():
+    """A gang with a machine known to be slow says nothing of the other; of two unknown ones it says the same of each,
+    and no more than that the slower is as it is."""
+    psi = walk_features(np.tile([1.0, 0.0, 1.0], (4, 1)), np.zeros(4, np.int64), KERNEL)
+    history = SpeedHistory(KERNEL)
+    for t in range(6):
+        history.add(f"slow{t}", "k", [0], psi, 0.75)
+        history.add(f"usual{t}", "k", [1], psi, 1.0)
+    before = history.expect("k", psi)[0]
+    history.add("gang", "k", [0, 1], psi, 0.75)
+    assert history.seen["gang"].share[0] > 0.95
+    assert history.expect("k", psi)[0][1] == pytest.approx(before[1], abs=0.02)
+    history.add("unknown", "k", [2, 3], psi, 1.0)
+    seen = history.seen["unknown"]
+    assert seen.share == pytest.approx((0.5, 0.5))
+    # E min of two = mean - deviation / sqrt(pi)
+    assert seen.log_speed == pytest.approx(KERNEL.machine / np.sqrt(np.pi), rel=0.01)
+
+
+def test_the_least_of_several_against_draws():
+    mean, deviation = np.array([0.0, 0.1, -0.1]), np.array([0.1, 0.05, 0.02])
+    p, least = gaussian._least(mean, deviation)
+    drawn = np.random.default_rng(1).normal(mean, deviation, (200_000, 3))
+    assert np.allclose(p, np.bincount(drawn.argmin(axis=1), minlength=3) / len(drawn), atol=5e-3)
+    assert least == pytest.approx(drawn.min(axis=1).mean(), abs=1e-3)
+
+
+def test_a_machine_is_remembered_longer_than_tau_jobs():
+    kernel = Kernel(history=4)
+    psi = walk_features(np.tile([1.0, 0.0, 1.0], (3, 1)), np.zeros(3, np.int64), kernel)
+    history = SpeedHistory(kernel)
+    for t in range(6):
+        history.add(f"slow{t}", "k", [0], psi, 0.7)
+        history.add(f"usual{t}", "k", [1], psi, 1.0)
+    for t in range(8):
+        history.add(f"later{t}", "k", [1], psi, 1.0)
+    assert all(0 not in o.machines for o in history.seen.values())
+    mean, covariance = history.expect("k", psi, np.arange(3))
+    assert mean[0] < mean[1] - 0.15
+    assert covariance[0, 0] < 0.5 * covariance[2, 2]
+    back = SpeedHistory.from_json(kernel, history.to_json())
+    assert np.allclose(back.expect("k", psi)[0], mean, atol=1e-5)
+    assert np.allclose(history.expect("k", psi)[0], mean, atol=1e-12)

@@ -6,9 +6,9 @@
     env.step({"ordering": scores, "placement": affinities})
 
 A step is one moment at which something could start: `ordering` gives each of the first `window` pending jobs a score,
-`placement` gives each of them an affinity to every machine. Jobs are started down the scores, each where it fits
-and has most affinity. Both agents get the same reward: minus the hours that jobs spend in the system until the
-next step, or r_t of the paper.
+`placement` gives each of them an affinity to every machine. Down the scores, a job that fits is started where it has
+most affinity; the first that does not is held for (`trainmaster.policies.das.holding`). Both agents get the same
+reward: minus the hours that jobs spend in the system until the next step, or r_t of the paper.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from trainmaster.policies.das.features import (
     machines_for,
     rooms,
 )
+from trainmaster.policies.das.holding import Hold, hold_for
 
 ORDERING, PLACEMENT = "ordering", "placement"
 BOUND = 50.0
@@ -98,17 +99,26 @@ class DualAgentEnv(ParallelEnv[str, Any, Any]):
             return {}, {}, {}, {}, {}
         world = self.world
         scene, pending = scene_of(world), world.pending()[: self.window]
+        hold: Hold | None = None
         scores = np.nan_to_num(np.asarray(actions[ORDERING], np.float64))[: len(pending)]
         affinity = np.nan_to_num(np.asarray(actions[PLACEMENT], np.float64))
         paid, started = 0.0, 0
         for row in np.argsort(-scores, kind="stable").tolist():
+            room, need = rooms(scene, row), int(scene.need[row])
+            if hold is not None:
+                room[hold.bars(scene, row)] = 0
+            found = machines_for(room, need, scene.type_of, affinity[row], bool(scene.whole_only[row]))
+            if found is None:
+                hold = hold or hold_for(scene, row)
+                continue
+            job, taken = int(pending[row]), filled(world.free, np.sort(found[1]), need)
+            world.start(job, taken)
             scene.free[:] = world.free
-            found = machines_for(rooms(scene, row), int(scene.need[row]), scene.type_of, affinity[row])
-            if found is not None:
-                job = int(pending[row])
-                world.start(job, filled(world.free, np.sort(found[1]), int(scene.need[row])))
-                paid += self._gain(job)
-                started += 1
+            scene.note_start(row, taken)
+            if hold is not None:
+                hold.note_start(scene, row, taken)
+            paid += self._gain(job)
+            started += 1
         reward = self._wait(paid, len(pending) - started)
         over = world.over
         everyone = self.agents

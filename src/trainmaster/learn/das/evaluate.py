@@ -15,6 +15,8 @@ from trainmaster.learn.das.play import Player
 from trainmaster.learn.das.rifling import train_rifling
 from trainmaster.learn.das.world import GPUS_ASKED, JOBS, SITES, World
 from trainmaster.model.errors import InputError
+from trainmaster.policies.das.gaussian import Kernel
+from trainmaster.policies.das.network import Agents
 from trainmaster.policies.das.weights import load
 
 Chooser = Callable[[World], Start | None]
@@ -28,7 +30,9 @@ SEARCHES: Mapping[str, Callable[[Sequence[JobPool]], Chooser]] = {
     "RIFLING": train_rifling,
     "One-step look-ahead": lambda _: LookAhead(),
 }
-RIVALS = (*RULES, *SEARCHES)
+TAUGHT = {"Rule imitated, no process": "da", "Rule imitated": "da+rwgp"}
+"""What the agents imitate before they learn, without and with expected speeds of machines."""
+RIVALS = (*RULES, *SEARCHES, *TAUGHT)
 
 
 def player(name: str, pools: Sequence[JobPool]) -> Callable[[World], World]:
@@ -38,6 +42,9 @@ def player(name: str, pools: Sequence[JobPool]) -> Callable[[World], World]:
     if name in SEARCHES:
         choose = SEARCHES[name](pools)
         return lambda world: heuristics.run(world, choose)
+    if name in TAUGHT:
+        nobody = Agents({}, 1, TAUGHT[name])
+        return lambda world: Player(world, nobody, Kernel(), teacher=True).play()
     if not Path(name).exists():
         raise InputError(f"unknown rival '{name}'", "a weights file, or one of " + "; ".join(RIVALS))
     weights = load(Path(name))

@@ -18,7 +18,7 @@ class DasOptions:
     width: int = 32
     hidden: int = 32
     heads: int = 4
-    history: int = 32
+    history: int = 64
     """tau: observations that the Gaussian process keeps."""
     gain: float = 4.0
     """Affinity of one unit of expected log-speed, to begin with."""
@@ -28,6 +28,8 @@ class DasOptions:
     iterations: int = 80
     episodes: int = 9
     """Per iteration; sites take turns."""
+    rollouts: int = 4
+    """Episodes of an iteration that a site plays on the same stream; each is judged against the others."""
     jobs: int = 160
     reward: str = "completion"
     """`completion`: minus the time that all jobs spend in the system and a little of what they pay; `paper`: r_t of the
@@ -36,11 +38,12 @@ class DasOptions:
     """Job-hours that a dollar weighs (`completion`)."""
     wait_weight: float = 0.002
     """alpha (`paper`): weight of hours waited times GPUs asked for."""
-    discount: float = 0.99
+    horizon_h: float = 8.0
+    """Time after which a cost counts 1/e."""
     trace_decay: float = 0.9
     rate: float = 3e-4
     clip: float = 0.2
-    entropy: float = 0.003
+    entropy: float = 0.001
     passes: int = 2
     batch: int = 128
     learned: int = 1200
@@ -54,16 +57,27 @@ class DasOptions:
             raise InputError(f"'variant' is '{self.variant}'", "one of " + ", ".join(VARIANTS))
         if self.reward not in REWARDS:
             raise InputError(f"'reward' is '{self.reward}'", "one of " + ", ".join(REWARDS))
-        for name in ("width", "hidden", "heads", "history", "episodes", "batch", "validate_every", "validation_traces"):
+        for name in (
+            "width",
+            "hidden",
+            "heads",
+            "history",
+            "episodes",
+            "rollouts",
+            "batch",
+            "validate_every",
+            "validation_traces",
+        ):
             if getattr(self, name) < 1:
                 raise InputError(f"'{name}' is {getattr(self, name)}", "1 or more")
         if self.width % self.heads or self.width % 2:
             raise InputError(f"'width' is {self.width} with {self.heads} heads", "an even multiple of the heads")
         if self.jobs < 10:
             raise InputError(f"'jobs' is {self.jobs}", "10 or more")
-        for name in ("discount", "trace_decay"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"'{name}' is {getattr(self, name)}", "0 to 1")
+        if not 0 <= self.trace_decay <= 1:
+            raise InputError(f"'trace_decay' is {self.trace_decay}", "0 to 1")
+        if not self.horizon_h > 0:
+            raise InputError(f"'horizon_h' is {self.horizon_h}", "more than 0")
 
     def kernel(self) -> Kernel:
         return Kernel(history=self.history)

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.learn.das import heuristics
 from trainmaster.learn.das.world import World, job_name, kind_name
 from trainmaster.policies.das.features import (
+    N_PAIR,
+    PAIR_FEATURES,
+    Parts,
     Scene,
     job_features,
     machine_features,
@@ -18,7 +20,8 @@ from trainmaster.policies.das.features import (
     phi_of,
     rooms,
 )
-from trainmaster.policies.das.gaussian import Kernel, SpeedHistory, walk_features
+from trainmaster.policies.das.gaussian import Kernel, SpeedHistory, slowest, walk_features
+from trainmaster.policies.das.holding import Hold, hold_for, startable
 from trainmaster.policies.das.network import Agents
 
 Ints = npt.NDArray[np.int64]
@@ -39,19 +42,22 @@ def scene_of(world: World) -> Scene:
     elapsed = world.now_s - world.start_s[running]
     left = np.maximum(np.exp(log_run) - elapsed, 0.2 * elapsed + 60.0)
     log_time, deviation = world.expected(pending)
+    held = world.held[running]
+    job, machine = np.nonzero(held)
+    need = world.stream.gpus[pending]
     return Scene(
         gpus=world.gpus, free=world.free.copy(), type_of=world.type_of, rack_of=world.rack_of,
-        price=world.price / world.price.mean(), jobs_on=jobs_on, left_s=(left @ on) / np.maximum(jobs_on, 1),
-        need=world.stream.gpus[pending], each=np.ones(len(pending), np.int64),
+        jobs_on=jobs_on, left_s=(left @ on) / np.maximum(jobs_on, 1),
+        parts=Parts.sorted(machine, held[job, machine], left[job]), need=need, each=np.ones(len(pending), np.int64),
         speed=np.tile(world.type_speed / world.type_speed.max(), (len(pending), 1)),
         log_time=log_time, deviation=deviation, waited_s=world.now_s - world.stream.submit_s[pending],
+        whole_only=(need <= world.gpus.max()) & (len(running) > 0),
     )  # fmt: skip
 
 
 @dataclass
 class Choice:
-    """One start, as far as it was a choice. `order_*` is empty when only one job could start, `pair_*` when there was
-    one machine."""
+    """One start, or a job that is held for (there are no `pairs` then)."""
 
     looked: int
     """Which look at the cluster it belongs to (`Record.jobs`, `Record.machines`)."""
@@ -66,6 +72,13 @@ class Choice:
     log_p_place: float
     state: Floats
     """What the central critic sees."""
+    at_s: float
+    backlog: Floats
+    """Jobs in the system, and hours of work left in it for the whole cluster."""
+    due: float
+    """What the jobs that run are still to cost if their speeds stay as they are, in the units of `cost`."""
+    job: int = -1
+    """The one that was started; -1: somebody was held for."""
     cost: float = 0.0
     """Until the next start: time spent by all jobs in the system (hours), and what they were charged."""
 
@@ -99,6 +112,8 @@ class Player:
         """Jobs that were put on several machines."""
         self.traced: list[tuple[int, Ints, Floats]] = []
         """(job, candidates, their affinities) of each start, for pictures."""
+        self.held_for = -1
+        """The job that was held for in the last decision, for pictures; -1: none."""
 
     def play(self) -> World:
         world = self.world
@@ -143,27 +158,34 @@ class Player:
         return phi_of((world.type_speed / world.type_speed.max())[world.type_of], world.free, own, world.gpus, need)
 
     def decide(self) -> None:
-        """Order the pending jobs once, then start down the order what fits, each where it has most affinity."""
+        """Order the pending jobs once, then go down the order: what fits starts where it has most affinity, the first
+        that does not is held for."""
         world, record = self.world, self.record
         scene, pending = scene_of(world), world.pending()
+        open_, hold = np.ones(len(pending), np.bool_), None
+        self.held_for = -1
+        starts = startable(scene, hold)
+        if not starts.any():
+            return
         x, machines = job_features(scene), machine_features(scene)
-        scores = self.agents.scores(x, machines)
-        if self.teacher:
-            scores = -scene.log_time
-        open_ = np.ones(len(pending), np.bool_)
+        scores = teacher_scores(scene) if self.teacher else self.agents.scores(x, machines)
         if self.rng is not None:
             record.jobs.append(x)
             record.machines.append(machines)
-        while True:
-            room = world.free_by_type().max()
-            could = np.flatnonzero(open_ & (scene.need <= room))
-            if not len(could):
-                return
+        while starts.any():
+            could = np.flatnonzero(starts if hold is not None else open_)
             place, log_p = self._pick(scores[could])
             row = int(could[place])
             open_[row] = False
-            scene.free[:] = world.free
-            self._start(scene, pending, row, could, place, log_p)
+            if starts[row]:
+                self._start(scene, pending, row, hold, could, place, log_p)
+            else:
+                hold, self.held_for = hold_for(scene, row), int(pending[row])
+                if self.rng is not None:
+                    nobody = np.zeros((0, N_PAIR)), np.zeros(0), np.zeros((0, 0)), np.zeros(0), np.zeros(0, np.bool_)
+                    looked = len(record.jobs) - 1
+                    record.choices.append(Choice(looked, could, place, *nobody, log_p, 0.0, *self._state()))
+            starts = startable(scene, hold) & open_
 
     def _pick(self, scores: Floats) -> tuple[int, float]:
         """The highest score; while training, a draw from their softmax (the highest after Gumbel noise)."""
@@ -174,39 +196,46 @@ class Player:
         place = min(int(np.searchsorted(np.cumsum(p), self.rng.random())), len(p) - 1)
         return place, float(np.log(max(p[place], 1e-12)))
 
-    def _start(self, scene: Scene, pending: Ints, row: int, could: Ints, place: int, log_p: float) -> None:
+    def _start(
+        self, scene: Scene, pending: Ints, row: int, hold: Hold | None, could: Ints, place: int, log_p: float
+    ) -> None:
         world, job = self.world, int(pending[row])
         need, room = int(scene.need[row]), rooms(scene, row)
+        if hold is not None:
+            room[hold.bars(scene, row)] = 0
         pairs = pair_features(scene, row)
         candidates = candidates_for(room, need, scene.type_of)
         log_speed, covariance = self._expect(job, need, candidates)
-        affinity = self.agents.affinities(pairs, log_speed if self.agents.models_speed else None)
+        if self.teacher:
+            affinity = teacher_affinity(pairs, log_speed)
+        else:
+            affinity = self.agents.affinities(pairs, log_speed if self.agents.models_speed else None)
         drawn, log_p_place = affinity, 0.0
         if self.rng is not None and not self.teacher and len(candidates) > 1:
             drawn, log_p_place = self._draw(affinity, covariance, candidates)
-        if self.teacher:
-            taken = teacher_placement(world, job)
-        else:
-            found = machines_for(room, need, scene.type_of, drawn)
-            assert found is not None
-            taken = filled(world.free, np.sort(found[1]), need)
+        found = machines_for(room, need, scene.type_of, drawn, bool(scene.whole_only[row]))
+        assert found is not None
+        taken = filled(world.free, np.sort(found[1]), need)
         where = np.flatnonzero(taken)
         if len(where) > 1:
             self.several.add(job)
         self.traced.append((job, candidates, affinity[candidates]))
         if len(log_speed):
             inside = np.searchsorted(candidates, where)
-            spread = covariance[np.ix_(inside, inside)].mean() if len(covariance) else 0.0
-            self.expectations.append((float(log_speed[where].mean()), float(spread), job))
+            self.expectations.append((*slowest(log_speed[where], covariance[np.ix_(inside, inside)]), job))
         if self.rng is not None:
             self.record.choices.append(
                 Choice(
                     len(self.record.jobs) - 1, could, place, pairs[candidates],
                     log_speed[candidates] if len(log_speed) else np.zeros(len(candidates)),
-                    covariance, drawn[candidates], taken[candidates] > 0, log_p, log_p_place, self._state(),
+                    covariance, drawn[candidates], taken[candidates] > 0, log_p, log_p_place, *self._state(), job,
                 )
             )  # fmt: skip
         world.start(job, taken)
+        scene.free[:] = world.free
+        scene.note_start(row, taken)
+        if hold is not None:
+            hold.note_start(scene, row, taken)
 
     def _expect(self, job: int, need: int, candidates: Ints) -> tuple[Floats, Floats]:
         if not self.agents.models_speed:
@@ -225,20 +254,27 @@ class Player:
         log_p = -0.5 * float(white @ white) - float(np.log(np.diag(root)).sum())
         return drawn, log_p
 
-    def _state(self) -> Floats:
-        """For the critic alone, who may know more than the agents: true work that waits, and jobs still to come."""
+    def _state(self) -> tuple[Floats, float, Floats, float]:
+        """For the critic alone, who may know more than the agents: true work that waits, and jobs still to come; the
+        time, the backlog, and what is due."""
         world = self.world
         s, state = world.stream, world.state
         waits, coming = state == 0, state == 3
         area = s.work_s * s.gpus / 3600.0
         total = float(world.gpus.sum())
-        return np.array([
+        runs = state == 1
+        each_h = world.left[runs] / world.rate[runs] / 3600.0
+        due = float(each_h @ (1.0 + self.fee_weight * world.price[world.held_type[runs]] * s.gpus[runs]))
+        running_h = float((world.left[runs] * s.gpus[runs]).sum()) / 3600.0 / total
+        backlog = np.array([float((state <= 1).sum()), area[waits].sum() / total + running_h])
+        seen = np.array([
             np.log1p(waits.sum()) / 5.0, waits.sum() / 100.0, area[waits].sum() / total / 10.0,
             np.log1p(area[waits].sum() / total) / 2.0, coming.sum() / 100.0, area[coming].sum() / total / 10.0,
-            (world.left[state == 1] * s.gpus[state == 1]).sum() / 3600.0 / total / 2.0, world.free.sum() / total,
+            running_h / 2.0, world.free.sum() / total,
             s.gpus[waits].mean() / 8.0 if waits.any() else 0.0, total / 128.0,
             np.log(s.work_s[waits]).mean() / 10.0 if waits.any() else 0.8,
         ])  # fmt: skip
+        return seen, world.now_s, backlog, due
 
 
 def noise_covariance(covariance: Floats, agents: Agents, n: int) -> Floats:
@@ -266,9 +302,15 @@ def filled(free: Ints, machines: Ints, need: int) -> Ints:
     return taken
 
 
-def teacher_placement(world: World, job: int) -> Ints:
-    """Pack while others wait, keep away from others while nobody does."""
-    crowded = len(world.pending()) > 1
-    taken = (heuristics.best_fit if crowded else heuristics.quiet_fit)(world, job)
-    assert taken is not None
-    return taken
+def teacher_scores(scene: Scene) -> Floats:
+    """Smallest expected area (GPUs times duration) first, whether it fits or not."""
+    return -(scene.log_time + np.log(np.maximum(scene.need, 1)))
+
+
+def teacher_affinity(pairs: Floats, log_speed: Floats) -> Floats:
+    """The faster type, there the machine with least left over (the emptiest for a gang of several), of those the one
+    that is expected to be fastest."""
+    seen = dict(zip(PAIR_FEATURES, pairs.T, strict=True))
+    whole = seen["fits"] > 0
+    packed = np.where(whole.any(), -seen["left_over"], seen["free"])
+    return 100.0 * seen["speed"] + 10.0 * packed + (log_speed if len(log_speed) else 0.0)

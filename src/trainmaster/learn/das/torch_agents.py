@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from trainmaster.policies.das.network import VARIANTS, positions, shapes
 
-CRITIC_FEATURES = 11
+CRITIC_FEATURES = 14
+"""`Player._state`, and how far the backlog and the cost to come are from those of other episodes on the stream."""
 
 
 class TorchAgents(nn.Module):

@@ -1,8 +1,9 @@
 """DAS's training, from beginning to end: imitate a rule, then improve both agents together by MAPPO.
 
-    1. warm up     cross-entropy to a rule: shortest expected job first, packed while others wait
-    2. play        episodes on fresh streams, both agents sampling
-    3. judge       advantages by a central critic that sees both agents' world (and the truth): GAE
+    1. warm up     cross-entropy to a rule: smallest expected area first, packed, on the machines expected fastest
+    2. play        episodes on fresh streams, several on each, both agents sampling
+    3. judge       advantages by a central critic that sees both agents' world (and the truth), and how the other
+                   episodes on the stream fared: GAE
     4. improve     each agent by its own clipped ratio and entropy, with the shared advantage; then the critic
     5. validate    greedy episodes on streams that are neither trained nor tested on; the best weights are kept
     6. repeat from 2
@@ -44,6 +45,7 @@ TERMS = 40
 @dataclass
 class Episode:
     site: Site
+    stream: int
     record: Record
     reward: Floats
     completion_min: float
@@ -146,13 +148,14 @@ class Trainer:
         """Episode `number` of this iteration: a fresh stream on the site whose turn it is."""
         o = self.options
         site = list(SITES.values())[number % len(SITES)]
-        first = (o.seed % 1000) * 100_000 + self.iteration * TERMS + number // len(SITES)
+        turn = number // len(SITES)
+        first = (o.seed % 1000) * 100_000 + self.iteration * TERMS + (turn if teacher else turn // o.rollouts)
         stream = draw_stream(self.pools, "train", seeds_of("train", 1, first)[0], o.jobs, GPUS_ASKED)
         rng = np.random.Generator(np.random.PCG64([o.seed, 2, self.iteration, number]))
         player = Player(World(site, stream), self.frozen(), self.kernel, rng, teacher, o.fee_weight)
         world = player.play()
-        reward = _paper_reward(player, o) if o.reward == "paper" else _time_reward(player.record)
-        return Episode(site, player.record, reward, float(world.completion_s().mean()) / 60.0)
+        reward = _paper_reward(player, o) if o.reward == "paper" else time_reward(player.record, o.horizon_h)
+        return Episode(site, first, player.record, reward, float(world.completion_s().mean()) / 60.0)
 
     # -- 3. and 4. ---------------------------------------------------------------------------------------------
 
@@ -162,14 +165,16 @@ class Trainer:
         self.iteration += 1
         self._drew = self.frozen()
         episodes = [self._play(k) for k in range(o.episodes)]
-        states = [np.stack([c.state for c in e.record.choices]) for e in episodes]
+        states, ahead = judged_against_others(episodes, o.horizon_h)
         advantages, targets = [], []
-        for episode, state in zip(episodes, states, strict=True):
+        for episode, state, others in zip(episodes, states, ahead, strict=True):
             with torch.no_grad():
-                value = self.critic(torch.from_numpy(state).float()).numpy().astype(np.float64)
-            gain = generalised_advantage(episode.reward, value, o.discount, o.trace_decay)
+                value = others + self.critic(torch.from_numpy(state).float()).numpy().astype(np.float64)
+            gain = generalised_advantage(
+                episode.reward, value, kept_until_next(episode.record, o.horizon_h), o.trace_decay
+            )
             advantages.append(gain)
-            targets.append(gain + value)
+            targets.append(gain + value - others)
         _normalise_by_site(episodes, advantages)
         items = [
             (e.record, c, float(a))
@@ -289,32 +294,72 @@ class Trainer:
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
 
 
-def generalised_advantage(reward: Floats, value: Floats, discount: float, decay: float) -> Floats:
-    """GAE (Schulman et al., 2016) of one episode; nothing comes after its last choice."""
+def generalised_advantage(reward: Floats, value: Floats, kept: Floats, decay: float) -> Floats:
+    """GAE (Schulman et al., 2016) of one episode; `kept`: what the discount leaves from each choice to the next.
+    Nothing comes after the last choice."""
     out, carried, ahead = np.zeros(len(reward)), 0.0, 0.0
     for t in range(len(reward) - 1, -1, -1):
-        error = reward[t] + discount * ahead - value[t]
-        carried = error + discount * decay * carried
+        error = reward[t] + kept[t] * ahead - value[t]
+        carried = error + kept[t] * decay * carried
         out[t], ahead = carried, value[t]
     return out
 
 
-def _time_reward(record: Record) -> Floats:
-    return -np.array([c.cost for c in record.choices]) / COST_SCALE
+def kept_until_next(record: Record, horizon_h: float) -> Floats:
+    """What the discount leaves from each choice to the next."""
+    at_h = np.array([c.at_s for c in record.choices]) / 3600.0
+    return np.exp(-np.diff(at_h, append=at_h[-1:]) / horizon_h)
+
+
+def judged_against_others(episodes: Sequence[Episode], horizon_h: float) -> tuple[list[Floats], list[Floats]]:
+    """Of each choice what the critic sees, and the reward that was still to come for the other episodes on the same
+    stream at that time (their mean). What comes is decided by the stream far more than by a choice, so that the critic
+    has only to tell how the backlog differs from theirs (an input-dependent baseline; Mao et al., 2019)."""
+    to_come, backlogs, times = [], [], []
+    for e in episodes:
+        kept, total = kept_until_next(e.record, horizon_h), 0.0
+        ahead = np.zeros(len(e.reward))
+        for t in range(len(ahead) - 1, -1, -1):
+            total = e.reward[t] + kept[t] * total
+            ahead[t] = total
+        to_come.append(ahead)
+        backlogs.append(np.stack([c.backlog for c in e.record.choices]))
+        times.append(np.array([c.at_s for c in e.record.choices]))
+    states, expected = [], []
+    for k, e in enumerate(episodes):
+        others = [i for i, other in enumerate(episodes) if i != k and (other.site, other.stream) == (e.site, e.stream)]
+        own = np.stack([c.state for c in e.record.choices])
+        theirs, apart = np.zeros(len(own)), np.zeros((len(own), 2))
+        if others:
+            theirs = np.mean([np.interp(times[k], times[i], to_come[i]) for i in others], axis=0)
+            for part in range(2):
+                met = [np.interp(times[k], times[i], backlogs[i][:, part]) for i in others]
+                apart[:, part] = (backlogs[k][:, part] - np.mean(met, axis=0)) / (10.0, 1.0)[part]
+        states.append(np.column_stack([own, apart, theirs]))
+        expected.append(theirs)
+    return states, expected
+
+
+def time_reward(record: Record, horizon_h: float) -> Floats:
+    """Minus what was charged until the next choice, shaped by a potential: what running jobs are still due at their
+    present speeds. A choice is so charged at once for the speed that it gives a job and takes from others; which
+    choices are best stays the same (Ng et al., 1999)."""
+    cost, due = (np.array([getattr(c, name) for c in record.choices]) for name in ("cost", "due"))
+    return -(cost + kept_until_next(record, horizon_h) * np.append(due[1:], 0.0) - due) / COST_SCALE
 
 
 def _paper_reward(player: Player, o: DasOptions) -> Floats:
     """r_t = 1/N' sum_i [zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i nGPU_i] for the start of one job at a time; the
     first term in units of a job of 50 dollars and two hours."""
     world, stream = player.world, player.world.stream
-    started = np.argsort(world.start_s, kind="stable")
     fee, hours = world.fee(), world.completion_s() / 3600.0
     reward = np.zeros(len(player.record.choices))
-    for t, job in enumerate(started.tolist()):
-        now = world.start_s[job]
+    for t, choice in enumerate(player.record.choices):
+        now = choice.at_s
         waits = (stream.submit_s <= now) & (world.start_s > now)
         waited = (now - stream.submit_s[waits]) / 3600.0 * stream.gpus[waits]
-        reward[t] = (100.0 / (fee[job] * hours[job]) - o.wait_weight * waited.sum()) / (1 + waits.sum())
+        gained = 100.0 / (fee[choice.job] * hours[choice.job]) if choice.job >= 0 else 0.0
+        reward[t] = (gained - o.wait_weight * waited.sum()) / (1 + waits.sum())
     return reward
 
 

@@ -40,7 +40,7 @@ class Beliefs:
         """From the memo. Jobs that ran at the last decision and are gone have ended: their time becomes history."""
         values = view.memo.values
         groups = {key: list(known) for key, known in values.get("groups", {}).items()}
-        beliefs = cls(SpeedHistory.from_json(kernel, values.get("seen", [])), declared, groups, {})
+        beliefs = cls(SpeedHistory.from_json(kernel, _history(values.get("seen"))), declared, groups, {})
         jobs = view.jobs
         present = {jobs.id(row): row for row in range(len(jobs))}
         before: dict[str, list[Any]] = {**values.get("running", {})}
@@ -119,6 +119,11 @@ class Beliefs:
     def to_json(self, view: Snapshot) -> dict[str, Any]:
         del view
         return {"groups": self.groups, "running": self.running, "seen": self.history.to_json()}
+
+
+def _history(kept: Any) -> dict[str, Any]:
+    """What was remembered of speeds; an earlier version kept a list of jobs in another form, which is forgotten."""
+    return kept if isinstance(kept, dict) else {}
 
 
 def group_of(view: Snapshot, row: int) -> str:

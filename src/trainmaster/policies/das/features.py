@@ -6,7 +6,7 @@ speeds of the types, and an expectation of durations (declared, or from jobs tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,37 @@ Bools = npt.NDArray[np.bool_]
 
 JOB_FEATURES = (
     "log_need", "share", "log_time", "log_area", "deviation", "log_waited", "relative_wait", "fits", "fits_one",
-    "rank_time", "rank_area", "log_pending",
+    "rank_time", "rank_area", "log_pending", "log_until",
 )  # fmt: skip
-MACHINE_FEATURES = ("free", "log_free", "speed", "price", "jobs", "log_left", "free_of_type", "free_of_rack")
+MACHINE_FEATURES = ("free", "log_free", "speed", "jobs", "log_left", "free_of_type", "free_of_rack")
 PAIR_FEATURES = (
-    "fits", "left_over", "exact", "free", "use", "speed", "price", "log_time", "log_need", "ends_later", "free_in_all",
+    "fits", "left_over", "exact", "free", "use", "speed", "log_time", "log_need", "ends_later", "free_in_all",
     "pressure", "free_of_type", "free_of_rack", "untouched",
 )  # fmt: skip
+UNTIL_MAX_S = 1e6
 N_JOB, N_MACHINE, N_PAIR = len(JOB_FEATURES), len(MACHINE_FEATURES), len(PAIR_FEATURES)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What running jobs hold on each machine, by when it is expected to come free."""
+
+    machine: Ints
+    gpus: Ints
+    left_s: Floats
+
+    @classmethod
+    def sorted(cls, machine: Ints, gpus: Ints, left_s: Floats) -> Parts:
+        order = np.argsort(left_s, kind="stable")
+        return cls(machine[order].astype(np.int64), gpus[order].astype(np.int64), left_s[order].astype(np.float64))
+
+    def with_jobs(self, started: list[tuple[Ints, Ints, float]]) -> Parts:
+        """And these: machines, GPUs on each, time left."""
+        left_s = [np.full(len(where), left) for where, _, left in started]
+        return Parts.sorted(
+            np.concatenate([self.machine, *(where for where, _, _ in started)]),
+            np.concatenate([self.gpus, *(gpus for _, gpus, _ in started)]), np.concatenate([self.left_s, *left_s]),
+        )  # fmt: skip
 
 
 @dataclass
@@ -37,12 +60,11 @@ class Scene:
     """Whole GPUs by machine; 0 on machines that are down."""
     type_of: Ints
     rack_of: Ints
-    price: Floats
-    """By type, relative to the mean; 1 where nobody said."""
     jobs_on: Ints
     """Running jobs by machine."""
     left_s: Floats
     """Mean expected time left of the jobs on a machine; 0: none."""
+    parts: Parts
     need: Ints
     """GPUs of each pending job, in order of arrival."""
     each: Ints
@@ -54,13 +76,33 @@ class Scene:
     deviation: Floats
     """How far off that logarithm usually is."""
     waited_s: Floats
+    whole_only: Bools
+    """Pending jobs that are not split: some machine could take them whole, and others run whose end makes room."""
+    started: list[tuple[Ints, Ints, float]] = field(default_factory=list)
+    """Jobs that have started meanwhile and are not in `parts` yet, which few ask for."""
 
     @property
     def types(self) -> int:
-        return len(self.price)
+        return self.speed.shape[1]
 
     def by_type(self, per_machine: Ints) -> Ints:
         return np.bincount(self.type_of, weights=per_machine, minlength=self.types).astype(np.int64)
+
+    def earliest(self, row: int) -> tuple[float, int, int, int]:
+        """When (s from now) a pending job is expected to fit; the machine, -1 for several; their type; and the GPUs
+        that will be left over there. 0: it fits now; inf: it never does."""
+        if self.started:
+            self.parts, self.started = self.parts.with_jobs(self.started), []
+        return _earliest(
+            int(self.need[row]), bool(self.whole_only[row]), self.speed[row], self.free, self.type_of,
+            self.parts.machine, self.parts.gpus, self.parts.left_s,
+        )  # fmt: skip
+
+    def note_start(self, row: int, taken: Ints) -> None:
+        """A pending job has started on these GPUs; `free` is the caller's to set."""
+        where = np.flatnonzero(taken)
+        left_s = float(np.exp(self.log_time[row]) / max(self.speed[row][self.type_of[where[0]]], 1e-12))
+        self.started.append((where, taken[where], left_s))
 
 
 def job_features(scene: Scene) -> Floats:
@@ -71,10 +113,9 @@ def job_features(scene: Scene) -> Floats:
         return out
     log_need = np.log2(np.maximum(scene.need, 1))
     area = scene.log_time + np.log(np.maximum(scene.need, 1))
-    free_by_type = scene.by_type(scene.free)
     largest = np.zeros(scene.types, np.int64)
     np.maximum.at(largest, scene.type_of, scene.free)
-    can = scene.speed > 0
+    until_s = _until(scene)
     out[:, 0] = log_need / 4.0
     out[:, 1] = scene.need / max(int(scene.gpus.sum()), 1)
     out[:, 2] = (scene.log_time - 8.0) / 2.0
@@ -82,12 +123,57 @@ def job_features(scene: Scene) -> Floats:
     out[:, 4] = scene.deviation
     out[:, 5] = np.log1p(scene.waited_s / 60.0) / 5.0
     out[:, 6] = np.log1p(scene.waited_s / np.exp(scene.log_time)) / 3.0
-    out[:, 7] = (can & (free_by_type >= scene.need[:, None])).any(axis=1)
-    out[:, 8] = (can & (largest >= scene.need[:, None])).any(axis=1)
+    out[:, 7] = until_s == 0
+    out[:, 8] = ((scene.speed > 0) & (largest >= scene.need[:, None])).any(axis=1)
     out[:, 9] = _ranks(scene.log_time)
     out[:, 10] = _ranks(area)
     out[:, 11] = np.log1p(n) / 5.0
+    out[:, 12] = np.log1p(np.minimum(until_s, UNTIL_MAX_S) / 60.0) / 5.0
     return out
+
+
+def _until(scene: Scene) -> Floats:
+    """When each pending job is expected to fit; jobs that ask for the same are looked at once."""
+    asked: dict[tuple[int, bool, bytes], float] = {}
+    out = np.zeros(len(scene.need))
+    for row in range(len(out)):
+        key = (int(scene.need[row]), bool(scene.whole_only[row]), scene.speed[row].tobytes())
+        if key not in asked:
+            asked[key] = scene.earliest(row)[0]
+        out[row] = asked[key]
+    return out
+
+
+@njit(cache=True)
+def _earliest(need, whole_only, speed, free, type_of, part_machine, part_gpus, part_left_s):
+    """Running jobs end as expected, one after the other, until there is room; and those that end with the one that
+    makes it, since a gang comes free at once."""
+    free = free.copy()
+    room = np.zeros(speed.size, np.int64)
+    for k in range(free.size):
+        if speed[type_of[k]] <= 0.0:
+            continue
+        if free[k] >= need:
+            return 0.0, k, type_of[k], free[k] - need
+        room[type_of[k]] += free[k]
+    if not whole_only and room.max() >= need:
+        return 0.0, -1, int(np.argmax(room)), room.max() - need
+    when, machine, kind = np.inf, -1, -1
+    for p in range(part_machine.size):
+        if part_left_s[p] > when:
+            break
+        k = part_machine[p]
+        free[k] += part_gpus[p]
+        if speed[type_of[k]] <= 0.0:
+            continue
+        room[type_of[k]] += part_gpus[p]
+        if kind < 0 and free[k] >= need:
+            when, machine, kind = part_left_s[p], k, type_of[k]
+        elif kind < 0 and not whole_only and room[type_of[k]] >= need:
+            when, kind = part_left_s[p], type_of[k]
+    if kind < 0:
+        return np.inf, -1, -1, 0
+    return when, machine, kind, (free[machine] if machine >= 0 else room[kind]) - need
 
 
 def _ranks(values: Floats) -> Floats:
@@ -104,10 +190,9 @@ def machine_features(scene: Scene) -> Floats:
     out[:, 0] = scene.free / gpus
     out[:, 1] = np.log2(1.0 + scene.free) / 3.0
     out[:, 2] = mean_speed[scene.type_of]
-    out[:, 3] = scene.price[scene.type_of]
-    out[:, 4] = scene.jobs_on / 4.0
-    out[:, 5] = np.log1p(scene.left_s / 60.0) / 5.0
-    out[:, 6], out[:, 7] = _free_around(scene)
+    out[:, 3] = scene.jobs_on / 4.0
+    out[:, 4] = np.log1p(scene.left_s / 60.0) / 5.0
+    out[:, 5], out[:, 6] = _free_around(scene)
     return out
 
 
@@ -123,16 +208,16 @@ def _free_around(scene: Scene) -> tuple[Floats, Floats]:
 def pair_features(scene: Scene, job: int) -> Floats:
     """One row per machine, for one pending job. Compiled: it is asked for every job that starts."""
     return _pairs(
-        scene.gpus, scene.free, scene.type_of, scene.rack_of, scene.speed[job], scene.price, scene.jobs_on,
+        scene.gpus, scene.free, scene.type_of, scene.rack_of, scene.speed[job], scene.jobs_on,
         np.log1p(scene.left_s), int(scene.need[job]), float(scene.log_time[job]),
         np.log2(max(int(scene.need[job]), 1)) / 4.0, np.log1p(len(scene.need)) / 5.0,
     )  # fmt: skip
 
 
 @njit(cache=True)
-def _pairs(gpus, free, type_of, rack_of, speed, price, jobs_on, log_left, need, log_time, log_need, pressure):
+def _pairs(gpus, free, type_of, rack_of, speed, jobs_on, log_left, need, log_time, log_need, pressure):
     m = gpus.size
-    free_of_type, all_of_type = np.zeros(price.size), np.zeros(price.size)
+    free_of_type, all_of_type = np.zeros(speed.size), np.zeros(speed.size)
     racks = rack_of.max() + 1 if m else 0
     free_of_rack, all_of_rack = np.zeros(racks), np.zeros(racks)
     for k in range(m):
@@ -151,17 +236,16 @@ def _pairs(gpus, free, type_of, rack_of, speed, price, jobs_on, log_left, need, 
         out[k, 3] = free[k] / whole
         out[k, 4] = 1.0 - out[k, 3]
         out[k, 5] = speed[type_of[k]]
-        out[k, 6] = price[type_of[k]]
-        out[k, 7] = (log_time - 8.0) / 2.0
-        out[k, 8] = log_need
+        out[k, 6] = (log_time - 8.0) / 2.0
+        out[k, 7] = log_need
         if jobs_on[k] > 0:
             # Whether the others on the machine end long after this job would: those beside it stay.
-            out[k, 9] = min(max(log_left[k] - log_time, -3.0), 3.0) / 3.0
-        out[k, 10] = free_in_all
-        out[k, 11] = pressure
-        out[k, 12] = free_of_type[type_of[k]] / max(all_of_type[type_of[k]], 1.0)
-        out[k, 13] = free_of_rack[rack_of[k]] / max(all_of_rack[rack_of[k]], 1.0)
-        out[k, 14] = free[k] == gpus[k]
+            out[k, 8] = min(max(log_left[k] - log_time, -3.0), 3.0) / 3.0
+        out[k, 9] = free_in_all
+        out[k, 10] = pressure
+        out[k, 11] = free_of_type[type_of[k]] / max(all_of_type[type_of[k]], 1.0)
+        out[k, 12] = free_of_rack[rack_of[k]] / max(all_of_rack[rack_of[k]], 1.0)
+        out[k, 13] = free[k] == gpus[k]
     return out
 
 
@@ -172,14 +256,18 @@ def rooms(scene: Scene, job: int) -> Ints:
     return np.where(scene.speed[job][scene.type_of] > 0, room, 0)
 
 
-def machines_for(room: Ints, workers: int, type_of: Ints, affinity: Floats) -> tuple[int, Ints] | None:
-    """Type and machines for a gang: the machine it likes best among those that take it whole; else, on the type of the
-    machine it likes best where the type has room, machines down the affinity until it is whole. None: it does not fit.
-    """
+def machines_for(
+    room: Ints, workers: int, type_of: Ints, affinity: Floats, whole_only: bool = False
+) -> tuple[int, Ints] | None:
+    """Type and machines for a gang: the machine it likes best among those that take it whole; else, if it may be split,
+    on the type of the machine it likes best where the type has room, machines down the affinity until it is whole.
+    None: it does not fit."""
     whole = np.flatnonzero(room >= workers)
     if len(whole):
         best = whole[np.argmax(affinity[whole])]
         return int(type_of[best]), np.array([best])
+    if whole_only:
+        return None
     by_type = np.bincount(type_of, weights=room)
     usable = np.flatnonzero((room > 0) & (by_type[type_of] >= workers))
     if not len(usable):

@@ -1,4 +1,5 @@
-"""DAS as a policy: order by the learned scores, start down the order what fits, each where it has most affinity."""
+"""DAS as a policy: down the learned scores, what fits starts where it has most affinity, and the first that does not
+is held for."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
 from trainmaster.model.memo import Memo
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Plan
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.reasons import Why
+from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.units import GPU_MILLI
 from trainmaster.policies import registry
 from trainmaster.policies.das.beliefs import Beliefs
 from trainmaster.policies.das.features import (
@@ -23,6 +27,7 @@ from trainmaster.policies.das.features import (
     phi_of,
 )
 from trainmaster.policies.das.gaussian import walk_features
+from trainmaster.policies.das.holding import hold_for
 from trainmaster.policies.das.view import gang_rooms, scene_of
 from trainmaster.policies.das.weights import Weights, load_once
 from trainmaster.policies.ordering import decide_by_arrival
@@ -87,34 +92,52 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> None:
     jobs = view.jobs
     plain = (jobs.devices_each > 0) & (jobs.servers_ask == 0) & (view.placement != Strategy.COUNT)
     walks: dict[tuple[bytes, int], Floats] = {}
+    hold, held_row = None, -1
     for place in np.argsort(-scores, kind="stable").tolist():
         row = int(waiting[place])
         if not plain[row]:
             draft.place(row)
             scene.free[:] = draft.ledger.whole * view.up
             continue
-        if _too_large(scene, place, int(jobs.share_milli[row])):
+        if not scene.free.any() and int(jobs.share_milli[row]) == GPU_MILLI:
             continue  # the plan says that capacity is short
         room = gang_rooms(draft, row)
+        barred = hold.bars(scene, place) if hold is not None else np.zeros(len(room), np.bool_)
+        whole_only, workers = bool(scene.whole_only[place]), int(jobs.workers_ask[row])
+        if not _takes(np.where(barred, 0, room), workers, scene.type_of, whole_only):
+            if _takes(room, workers, scene.type_of, whole_only):
+                draft.wait(row, Why.BEHIND, held_row)
+            elif _takes(room, workers, scene.type_of, whole_only=False):
+                draft.wait(row, Why.SHAPE)
+            if hold is None:
+                hold, held_row = hold_for(scene, place), row
+            continue
         log_speed = None
         if agents.models_speed:
             log_speed = _expected_speed(scene, place, row, view, weights, beliefs, walks)
         affinity = _sane(agents.affinities(pair_features(scene, place), log_speed), "affinities")
-        found = machines_for(room, int(jobs.workers_ask[row]), scene.type_of, affinity)
-        if found is not None:
-            nodes = np.zeros(len(room), np.bool_)
-            nodes[found[1]] = True
-            if draft.place(row, accelerator=found[0], nodes=nodes, strategy=Strategy.FIRST_FIT):
-                scene.free[:] = draft.ledger.whole * view.up
-                continue
-        draft.place(row)  # states what is short
+        found = machines_for(np.where(barred, 0, room), workers, scene.type_of, affinity, whole_only)
+        assert found is not None
+        nodes = np.zeros(len(room), np.bool_)
+        nodes[found[1]] = True
+        before = scene.free.copy()
+        if not draft.place(row, accelerator=found[0], nodes=nodes, strategy=Strategy.FIRST_FIT):
+            draft.place(
+                row
+            )  # its workers lie on the machines otherwise than counted; anywhere, or states what is short
         scene.free[:] = draft.ledger.whole * view.up
+        taken = before - scene.free
+        if taken.any():
+            scene.note_start(place, taken)
+            if hold is not None:
+                hold.note_start(scene, place, taken)
 
 
-def _too_large(scene: Scene, place: int, share_milli: int) -> bool:
-    """Whether no type has that many whole GPUs free; fractions of GPUs are looked at one by one."""
-    usable = scene.by_type(scene.free) * (scene.speed[place] > 0)
-    return share_milli == 1000 and int(usable.max(initial=0)) < int(scene.need[place])
+def _takes(room: Ints, workers: int, type_of: Ints, whole_only: bool) -> bool:
+    """Whether a gang finds room, in terms of its workers by machine."""
+    if int(room.max(initial=0)) >= workers:
+        return True
+    return not whole_only and bool(np.bincount(type_of, weights=room).max(initial=0.0) >= workers)
 
 
 def _expected_speed(

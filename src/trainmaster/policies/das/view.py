@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model.snapshot import Draft, Snapshot
+from trainmaster.model.draft import Draft
+from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.das.beliefs import Beliefs
-from trainmaster.policies.das.features import Scene
+from trainmaster.policies.das.features import Parts, Scene
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -19,6 +20,7 @@ def scene_of(view: Snapshot, waiting: Ints, beliefs: Beliefs) -> Scene:
     jobs, cluster = view.jobs, view.cluster
     m = len(cluster.nodes)
     jobs_on, left_s = np.zeros(m, np.int64), np.zeros(m)
+    machine, gpus, part_left_s = [], [], []
     holding = np.flatnonzero(jobs.holding)
     expected_s = beliefs.left_s(view, holding)
     for row, left in zip(holding.tolist(), expected_s.tolist(), strict=True):
@@ -26,20 +28,42 @@ def scene_of(view: Snapshot, waiting: Ints, beliefs: Beliefs) -> Scene:
         for part in allocation.parts if allocation is not None else ():
             jobs_on[part.node] += 1
             left_s[part.node] += left
+            machine.append(part.node)
+            gpus.append(len(part.devices))
+            part_left_s.append(left)
     throughput = np.where(jobs.allowed[waiting], jobs.throughput[waiting], 0.0)
     fastest = np.maximum(throughput.max(axis=1, keepdims=True), 1e-12)
-    price = cluster.prices
-    known = price[np.isfinite(price)]
     log_time, deviation = beliefs.expected(view, waiting)
     need = -(-jobs.workers_ask[waiting] * jobs.worker_gpu_milli[waiting] // GPU_MILLI)
     return Scene(
         gpus=cluster.gpus * view.up, free=(view.ledger.whole * view.up).astype(np.int64), type_of=cluster.type_of,
-        rack_of=cluster.rack_of, price=np.where(np.isfinite(price), price / max(known.mean(), 1e-9), 1.0)
-        if len(known) else np.ones(len(price)),
-        jobs_on=jobs_on, left_s=left_s / np.maximum(jobs_on, 1), need=need,
+        rack_of=cluster.rack_of,
+        jobs_on=jobs_on, left_s=left_s / np.maximum(jobs_on, 1),
+        parts=Parts.sorted(np.array(machine, np.int64), np.array(gpus, np.int64), np.array(part_left_s)), need=need,
         each=jobs.devices_each[waiting], speed=throughput / fastest, log_time=log_time, deviation=deviation,
         waited_s=np.maximum(view.now_ms - jobs.submit_ms[waiting], 0) / MS_PER_S,
+        whole_only=_taken_whole(view, waiting) & (len(machine) > 0),
     )  # fmt: skip
+
+
+def _taken_whole(view: Snapshot, waiting: Ints) -> npt.NDArray[np.bool_]:
+    """Waiting jobs that some machine could take whole if it were empty."""
+    jobs, cluster = view.jobs, view.cluster
+    cpu_milli, mem_mib = cluster.cpu_milli, cluster.mem_mib
+    out = np.zeros(len(waiting), np.bool_)
+    known: dict[tuple[int | bytes | str, ...], bool] = {}
+    for place, row in enumerate(waiting.tolist()):
+        workers, each = int(jobs.workers_ask[row]), int(jobs.worker_gpu_milli[row])
+        cpu, mem = int(jobs.worker_cpu_milli[row]), int(jobs.worker_mem_mib[row])
+        node_set = jobs.spec(row).node_set if view.node_sets else ""
+        key = (workers, each, cpu, mem, jobs.allowed[row].tobytes(), node_set)
+        if key not in known:
+            enough = view.open_to(row) & jobs.allowed[row][cluster.type_of] & (cluster.gpus > 0)
+            for there, wanted in ((cluster.gpus * GPU_MILLI, each), (cpu_milli, cpu), (mem_mib, mem)):
+                enough &= there >= workers * wanted
+            known[key] = bool(enough.any())
+        out[place] = known[key]
+    return out
 
 
 def gang_rooms(draft: Draft, row: int) -> Ints:
@@ -51,5 +75,5 @@ def gang_rooms(draft: Draft, row: int) -> Ints:
     for free, wanted in ((ledger.cpu_milli, jobs.worker_cpu_milli), (ledger.mem_mib, jobs.worker_mem_mib)):
         if wanted[row] > 0:
             room = np.minimum(room, free // int(wanted[row]))
-    usable = view.up & jobs.allowed[row][view.cluster.type_of]
+    usable = view.open_to(row) & jobs.allowed[row][view.cluster.type_of]
     return np.where(usable, np.maximum(room, 0), 0).astype(np.int64)
