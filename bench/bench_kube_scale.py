@@ -9,7 +9,10 @@ trainmaster_gangs     Trainmaster binds as many pods that are there already, in 
 kube_scheduler_jobs   kube-scheduler with batch Jobs of parallelism 1 to 64: their controller makes the pods (no gangs)
 trainmaster           `--jobs` TrainingJobs with gangs of 1 to 64 are queued; Trainmaster makes and binds their pods
 
-Rates are from the first to the last binding, as a watch sees them. Writes are those that the API server counted.
+Rates are from the first to the last binding, as a watch sees them; where the pods are made as well, from the first that
+was made. Writes are those that the API server counted. CPU
+milliseconds for each pod are those of every part of the cluster, of the scheduler and of this program, which watches:
+on a machine of few cores, where all of them run, their sum is what limits the rate. `--phases` chooses among the above.
 """
 
 from __future__ import annotations
@@ -43,11 +46,16 @@ TOLERATION = [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoS
 CREATORS = 32
 SIZES, WEIGHTS = (1, 2, 4, 8, 16, 32, 64), (40, 15, 15, 15, 8, 5, 2)
 SILENCE_S = 20.0
+QUIET_S = 10.0
+REST_S = 5.0
+"""Before each measurement: controllers are still busy with the nodes, or with the pods of the last one."""
 RIVALS = (
     ("trainmaster_gangs", "kube_scheduler"),
     ("trainmaster", "kube_scheduler_jobs"),
     ("trainmaster", "kube_scheduler"),
 )
+PARTS = ("apiserver", "etcd", "kwok", "controller-manager", "scheduler")
+PHASES = ("kube_scheduler", "trainmaster_gangs", "kube_scheduler_jobs", "trainmaster", "start_up")
 OURS = (
     "POST pods", "POST pods/binding", "PATCH trainingjobs/status", "POST events", "PATCH events", "POST configmaps",
     "DELETE configmaps",
@@ -58,23 +66,33 @@ OURS = (
 class Bindings:
     """Sees every pod that gets a node. `times` are seconds since the watch began."""
 
-    def __init__(self, client: KubeClient, namespace: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, *, made_too: bool = False) -> None:
+        """`made_too`: pods are made while it watches, and that counts: time runs from the first that is made."""
         self.client, self.namespace = client, namespace
+        self._select = {} if made_too else {"fieldSelector": "spec.nodeName!="}
+        self.first_s = float("inf")
         self.times: dict[str, float] = {}
         self.begun_s = time.monotonic()
         self.last_s = self.begun_s
 
     async def watch(self) -> None:
-        _, version = await self.client.list_all(paths.pods(self.namespace))
+        path = paths.pods(self.namespace)
+        version = (await self.client.get(path, limit="1"))["metadata"]["resourceVersion"]
         while True:
             try:
-                async for kind, pod in self.client.watch(paths.pods(self.namespace), version):
+                async for kind, pod in self.client.watch(path, version, **self._select):
                     version = pod["metadata"]["resourceVersion"]
-                    if kind != "BOOKMARK" and pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in self.times:
-                        self.last_s = time.monotonic()
-                        self.times[pod["metadata"]["uid"]] = self.last_s - self.begun_s
+                    if kind != "BOOKMARK":
+                        self._saw(pod)
             except ApiError:
                 await asyncio.sleep(0.1)
+
+    def _saw(self, pod: dict[str, Any]) -> None:
+        now_s = time.monotonic()
+        self.first_s = min(self.first_s, now_s - self.begun_s)
+        if pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in self.times:
+            self.last_s = now_s
+            self.times[pod["metadata"]["uid"]] = now_s - self.begun_s
 
     async def until(self, count: int, limit_s: float) -> None:
         end_s = time.monotonic() + limit_s
@@ -84,8 +102,46 @@ class Bindings:
             await asyncio.sleep(0.2)
 
     def rate(self) -> float:
+        """Pods bound per second, from the first binding (or creation) to the last."""
+        last_s = max(self.times.values(), default=0.0)
+        return (len(self.times) - 1) / (last_s - self.first_s) if len(self.times) > 1 else 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """`tenths_s`: from the first to each tenth of the bindings; whether it went on steadily."""
         times = sorted(self.times.values())
-        return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
+        tenths = [times[len(times) * k // 10 - 1] - self.first_s for k in range(1, 11)] if len(times) >= 10 else []
+        return {
+            "pods": len(times), "bound_per_s": round(self.rate(), 1), "tenths_s": [round(t, 1) for t in tenths]
+        }  # fmt: skip
+
+
+class Costs:
+    """CPU time of every part of the cluster and of this program, from when it is made."""
+
+    def __init__(self, cluster: KubeCluster) -> None:
+        self._folder = cluster.folder
+        self._before = self._now()
+
+    def _now(self) -> dict[str, float]:
+        found = {"observer": _cpu_s(psutil.Process())}
+        if self._folder is None:
+            return found
+        for name in PARTS:
+            with contextlib.suppress(OSError, ValueError, psutil.Error):
+                found[name] = _cpu_s(psutil.Process(int((self._folder / f"{name}.pid").read_text())))
+        return found
+
+    def per_pod_ms(self, pods: int, trainmaster_s: float = 0.0) -> dict[str, float]:
+        """`trainmaster_s`: what Trainmaster took, which is no part of the cluster."""
+        spent = {name: now_s - self._before.get(name, 0.0) for name, now_s in self._now().items()}
+        spent["trainmaster"] = trainmaster_s
+        spent["all"] = sum(spent.values())
+        return {name: round(1000 * taken_s / max(pods, 1), 2) for name, taken_s in spent.items() if taken_s}
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 async def many(work: list[Any]) -> None:
@@ -148,7 +204,6 @@ def writes_of(cluster: KubeCluster) -> Counter[str]:
 
 async def kube_scheduler_rate(client: KubeClient, cluster: KubeCluster, count: int) -> dict[str, Any]:
     await client.create(paths.core("namespaces"), {"metadata": {"name": "plain"}})
-    cluster.order("stop", "scheduler")
     made_s = time.monotonic()
     path = paths.pods("plain")
     await many([lambda k=k: client.create(path, pod(f"p{k}", "default-scheduler")) for k in range(count)])
@@ -156,33 +211,39 @@ async def kube_scheduler_rate(client: KubeClient, cluster: KubeCluster, count: i
     seen = Bindings(client, "plain")
     watching = asyncio.create_task(seen.watch())
     before = writes_of(cluster)
+    costs = Costs(cluster)
     cluster.order("start", "scheduler")
     await seen.until(count, 300)
     watching.cancel()
+    cpu_ms = costs.per_pod_ms(len(seen.times))
     cluster.order("stop", "scheduler")
+    made = writes_of(cluster) - before
+    await clear(client, "plain")
     return {
-        "pods": len(seen.times), "bound_per_s": round(seen.rate(), 1), "created_per_s": round(count / made_s, 1),
-        "writes": dict((writes_of(cluster) - before).most_common(8)),
+        **seen.summary(), "created_per_s": round(count / made_s, 1),
+        "cpu_ms_per_pod": cpu_ms, "writes": dict(made.most_common(8)),
     }  # fmt: skip
 
 
 async def kube_scheduler_jobs(client: KubeClient, cluster: KubeCluster, count: int, seed: int) -> dict[str, Any]:
     await client.create(paths.core("namespaces"), {"metadata": {"name": "batch"}})
-    seen = Bindings(client, "batch")
+    seen = Bindings(client, "batch", made_too=True)
     watching = asyncio.create_task(seen.watch())
     cluster.order("start", "scheduler")
     before = writes_of(cluster)
+    costs = Costs(cluster)
     path = "/apis/batch/v1/namespaces/batch/jobs"
     sizes = gangs_of(count, seed)
     await many([lambda k=k: client.create(path, batch_job(f"b{k}", sizes[k])) for k in range(len(sizes))])
     await seen.until(count, 300)
     watching.cancel()
+    cpu_ms = costs.per_pod_ms(len(seen.times))
     cluster.order("stop", "scheduler")
     made = writes_of(cluster) - before
     await client.delete(path, propagation="Background", timeout_s=180.0, patience_s=180.0)
     await clear(client, "batch")
     return {
-        "jobs": len(sizes), "pods": len(seen.times), "bound_per_s": round(seen.rate(), 1),
+        "jobs": len(sizes), **seen.summary(), "cpu_ms_per_pod": cpu_ms,
         "writes": dict(made.most_common(8)),
     }  # fmt: skip
 
@@ -199,10 +260,13 @@ async def trainmaster_gangs(
     watching = asyncio.create_task(seen.watch())
     before = writes_of(cluster)
     service = Running(cluster.kubeconfig, home, options.policy)
+    costs = Costs(cluster)
     try:
         up_s = await service.serving()
         await seen.until(len(bodies), options.limit_s)
-        cpu_s, made = service.cpu_s(), writes_of(cluster) - before
+        cpu_s = service.cpu_s()
+        cpu_ms = costs.per_pod_ms(len(seen.times), cpu_s)
+        made = writes_of(cluster) - before
         mib = service.resident_mib()
     finally:
         watching.cancel()
@@ -210,8 +274,8 @@ async def trainmaster_gangs(
     await clear(client, "gangs")
     own = {name: made[name] for name in OURS if made[name]}
     return {
-        "gangs": len(sizes), "pods": len(seen.times), "bound_per_s": round(seen.rate(), 1), "up_s": round(up_s, 1),
-        "cpu_s": round(cpu_s, 1), "own_writes": own,
+        "gangs": len(sizes), **seen.summary(), "up_s": round(up_s, 1),
+        "cpu_s": round(cpu_s, 1), "cpu_ms_per_pod": cpu_ms, "own_writes": own,
         "own_writes_per_pod": round(sum(own.values()) / max(len(seen.times), 1), 2), "resident_mib": round(mib),
     }  # fmt: skip
 
@@ -243,14 +307,13 @@ class Running:
         self.peak_mib = 0.0
 
     def resident_mib(self) -> float:
-        """Of the process and those that it started."""
-        total = sum(p.memory_info().rss for p in [self.stats, *self.stats.children(recursive=True)]) / 2**20
+        """Of the process and those that it started; pages that they share count once."""
+        total = sum(p.memory_full_info().pss for p in [self.stats, *self.stats.children(recursive=True)]) / 2**20
         self.peak_mib = max(self.peak_mib, total)
         return total
 
     def cpu_s(self) -> float:
-        times = [p.cpu_times() for p in [self.stats, *self.stats.children(recursive=True)]]
-        return sum(t.user + t.system for t in times)
+        return sum(map(_cpu_s, [self.stats, *self.stats.children(recursive=True)]))
 
     async def serving(self, limit_s: float = 120.0) -> float:
         """Seconds from its start until it leads and answers."""
@@ -289,22 +352,25 @@ async def trainmaster_rate(
     begun_s = time.monotonic()
     await many([lambda k=k: client.create(path, job(f"j{k:05}", sizes[k])) for k in range(options.jobs)])
     queued_s = time.monotonic() - begun_s
-    room = min(options.nodes * GPUS_PER_NODE, sum(sizes))
-    seen = Bindings(client, "train")
+    room = min(options.nodes * GPUS_PER_NODE, sum(sizes), options.most_bound)
+    seen = Bindings(client, "train", made_too=True)
     watching = asyncio.create_task(seen.watch())
     before = writes_of(cluster)
     service = Running(cluster.kubeconfig, home, options.policy)
+    costs = Costs(cluster)
     try:
         up_s = await service.serving()
-        await seen.until(min(room, options.pods * 2), options.limit_s)
+        await seen.until(room, options.limit_s)
         cpu_s = service.cpu_s()
-        made = writes_of(cluster) - before
         bound = len(seen.times)
+        cpu_ms = costs.per_pod_ms(bound, cpu_s)
+        made = writes_of(cluster) - before
         busy_mib = service.resident_mib()
-        await asyncio.sleep(options.settle_s)
-        idle_from_s, idle_cpu_s = time.monotonic(), service.cpu_s()
+        told_s = await settled(cluster, options.settle_s)
+        idle_from_s, idle_cpu_s, own_cpu_s = time.monotonic(), service.cpu_s(), _cpu_s(service.stats)
         await asyncio.sleep(options.idle_s)
-        idle = (service.cpu_s() - idle_cpu_s) / (time.monotonic() - idle_from_s)
+        idle_s = time.monotonic() - idle_from_s
+        idle, own_idle = (service.cpu_s() - idle_cpu_s) / idle_s, (_cpu_s(service.stats) - own_cpu_s) / idle_s
         service.resident_mib()
     finally:
         watching.cancel()
@@ -312,12 +378,26 @@ async def trainmaster_rate(
     own = {name: made[name] for name in OURS if made[name]}
     return {
         "queued_jobs": options.jobs, "queued_per_s": round(options.jobs / queued_s, 1), "up_s": round(up_s, 1),
-        "pods": bound, "bound_per_s": round(seen.rate(), 1), "cpu_s": round(cpu_s, 1),
-        "writes": dict(made.most_common(10)),
+        **seen.summary(), "cpu_s": round(cpu_s, 1),
+        "cpu_ms_per_pod": cpu_ms, "writes": dict(made.most_common(10)),
         "own_writes": own,
         "own_writes_per_pod": round(sum(own.values()) / max(bound, 1), 2),
-        "resident_mib": round(busy_mib), "peak_mib": round(service.peak_mib), "idle_cpu_fraction": round(idle, 4),
+        "resident_mib": round(busy_mib), "peak_mib": round(service.peak_mib), "told_s": round(told_s, 1),
+        "idle_cpu_fraction": round(idle, 4), "idle_cpu_without_forecasts": round(own_idle, 4),
     }  # fmt: skip
+
+
+async def settled(cluster: KubeCluster, limit_s: float) -> float:
+    """Seconds until Trainmaster writes nothing any more: jobs that wait are told so a few at a time."""
+    begun_s, before = time.monotonic(), -1
+    while time.monotonic() - begun_s < limit_s:
+        made = writes_of(cluster)
+        now = sum(made[name] for name in OURS if name != "POST configmaps")
+        if now == before:
+            break
+        before = now
+        await asyncio.sleep(QUIET_S)
+    return time.monotonic() - begun_s
 
 
 async def start_up(client: KubeClient, cluster: KubeCluster, options: argparse.Namespace, home: Path) -> dict[str, Any]:
@@ -352,22 +432,22 @@ async def measure(cluster: KubeCluster, options: argparse.Namespace) -> dict[str
         try:
             cluster.apply(crd())
             cluster.kubectl("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=30s")
-            if options.pods and not options.only_start_up:
-                found["kube_scheduler"] = await kube_scheduler_rate(client, cluster, options.pods)
-                print(json.dumps(found["kube_scheduler"]), flush=True)
-                await clear(client, "plain")
-                found["trainmaster_gangs"] = await trainmaster_gangs(client, cluster, options, home)
-                print(json.dumps(found["trainmaster_gangs"]), flush=True)
-            if options.batch_pods and not options.only_start_up:
-                found["kube_scheduler_jobs"] = await kube_scheduler_jobs(
-                    client, cluster, options.batch_pods, options.seed
-                )
-                print(json.dumps(found["kube_scheduler_jobs"]), flush=True)
-            if options.jobs and not options.only_start_up:
-                found["trainmaster"] = await trainmaster_rate(client, cluster, options, home)
-                print(json.dumps(found["trainmaster"]), flush=True)
-            if options.crowd:
-                found["start_up"] = await start_up(client, cluster, options, home)
+            cluster.order("stop", "scheduler")
+            await asyncio.sleep(REST_S)
+            for phase in options.phases:
+                match phase:
+                    case "kube_scheduler":
+                        found[phase] = await kube_scheduler_rate(client, cluster, options.pods)
+                    case "trainmaster_gangs":
+                        found[phase] = await trainmaster_gangs(client, cluster, options, home)
+                    case "kube_scheduler_jobs":
+                        found[phase] = await kube_scheduler_jobs(client, cluster, options.batch_pods, options.seed)
+                    case "trainmaster":
+                        found[phase] = await trainmaster_rate(client, cluster, options, home)
+                    case _:
+                        found[phase] = await start_up(client, cluster, options, home)
+                print(phase, json.dumps(found[phase]), flush=True)
+                await asyncio.sleep(REST_S)
         finally:
             log = Path(folder) / "service.log"
             if log.exists():
@@ -384,17 +464,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument(
-        "--pods", type=int, default=4_000, help="pods for kube-scheduler; Trainmaster binds up to twice"
-    )
+    parser.add_argument("--pods", type=int, default=4_000, help="pods that are there already")
+    parser.add_argument("--most-bound", type=int, default=8_000, help="of TrainingJobs; then it is looked at")
     parser.add_argument("--batch-pods", type=int, default=2_000, help="pods of batch Jobs, for kube-scheduler")
-    parser.add_argument("--crowd", type=int, default=0, help="pods of others at start-up")
-    parser.add_argument("--only-start-up", action="store_true")
+    parser.add_argument("--crowd", type=int, default=20_000, help="pods of others at start-up")
+    parser.add_argument("--phases", nargs="+", choices=PHASES, default=PHASES[:4])
     parser.add_argument("--policy", default="fifo:backfill=true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=300.0)
-    parser.add_argument("--settle-s", type=float, default=20.0)
-    parser.add_argument("--idle-s", type=float, default=30.0)
+    parser.add_argument(
+        "--settle-s", type=float, default=300.0, help="after the last binding, to tell jobs why they wait"
+    )
+    parser.add_argument("--idle-s", type=float, default=60.0)
     parser.add_argument("--log-tail", type=int, default=2000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -120,3 +120,31 @@ def test_a_cordon_closes_a_node_and_a_lost_node_is_told(bench: KubeBench) -> Non
     bench.thread.call(bench.client.patch(path, {"spec": {"unschedulable": False}}), 20)
     used = [event for event in bench.quiet() if isinstance(event, ev.NodeUsed)]
     assert used[-1] == ev.NodeUsed(index, 0, 0, 0)
+
+
+def test_a_pod_that_only_says_that_it_is_ours_changes_nothing(bench: KubeBench) -> None:
+    spec = launched(bench, "spoofed", workers=1)
+    expect(bench, ev.Started, spec)
+    (real,) = pods_of(bench, spec)
+    meta = real["metadata"]
+    annotations = {**meta["annotations"], "trainmaster.dev/fake-run": "1s", "trainmaster.dev/fake-exit": "7"}
+    impostors = (("other-space", {"ownerReferences": meta["ownerReferences"]}), (bench.namespace, {}))
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
+    container = {"name": "trainer", "image": "registry.local/pause:1", "resources": resources}
+    for name, more in impostors:
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        if name != bench.namespace:
+            bench.thread.call(bench.client.create(paths.core("namespaces"), space), 20)
+        body = {
+            "metadata": {"name": "impostor", "labels": meta["labels"], "annotations": annotations, **more},
+            "spec": {
+                "containers": [container], "restartPolicy": "Never", "nodeName": real["spec"]["nodeName"],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }  # fmt: skip
+        bench.thread.call(bench.client.create(paths.pods(name), body), 20)
+    events = bench.quiet()
+    assert not [event for event in events if isinstance(event, ev.Exited | ev.Stopped | ev.StartFailed)]
+    assert [event for event in events if isinstance(event, ev.NodeUsed) and event.gpus], "they take room like any other"
+    bench.perform(Stop(spec.id, 1, 10_001, "over"))
+    expect(bench, ev.Stopped, spec)

@@ -69,7 +69,9 @@ def installed(kernels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     file = tmp_path_factory.mktemp("values") / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     try:
-        with kubernetes_cluster(fake=0, nodes=2, options=("--gpus", "4", "--kube-scheduler")) as cluster:
+        with kubernetes_cluster(
+            fake=0, nodes=2, options=("--gpus", "4", "--gpu-types", "Tesla-V100-SXM2-16GB", "--kube-scheduler")
+        ) as cluster:
             cluster.run(
                 "helm", "install", "trainmaster", str(CHART), "-n", SYSTEM, "--create-namespace", "-f", str(file)
             )
@@ -166,20 +168,27 @@ def test_every_command_works_through_the_api_server(alice: User) -> None:
     assert json.loads(run("job", job_id, "-o", "json").stdout)["namespace"] == "research"
     run("submit", "--name", "third", "--image", IMAGE, "--gpus", "8", "--", "sleep", "300")
     assert "waits" in run("why", "third").stdout
-    assert "pending" in alice.kubectl("get", "tj", "third")
-    run("resize", "third", "1..8")
+    alice.kubectl("wait", "tj/third", "--for=jsonpath={.status.state}=pending", "--timeout=20s")
+    run("resize", "third", "1..4")
     alice.kubectl("wait", "tj/third", "--for=condition=Running", "--timeout=60s")
-    assert json.loads(alice.kubectl("get", "tj", "third", "-o", "json"))["spec"]["workers"] == {"min": 1, "max": 8}
+    assert json.loads(alice.kubectl("get", "tj", "third", "-o", "json"))["spec"]["workers"] == {"min": 1, "max": 4}
     run("pause", "second")
     deadline_s = time.monotonic() + 60
     while "paused" not in alice.kubectl("get", "tj", "second") and time.monotonic() < deadline_s:
         time.sleep(1)
     assert json.loads(alice.kubectl("get", "tj", "second", "-o", "json"))["spec"]["suspend"] is True
     run("resume", "second")
+    speed = ("--steps", "60000", "--speed", "Tesla-V100-SXM2-16GB=10")
+    preview = json.loads(
+        run("submit", "--dry-run", "--image", IMAGE, *speed, "-o", "json", "--", "sleep", "300").stdout
+    )
+    assert preview["jobs"][0]["eta"]["p50_s"] > 5000
+    told = run("whatif", "--add-nodes", "Tesla-V100-SXM2-16GB=8x4", check=False)
+    assert told.returncode == 1 and "may not list trainingjobs" in told.stderr, "the whole queue is not hers to see"
     run("cancel", "second", "third")
     assert "cancel" in run("events").stdout
     refused = run("submit", "--image", IMAGE, "--gpus", "64", "--", "true", check=False)
-    assert refused.returncode == 2 and "node0" in refused.stderr and "nvidia.com/gpu" in refused.stderr
+    assert refused.returncode == 2 and "there is room for 8 on Tesla-V100-SXM2-16GB" in refused.stderr, refused.stderr
 
 
 def test_a_user_without_rights_sees_nothing_and_is_told_why(
@@ -229,4 +238,4 @@ def test_metrics_and_removal(installed: KubeCluster, alice: User) -> None:
     time.sleep(45)
     pods = json.loads(alice.kubectl("get", "pods", "-l", "trainmaster.dev/job=stays", "-o", "json"))["items"]
     assert [pod["status"]["phase"] for pod in pods] == ["Running"]
-    assert "stays" in alice.kubectl("get", "tj"), "TrainingJobs stay"
+    assert "stays" in installed.kubectl("-n", "research", "get", "tj").stdout, "TrainingJobs stay"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from trainmaster.backends.kubernetes.client import KubeClient
 from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.manifests import InstallOptions, manifests
-from trainmaster.service.auth import OPERATOR, USER
+from trainmaster.service.auth import OPERATOR, USER, Tokens
+from trainmaster.service.kube_desk import KubeDesk
 from trainmaster.service.kube_rights import KubeRights, Right
 from trainmaster.service.problems import Forbidden, Unauthorized, Unavailable
 from trainmaster.testing.kube_cluster import KubeCluster
@@ -117,3 +118,26 @@ def test_a_service_without_the_right_to_ask_says_so(fake_cluster: KubeCluster, u
 
     told = asked(fake_cluster, work, token=users["nobody"])
     assert "tokenreviews" in told and "service account" in told
+
+
+def test_a_job_of_another_namespace_is_refused_whether_it_exists_or_not(
+    fake_cluster: KubeCluster, users: dict[str, str]
+) -> None:
+    class Nobody:
+        async def ask(self, request: Any) -> Any:
+            raise AssertionError(f"asked for {request}")
+
+    async def work(rights: KubeRights) -> list[str]:
+        desk = KubeDesk(cast(Any, Nobody()), await rights.client(), Tokens(()))
+        desk.rights = rights
+        bob = await rights.identify(users["bob"])
+        told = []
+        for attempt in (desk.see_job(bob, "vision.secret"), desk.act(bob, "vision.secret.0a1b2c3d", "cancel")):
+            with pytest.raises(Forbidden) as caught:
+                await attempt
+            told.append(str(caught.value))
+        return told
+
+    seen, cancelled = asked(fake_cluster, work)
+    assert seen == "'system:serviceaccount:people:bob' may not get trainingjobs in namespace 'vision'"
+    assert "may not delete trainingjobs" in cancelled

@@ -51,6 +51,25 @@ class Replica:
         self.log.close()
 
 
+class Commands:
+    """The command line against a service whose home folder is here."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        split = words.index("--") if "--" in words else len(words)
+        ours = ("--home", str(self.home), "-o", "json")
+        line = [sys.executable, "-m", "trainmaster", *words[:split], *ours, *words[split:]]
+        env = {**os.environ, "PYTHONPATH": SOURCE}
+        return subprocess.run(line, capture_output=True, text=True, env=env, timeout=120)
+
+    def __call__(self, *words: str) -> Any:
+        done = self.run(*words)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return json.loads(done.stdout)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -181,3 +200,37 @@ def test_a_leader_that_is_killed_is_followed_within_15_s(
     pods = fake_cluster.get("pods", "-n", "default", "-l", "trainmaster.dev/job=lives")["items"]
     assert {pod["metadata"]["uid"] for pod in pods} <= before, "what ran went on, and was not started twice"
     assert fake_cluster.get("tj", "lives", "-n", "default")["status"]["attempts"] == 1
+
+
+def test_forecasts_reach_kubectl_and_every_command(fake_cluster: KubeCluster, replicas: Callable[..., Replica]) -> None:
+    replica = replicas()
+    until(lambda: "reigns" in replica.output(), 120, replica.output)
+    speed = {"work": {"steps": 6000}, "stepsPerSecond": {"Tesla-V100-SXM2-16GB": 10.0}}
+    fake_cluster.apply(job("first", workers=3, gpus=8, seconds=10_000, **speed))
+    until(lambda: states(fake_cluster).get("first") == "running", told=replica.output)
+    fake_cluster.apply(job("second", workers=3, gpus=8, seconds=10_000, **speed))
+
+    def shown() -> list[list[str]]:
+        rows = [line.split() for line in fake_cluster.kubectl("get", "tj", "-n", "default").stdout.splitlines()]
+        return [row for row in rows if any(":" in word for word in row)]
+
+    until(lambda: len(shown()) == 2, 60, replica.output)  # an ETA is the only column with a time of day
+    statuses = {t["metadata"]["name"]: t["status"] for t in fake_cluster.get("tj", "-n", "default")["items"]}
+    assert statuses["second"]["state"] == "pending", "nothing has happened to it but the forecast"
+    assert 500 < statuses["first"]["etaSeconds"] < 700
+    assert 1100 < statuses["second"]["etaSeconds"] < 1400
+    ask = Commands(replica.home)
+    etas = {found["name"]: found["eta_s"] for found in ask("queue")["jobs"]}
+    assert 400 < etas["first"] < 700 and 1000 < etas["second"] < 1400
+    whatif = ask("whatif", "--add-nodes", "Tesla-V100-SXM2-16GB=24x8")
+    gains_s = {name.split(".")[1]: seconds for name, seconds in whatif["gains_s"].items()}
+    assert abs(gains_s["first"]) < 1 and gains_s["second"] > 500, "with as many nodes again nobody waits"
+    speed = "Tesla-V100-SXM2-16GB=10"
+    wanted = ["--image", "registry.local/pause:1", "--gpus", "8", "--steps", "600", "--speed", speed]
+    preview = ask("submit", "--dry-run", *wanted, "--", "true")["jobs"][0]
+    assert preview["starts"]["p50_s"] > 1000, "behind both"
+    # A minute's work; the middle of the ends and the middle of the starts need not come from the same drawn future.
+    assert 20 < preview["eta"]["p50_s"] - preview["starts"]["p50_s"] < 150
+    assert len(fake_cluster.get("tj", "-n", "default")["items"]) == 2, "nothing was submitted"
+    refused = ask.run("submit", "--dry-run", "--gpus", "8", "--", "true")
+    assert refused.returncode == 2 and "--image" in refused.stderr

@@ -135,10 +135,13 @@ class ControlPlane:
         self._first_policy = policy
         self._force_policy = force_policy
         self.engine: Engine | None = None
+        self.slow_starts: Mapping[str, str] = {}
+        """What keeps jobs from starting that have their devices, as far as a backend can say."""
         self.fault: StoreError | None = None
         """Why there is no engine at present."""
         self._retry_ms = NEVER_MS
         self._last_ms = 0
+        self._shaped: tuple[Cluster, list[list[Any]]] | None = None
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -307,12 +310,18 @@ class ControlPlane:
             "epoch_ms": self.time.epoch_ms,
             "policy": self.policy_name,
             "next_job": self.next_job,
-            "shape": shape_of(self.cluster),
+            "shape": self._shape(),
             "exits": {job_id: how for job_id, how in sorted(self.exits.items()) if job_id not in over},
         }
         meta = {**commit.meta, "service": facts}
         learned = {} if self.prospect is None else self.prospect.documents(self.live.now_ms)
         return replace(commit, meta=meta, log=journal.entries, requests=self.stage.answers, documents=learned)
+
+    def _shape(self) -> list[list[Any]]:
+        """What the store is told of the nodes; they are thousands, and mostly the same as at the last commit."""
+        if self._shaped is None or self._shaped[0] is not self.cluster:
+            self._shaped = (self.cluster, shape_of(self.cluster))
+        return self._shaped[1]
 
     def _dispatch(self, commands: Iterable[Command]) -> None:
         for command in commands:

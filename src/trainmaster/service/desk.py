@@ -39,6 +39,10 @@ class Desk(Protocol):
         """Refuse those who may not see all jobs and nodes."""
         ...
 
+    async def check_submission(self, who: Principal, body: JobRequest) -> None:
+        """Refuse what `submit` would refuse for reasons that the control plane does not know."""
+        ...
+
     async def submit(self, who: Principal, body: JobRequest) -> Json: ...
 
     async def act(self, who: Principal, text: str, action: str) -> Json: ...
@@ -70,10 +74,13 @@ class OpenDesk:
     async def see_everything(self, who: Principal, what: str) -> None:
         pass
 
-    async def submit(self, who: Principal, body: JobRequest) -> Json:
+    async def check_submission(self, who: Principal, body: JobRequest) -> None:  # noqa: ARG002
         for field in ("image", "namespace"):
             if getattr(body, field) is not None:
                 raise InputError("is for Kubernetes; this service starts processes", "no such field", column=field)
+
+    async def submit(self, who: Principal, body: JobRequest) -> Json:
+        await self.check_submission(who, body)
         return await self.gateway.ask(ask.Submit(body, who))
 
     async def act(self, who: Principal, text: str, action: str) -> Json:

@@ -16,8 +16,10 @@ from trainmaster.model.units import GPU_MILLI
 class Explainer:
     """The same reasons as `Engine.reason`, for a page of jobs."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, slow_starts: Mapping[str, str] | None = None) -> None:
+        """`slow_starts`: what a backend says of jobs that start."""
         self.engine = engine
+        self._slow_starts = slow_starts or {}
         self._free = self._free_gpus()
         self._by_types: dict[bytes, tuple[dict[str, float], tuple[tuple[JobId, float], ...]]] = {}
 
@@ -37,6 +39,9 @@ class Explainer:
         missing_type = max(free, key=lambda name: (free[name], name)) if free else ""
         blocker = int(ints["blocker"][slot])
         spec = engine.columns.specs[blocker] if blocker >= 0 else None
+        details = dict(engine.reason_details(slot) or {})
+        if why == Why.STARTING and (slow := self._slow_starts.get(engine.columns.spec(slot).id)):
+            details["slow"] = slow
         return Reason(
             why=why,
             needs_gpus=need,
@@ -45,7 +50,7 @@ class Explainer:
             missing_gpus=max(0.0, need - free[missing_type]) if free else need,
             missing_type=missing_type,
             behind=None if spec is None or why != Why.BEHIND else spec.id,
-            details=dict(engine.reason_details(slot) or {}),
+            details=details,
         )
 
     def _shared(self, slot: int) -> tuple[dict[str, float], tuple[tuple[JobId, float], ...]]:
@@ -99,6 +104,8 @@ def text_of(reason: Reason | None) -> str:
     match reason.why:
         case Why.DEPENDENCY if "after" in reason.details:
             return f"waits for {reason.details['after']} to finish"
+        case Why.STARTING if "slow" in reason.details:
+            return f"{render(reason)}: {reason.details['slow']}"
         case Why.QUOTA if "entity" in reason.details:
             quota: Mapping[str, Any] = reason.details
             needs = f"needs {reason.needs_gpus:g} GPUs"

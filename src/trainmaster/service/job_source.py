@@ -26,7 +26,9 @@ from trainmaster.service.control import ControlPlane, Request
 Json = dict[str, Any]
 GATHER_S = 0.02
 AGAIN_S = 1.0
-MAX_BATCH = 500
+MAX_BATCH = 2_000
+"""Objects that are handed over at a time. A step costs something for every job and node that there is, so that a long
+queue is taken sooner in few of them; but nothing starts meanwhile."""
 OVER = frozenset({"finished", "failed", "cancelled", "rejected"})
 
 

@@ -66,6 +66,8 @@ NAME = "trainmaster"
 SECRET_NAME = "trainmaster-agent"
 AGAIN_S = 2.0
 CONNECTIONS = 64
+RESEND_MS = 20_000
+"""Commands reach the backend in this process without fail, and a start may take a while when thousands do at once."""
 
 
 class Leadership:
@@ -334,6 +336,7 @@ class KubeService:
             placement=parse_strategy(options.placement),
             round_ms=None if options.round_s is None else max(round(options.round_s * 1000), 1),
             lease=LeaseRule(lease_ms=round(options.lease_s * 1000)),
+            resend_ms=RESEND_MS,
             restart_cost_ms=round(options.restart_cost_s * 1000),
             resize_cost_ms=round(options.resize_cost_s * 1000),
         )

@@ -60,13 +60,17 @@ class KubeDesk:
         return frozenset([space for space in found if await self.rights.may(who, Right("list", space))])
 
     async def see_job(self, who: Principal, text: str) -> str:
-        job_id = await self._find(who, text)
-        await self.rights.need(who, Right("get", space_of(job_id) or ""))
-        return job_id
+        return await self._find(who, text, "get")
 
-    async def _find(self, who: Principal, text: str) -> str:
-        """By id, by `namespace.name`, or by a name that is unique among what the user sees."""
-        spaces = await self.seen(who)
+    async def _find(self, who: Principal, text: str, verb: str) -> str:
+        """By id, by `namespace.name`, or by a name that is unique among what the user sees. Refuses those who lack the
+        right to do this with it, whether there is such a job or not."""
+        if "." in text:
+            named = Right(verb, text.partition(".")[0])
+            await self.rights.need(who, named)
+            spaces: Spaces = frozenset({named.namespace})
+        else:
+            spaces = await self.seen(who)
 
         def look(views: Any) -> str:
             space, dot, name = text.partition(".")
@@ -81,8 +85,9 @@ class KubeDesk:
 
         job_id = await self.gateway.ask(ask.Read(look))
         space = space_of(job_id) or ""
-        if spaces is not None and "." not in text and not await self.rights.may(who, Right("list", space)):
+        if spaces is not None and space not in spaces:
             raise NotFound(f"there is no job '{text[:80]}'", where="job", expected="an id or a name")
+        await self.rights.need(who, Right(verb, space))
         return job_id
 
     async def see_everything(self, who: Principal, what: str) -> None:
@@ -90,6 +95,14 @@ class KubeDesk:
         await self.rights.need(who, Right("list", resource=what, group=group))
 
     # -- changes -------------------------------------------------------------------------------------
+
+    async def check_submission(self, who: Principal, body: JobRequest) -> None:
+        """Also asks the API server whether it would take the object, which then is not made."""
+        space = body.namespace or "default"
+        await self.rights.need(who, Right("create", space))
+        wanted = f"preview-{time.time_ns()}"
+        wish = training_job(body, space, wanted, None if body.array is None else 0, who.name)
+        await self._create(wish, wanted, params={"dryRun": "All"})
 
     async def submit(self, who: Principal, body: JobRequest) -> Json:
         space = body.namespace or "default"
@@ -102,11 +115,11 @@ class KubeDesk:
         await self._appeared(ids, made)
         return {"id": ids[0], "ids": ids}
 
-    async def _create(self, made: Json, wanted: str) -> Json:
+    async def _create(self, made: Json, wanted: str, **options: Any) -> Json:
         client = await self.rights.client()
         meta = made["metadata"]
         try:
-            return await client.create(paths.training_jobs(meta["namespace"]), made)
+            return await client.create(paths.training_jobs(meta["namespace"]), made, **options)
         except Conflict:
             there = await client.get(paths.training_jobs(meta["namespace"], meta["name"]))
             if (there["metadata"].get("annotations") or {}).get("trainmaster.dev/request") == wanted:
@@ -150,16 +163,13 @@ class KubeDesk:
             await (await self.rights.client()).delete(path, uid=meta["uid"])
 
     async def act(self, who: Principal, text: str, action: str) -> Json:
-        job_id = await self._find(who, text)
-        space = space_of(job_id) or ""
-        await self.rights.need(who, Right(_VERB[action], space))
+        job_id = await self._find(who, text, _VERB[action])
         if action != "cancel":
             await self._patch(job_id, {"spec": {"suspend": action == "pause"}})
         return await self.gateway.ask(ask.Act(job_id, action, _trusted(who)))
 
     async def resize(self, who: Principal, text: str, workers: Range) -> Json:
-        job_id = await self._find(who, text)
-        await self.rights.need(who, Right("patch", space_of(job_id) or ""))
+        job_id = await self._find(who, text, "patch")
         if workers.min < 1:
             raise InputError(f"{workers.min} workers", "at least 1", column="workers.min")
         await self._patch(job_id, {"spec": {"workers": {"min": workers.min, "max": workers.max}}})

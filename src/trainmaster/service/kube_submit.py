@@ -65,7 +65,7 @@ def _name(body: JobRequest, wanted: str, index: int | None) -> str:
 def _template(body: JobRequest, command: list[str], index: int | None) -> dict[str, Any]:
     env = [{"name": name, "value": value} for name, value in sorted(body.env.items())]
     if index is not None:
-        env.append({"name": "ARRAY_INDEX", "value": str(index)})
+        env.append({"name": "TRAINMASTER_ARRAY_INDEX", "value": str(index)})
     trainer: dict[str, Any] = {"name": "trainer", "image": body.image, "command": list(command)}
     if env:
         trainer["env"] = env

@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient, NotFound
 from trainmaster.backends.kubernetes.happenings import Happening, event_body, event_name, happening_of, object_of
-from trainmaster.backends.kubernetes.status import Telling, rejected_status, same_status, status_of
-from trainmaster.backends.kubernetes.translate import stamp_of
+from trainmaster.backends.kubernetes.status import Telling, is_news, rejected_status, same_status, status_of
+from trainmaster.backends.kubernetes.translate import job_id_of_object, stamp_of
 from trainmaster.engine.ports import LogEntry
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import JobId, P
@@ -37,6 +37,8 @@ REFRESH_S = 30.0
 """Progress and estimates of a running job."""
 WAITING_PER_S = 50.0
 """At most so many writes a second about jobs that wait."""
+ETAS_AT_ONCE = 50
+"""So many jobs, those that end first, are told their new estimate after a forecast; the others after the next ones."""
 BATCH = 64
 WRITERS = 8
 RETRY_S = 5.0
@@ -76,6 +78,8 @@ class Teller:
         self._keys: dict[str, tuple[int, ...]] = {}
         self._happenings: list[tuple[str, Happening]] = []
         self._waiting_told: dict[str, str] = {}
+        self._finish_told_s: dict[str, float] = {}
+        """The expected finish of each job, as it was last looked at."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._waiting_credit = WAITING_PER_S
@@ -129,6 +133,27 @@ class Teller:
         with self._lock:
             for job_id in job_ids:
                 self._due_s.setdefault(job_id, now_s + SETTLE_S)
+        self._rouse()
+
+    def look_at(self, job_id: str) -> None:
+        """Something is to be said of a job that no step tells."""
+        due_s = time.monotonic() + SOON_S
+        with self._lock:
+            self._due_s[job_id] = min(self._due_s.get(job_id, due_s), due_s)
+        self._rouse()
+
+    def foreseen(self, finish_s: Mapping[str, float], now_s: float) -> None:
+        """A forecast has come, in a thread of its own: when each job is expected to end, in seconds since the epoch.
+
+        A job's estimate changes while nothing happens to the job itself, so no step would tell of it."""
+        with self._lock:
+            news = [
+                job_id
+                for job_id, finish in finish_s.items()
+                if job_id not in self._due_s and is_news(finish, self._finish_told_s.get(job_id), finish - now_s)
+            ]
+            for job_id in sorted(news, key=finish_s.__getitem__)[:ETAS_AT_ONCE]:
+                self._due_s[job_id] = time.monotonic() + SOON_S
         self._rouse()
 
     def _rouse(self) -> None:
@@ -193,6 +218,11 @@ class Teller:
         await asyncio.gather(*(one(job_id, telling) for job_id, telling in tellings.items()))
 
     async def _write(self, job_id: str, telling: Telling) -> None:
+        eta_s = telling.view["eta_s"]
+        if eta_s is None:
+            self._finish_told_s.pop(job_id, None)
+        else:
+            self._finish_told_s[job_id] = telling.now_s + eta_s
         tj = self._object_for(job_id)
         if tj is None:
             if self.also is not None:
@@ -206,9 +236,11 @@ class Teller:
         if same_status(status, tj.get("status") or {}):
             self.tally.unchanged += 1
             return
-        await self._patch(job_id, tj, status)
+        if not await self._patch(tj, status):
+            self._again([job_id])
 
-    async def _patch(self, job_id: str, tj: Json, status: Json) -> None:
+    async def _patch(self, tj: Json, status: Json) -> bool:
+        """False: it should be tried again."""
         meta = tj["metadata"]
         path = paths.training_jobs(meta["namespace"], meta["name"], "status")
         before = tj.get("status") or {}
@@ -216,11 +248,16 @@ class Teller:
         try:
             await self._client.patch(path, {"metadata": {"uid": meta["uid"]}, "status": {**gone, **status}})
             self.tally.statuses += 1
-        except (NotFound, Conflict):
-            return  # it was deleted, perhaps made again under its name: nobody is left to be told
+            return True
+        except NotFound:
+            return True  # it was deleted: nobody is left to be told
+        except Conflict:
+            # Another object has its name by now, or others wrote at the same moment.
+            there = self._object_for(job_id_of_object(tj))
+            return there is None
         except ApiError:
             self.tally.faults += 1
-            self._again([job_id], RETRY_S)
+            return False
 
     def _again(self, job_ids: Iterable[str], wait_s: float = RETRY_S) -> None:
         due_s = time.monotonic() + wait_s
@@ -233,7 +270,8 @@ class Teller:
         status = rejected_status(tj, error, time.time())
         if same_status(status, tj.get("status") or {}):
             return
-        await self._patch("", tj, status)
+        while not await self._patch(tj, status):
+            await asyncio.sleep(RETRY_S)
         await self.event(object_of(tj), Happening("Rejected", status["message"], warning=True))
 
     # -- Events --------------------------------------------------------------------------------------

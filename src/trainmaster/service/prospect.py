@@ -36,6 +36,12 @@ MOVING_MS = 5_000
 """While jobs report progress, forecasts are at most about so old, if they are cheap."""
 SHARE = 0.05
 """Part of a core that looking ahead may take."""
+CALM_SHARE = 0.02
+"""The same while nothing happens, and all that is new is the time."""
+MANY_STARTS = 32
+PUT_OFF_MS = 120_000
+"""While more commands than that are being carried out, a forecast waits, at most for so long: pods come first, and what
+it said would be out of date before it was read."""
 SAVE_MS = 10_000
 PROFILES, ACCURACY = "profiles", "accuracy"
 
@@ -71,10 +77,14 @@ class Prospect:
         self._lock = threading.Lock()
         self._news = True
         self._next_ms = 0
-        self._earliest_ms = self._asked_ms = 0
+        self._earliest_ms = self._calm_ms = self._asked_ms = 0
+        """The next forecast is made at `_earliest_ms` or later, and at `_calm_ms` if nothing has happened by then."""
+        self._put_off_until_ms: int | None = None
         self._sent: dict[tuple[str, int], tuple[str, int]] = {}
         self._awaited: dict[str, _Begun] = {}
         """Jobs that run and have not shown yet when they really began to work."""
+        self._last: dict[str, ev.Progressed] = {}
+        """What each job that runs said last."""
         self._moved = False
         self._unsaved = False
         self._next_save_ms = 0
@@ -127,8 +137,10 @@ class Prospect:
             self._awaited.pop(event.job_id, None)
 
     def _progressed(self, event: ev.Progressed) -> None:
-        """The first measured speed tells when a job began to work: a process that runs may still load its libraries."""
+        """The first measured speed tells when a job began to work: a process that runs may still load its libraries.
+        The last one tells when its work was done."""
         self._moved = True
+        self._last[event.job_id] = event
         begun = self._awaited.get(event.job_id)
         if begun is None or begun.generation != event.generation or not event.rate:
             return
@@ -151,6 +163,10 @@ class Prospect:
         begun = self._awaited.pop(job_id, None)
         if begun is not None and finished:  # it never said
             self._cost(begun.what, begun.ready_ms - begun.sent_ms)
+        last, total = self._last.pop(job_id, None), end.spec.work_total
+        # Only a report that says that all is done tells when it was: after any other the job may have slowed down.
+        if finished and last is not None and total is not None and last.work_done >= total:
+            self._cost("exit", end.ended_ms - last.at_ms)
         self.estimator.ended(end.spec, end.work_done, finished)
         for key in [key for key in self._sent if key[0] == job_id]:
             del self._sent[key]
@@ -176,8 +192,9 @@ class Prospect:
         """Ask, if it is time and there is anything to ask about."""
         if self.forecaster is None or now_ms < self._next_ms:
             return
-        if now_ms < self._earliest_ms:  # the last one was dear, and nothing has happened since then
-            self._next_ms = self._earliest_ms
+        earliest_ms = self._earliest_ms if self._news or self._moved else self._calm_ms
+        if now_ms < earliest_ms:  # the last one was dear
+            self._next_ms = earliest_ms
             return
         if not plane.live.columns.slot_of:
             self._next_ms = NEVER_MS if not self._news else now_ms + LEAST_MS
@@ -186,10 +203,22 @@ class Prospect:
         if self.forecaster.busy:
             self._next_ms = now_ms + LEAST_MS
             return
+        if self._put_off(len(plane.live.outstanding), now_ms):
+            self._next_ms = now_ms + LEAST_MS
+            return
         self._news = self._moved = False
         self._asked_ms = now_ms
         self._next_ms = now_ms + AT_LEAST_EVERY_MS
         self.forecaster.ask(self.question(plane, now_ms))
+
+    def _put_off(self, n_commands: int, now_ms: int) -> bool:
+        """Whether so many commands are being carried out that a forecast had better wait."""
+        if n_commands <= MANY_STARTS:
+            self._put_off_until_ms = None
+            return False
+        if self._put_off_until_ms is None:
+            self._put_off_until_ms = now_ms + PUT_OFF_MS
+        return now_ms < self._put_off_until_ms
 
     def wake(self, now_ms: int) -> None:
         """Something happened: look ahead soon, as far as the last forecast's cost allows."""
@@ -224,6 +253,7 @@ class Prospect:
             self.forecasts += 1
             self.forecast_cpu_s += cpu_s
             self._earliest_ms = now_ms + max(LEAST_MS, round(cpu_s * MS_PER_S / SHARE))
+            self._calm_ms = now_ms + max(LEAST_MS, round(cpu_s * MS_PER_S / CALM_SHARE))
             self._outlooks = {job_id: (now_ms, outlook) for job_id, outlook in outlooks.items()}
             self.accuracy.predicted(now_ms, outlooks, widening)
             self._unsaved = True

@@ -31,6 +31,7 @@ from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.foresight.forecast import Outlook
 from trainmaster.foresight.process import ForecastProcess
 from trainmaster.model.cluster import Cluster, Node
 from trainmaster.model.codec import allocation_from_json, spec_from_json
@@ -163,7 +164,7 @@ class Reign:
         cluster = Cluster(self._watch.present(_listed(image)), PRICE_PER_GPU_HOUR)
         slot = _Slot()
         prospect = Prospect(LearningEstimator(DeclaredSpeeds()), mirror)
-        prospect.forecaster = self.forecasts = ForecastProcess(prospect.answered, prospect.failed)
+        prospect.forecaster = self.forecasts = ForecastProcess(self._foresee(prospect), prospect.failed)
         policy = self.options.policy
         plane = ControlPlane(
             cluster, store, slot, SystemClock(), prospect.estimator, self.options.settings, policy or "fifo",
@@ -175,12 +176,27 @@ class Reign:
         expected = _answered_for(followed(image, cluster, prospect.estimator))
         active = [spec_from_json(record["spec"]) for record in image.jobs.values()]
         slot.backend = self._thread.call(self._adopt(plane, driver, cluster, active, expected), 60.0)
+        plane.slow_starts = slot.backend.slow_starts
         plane.open()
         if plane.policy_name != (policy or "fifo"):
             load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
         driver.start()
         self.driver = driver
         self._thread.call(self._go(driver), 60.0)
+
+    def _foresee(self, prospect: Prospect) -> Callable[[int, float, dict[str, Outlook], float], None]:
+        """What takes forecasts, in a thread of their own: the service, and then the objects' statuses."""
+
+        def answered(now_ms: int, cpu_s: float, outlooks: dict[str, Outlook], widening: float) -> None:
+            prospect.answered(now_ms, cpu_s, outlooks, widening)
+            teller, driver = self.teller, self.driver
+            if teller is None or driver is None or self._halted:
+                return
+            now_s = driver.plane.time.instant_s(now_ms)
+            known = {job_id: outlook.finish for job_id, outlook in outlooks.items() if outlook.known}
+            teller.foreseen({job_id: now_s + band.p50_s for job_id, band in known.items() if band is not None}, now_s)
+
+        return answered
 
     def _nodes(self) -> list[Object]:
         return list(self._watch.nodes.objects.values())
@@ -252,6 +268,7 @@ class Reign:
             self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
         assert self.backend is not None
         self.teller = Teller(self._client, driver, self._object_for)
+        self.backend.on_slow_start = self.teller.look_at
         if self.backend.gangs is not None:
             gang_teller = GangTeller(self._client, self.backend.gangs, self.teller)
             self.teller.also = gang_teller.tell

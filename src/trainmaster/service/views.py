@@ -44,7 +44,7 @@ class Views:
 
     @cached_property
     def _explainer(self) -> Explainer:
-        return Explainer(self.engine)
+        return Explainer(self.engine, self.plane.slow_starts)
 
     @cached_property
     def _positions(self) -> dict[int, int]:

@@ -8,6 +8,7 @@ from statistics import mean
 from typing import Any
 
 from trainmaster.engine.records import Ended, Settings
+from trainmaster.foresight.situation import Costs
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Phase
 from trainmaster.policies.registry import create
@@ -22,11 +23,13 @@ APART_MS = 2_000
 class Comparison:
     real_jct_s: float
     simulated_jct_s: float
-    launch_ms: int
+    costs: Costs
     out_of_order: tuple[str, ...]
     """Events that came the other way round."""
     phases: tuple[str, ...]
     """Jobs that ended otherwise."""
+    story: tuple[str, ...] = ()
+    """A line for each job: when it started and ended, really and in the simulation, in seconds after its submission."""
 
     @property
     def ratio(self) -> float:
@@ -46,12 +49,16 @@ def launch_ms(events: Iterable[Mapping[str, Any]]) -> int:
 
 
 def compare(
-    policy: str, ended: Mapping[str, Ended], cluster: Cluster, settings: Settings, launch_ms: int,
+    policy: str, ended: Mapping[str, Ended], cluster: Cluster, settings: Settings, costs: Costs,
     apart_ms: int = APART_MS,
 ) -> Comparison:  # fmt: skip
-    """`ended` in order of submission. Start-up takes `launch_ms` in the simulation too."""
+    """`ended` in order of submission. Starting and ending take as long in the simulation as `costs` says."""
     specs = [replace(end.spec, payload={}, node_set="") for end in ended.values()]
-    result = simulate(specs, cluster, create(policy), settings, TruthOptions(launch_ms=launch_ms))
+    truth = TruthOptions(
+        launch_ms=costs.launch_ms, restart_cost_ms=max(0, costs.restart_ms - costs.launch_ms), stop_ms=costs.stop_ms,
+        resize_cost_ms=costs.resize_ms, exit_ms=costs.exit_ms,
+    )  # fmt: skip
+    result = simulate(specs, cluster, create(policy), settings, truth)
     simulated: dict[str, Ended] = {end.spec.id: end for end in result.ended}
     phases = [
         f"{job_id}: {end.phase.name}, simulated {simulated[job_id].phase.name}"
@@ -72,4 +79,10 @@ def compare(
         mean(found[job_id].ended_ms - found[job_id].spec.submit_ms for job_id in ids) / 1000
         for found in (ended, simulated)
     )
-    return Comparison(real, planned, launch_ms, tuple(wrong), tuple(phases))
+    story = [f"{job_id}: {_times(ended[job_id])}; simulated {_times(simulated[job_id])}" for job_id in ids]
+    return Comparison(real, planned, costs, tuple(wrong), tuple(phases), tuple(story))
+
+
+def _times(end: Ended) -> str:
+    start_s, end_s = ((at_ms - end.spec.submit_ms) / 1000 for at_ms in (end.first_start_ms, end.ended_ms))
+    return f"{start_s:.1f} to {end_s:.1f} s, {end.preemptions} times preempted"

@@ -1,7 +1,9 @@
 """The faults of a fault run on a real cluster: how each is made, mended, and when its work goes on again.
 
 Each function makes one fault and returns the seconds from it until work goes on, by the trainers' own records: the
-next life of a job that the fault has hit, or the first beat of a job that was submitted right after it.
+next life of a job that the fault has hit, or the first beat of a job that was submitted right after it. After a restart
+of the API server or of etcd it returns when such a job had its nodes, and goes on: kubelets look again at a server that
+did not answer only after half a minute or more. When its trainer began is read from the records in the end.
 """
 
 from __future__ import annotations
@@ -11,16 +13,23 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.client import ApiError
-from trainmaster.testing.kube_world import World, boot_s
+from trainmaster.testing.kube_world import Probe, World, boot_s
 from trainmaster.testing.trainer_records import Life
 
 LONG_S = 30.0
 ENOUGH_S = 8.0
-BAD_IMAGE = "127.0.0.1:1/no-such-image:1"
-"""Of a registry that refuses at once: how long a kubelet waits for one that does not answer is not ours to measure."""
+BAD_IMAGES = (
+    ("127.0.0.1:1/no-such-image:1", "IfNotPresent"),
+    ("no-such-registry.invalid/no-such-image:1", "IfNotPresent"),
+    ("registry.local/no-such-image:1", "Never"),
+    ("registry.local/No Such Image!", "IfNotPresent"),
+    ("10.77.0.99:5000/no-such-image:1", "Always"),
+)
+"""And how they are to be pulled: a registry that refuses, one whose name nobody knows, an image that is not to be
+pulled, a name that is none, and a registry that does not answer."""
 Fault = Callable[[World, random.Random], float]
 
 
@@ -60,9 +69,19 @@ def _next_life_s(world: World, job: str, before: Life, fault_s: float, patience_
 
 def _probe_s(world: World, fault_s: float) -> float:
     """Seconds until a job that is submitted now has begun."""
-    name = world.submit(1.0)
+    name = _placed(world, fault_s)
     lives = world.until(f"the beginning of {name}", lambda: world.lives(name), 120)
     return lives[0].first_s - fault_s
+
+
+def _placed(world: World, fault_s: float) -> str:
+    """Submits a job and waits until its pod has a node, which is noted."""
+    name = world.submit(1.0)
+    world.until(
+        f"a node for {name}", lambda: any(pod["spec"].get("nodeName") for pod in world.pods(name)), 120, every_s=0.05
+    )
+    world.probes.append(Probe(name, fault_s, boot_s() - fault_s))
+    return name
 
 
 def _node_of(world: World, job: str) -> str:
@@ -102,7 +121,8 @@ def _component(name: str) -> Fault:
         world.cluster.order("stop", name)
         time.sleep(rng.uniform(0.5, 4.0))
         world.cluster.order("start", name)
-        return _probe_s(world, fault_s)
+        _placed(world, fault_s)
+        return world.probes[-1].placed_s
 
     return fault
 
@@ -181,20 +201,22 @@ def evicted(world: World, rng: random.Random) -> float:
     return _next_life_s(world, job, life, fault_s)
 
 
-def image_missing(world: World, rng: random.Random) -> float:  # noqa: ARG001
-    """Not a recovery: the time until the job's owner is told, by its status."""
+def image_missing(world: World, rng: random.Random) -> float:
+    """Not a recovery: the time until the job's owner is told by its status, whether it has failed by then or not. It
+    must fail in the end."""
+    image, pull = rng.choice(BAD_IMAGES)
     fault_s = boot_s()
-    name = world.submit(1.0, image=BAD_IMAGE, maxAttempts=1)
+    name = world.submit(1.0, image=image, pull=pull, maxAttempts=1)
+    status = world.until(f"a reason for {name} that names {image}", lambda: _naming(world, name, image), 120)
+    took_s = boot_s() - fault_s
+    world.until(f"the failure of {name}", lambda: world.statuses()[name].get("state") == "failed", 240)
+    print(f"    {image} ({pull}): {status['state']}: {status['message']}", flush=True)
+    return took_s
 
-    def told() -> bool:
-        try:
-            status = world.statuses()[name]
-        except ApiError:
-            return False
-        return status.get("state") == "failed" and "image" in (status.get("message") or "").lower()
 
-    world.until(f"the failure of {name}, with its reason", told, 120)
-    return boot_s() - fault_s
+def _naming(world: World, job: str, image: str) -> dict[str, Any] | None:
+    status = world.statuses()[job]
+    return status if image in (status.get("message") or "") else None
 
 
 KINDS: dict[str, Fault] = {
@@ -213,3 +235,5 @@ KINDS: dict[str, Fault] = {
 EXPECTED_TO_FAIL = ("image-missing",)
 AT_ONCE = {"pod-deleted": 4, "evicted": 4, "image-missing": 5}
 """Faults of these kinds hit one job each, so that many are made at a time."""
+BUSY = {"image-missing": 2}
+"""Other jobs at the same time, where a fault should not wait for a place."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.testing.kube_cluster import kubernetes_cluster
-from trainmaster.testing.kube_fault_kinds import AT_ONCE, EXPECTED_TO_FAIL, KINDS
+from trainmaster.testing.kube_fault_kinds import AT_ONCE, BUSY, EXPECTED_TO_FAIL, KINDS
 from trainmaster.testing.kube_world import ENDED, World, world
 from trainmaster.testing.trainer_records import overlaps, read_lives
 
@@ -56,7 +56,7 @@ def run_kind(made: World, kind: str, times: int, rng: random.Random) -> tuple[li
 
     rng_seed = rng.random()
     for first in range(0, times, at_once):
-        keep_busy(made, rng, JOBS_AT_ONCE + at_once - 1)
+        keep_busy(made, rng, BUSY.get(kind, JOBS_AT_ONCE + at_once - 1))
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(one, range(first, min(first + at_once, times))))
     wrong += check(made, kind)
@@ -96,11 +96,15 @@ def _all_ended(made: World) -> bool:
 
 
 def summary(results: dict[str, dict[str, Any]]) -> str:
-    lines = ["| fault | times | median s | largest s | checks that failed |", "|---|---|---|---|---|"]
+    lines = [
+        "| fault | times | median s | largest s | placed after s | checks that failed |",
+        "|---|---|---|---|---|---|",
+    ]
     for kind, result in results.items():
         took_s = result["seconds"]
         median, largest = (statistics.median(took_s), max(took_s)) if took_s else (float("nan"), float("nan"))
-        lines.append(f"| {kind} | {len(took_s)} | {median:.1f} | {largest:.1f} | {len(result['wrong'])} |")
+        placed = f"{statistics.median(result['placed_s']):.1f}" if result["placed_s"] else ""
+        lines.append(f"| {kind} | {len(took_s)} | {median:.1f} | {largest:.1f} | {placed} | {len(result['wrong'])} |")
     return "\n".join(lines)
 
 
@@ -127,9 +131,14 @@ def main() -> int:
         for kind, times in wanted:
             began_s = time.monotonic()
             print(kind, flush=True)
+            made.probes.clear()
             took_s, wrong = run_kind(made, kind, times, random.Random(f"{options.seed}/{kind}"))
+            begun = [(probe.fault_s, made.lives(probe.job)) for probe in made.probes]
+            if len(begun) == len(took_s):
+                took_s = [round(lives[0].first_s - fault_s, 2) for fault_s, lives in begun if lives]
             results[kind] = {
-                "seconds": took_s, "wrong": wrong, "seed": options.seed, "lease_s": options.lease,
+                "seconds": took_s, "placed_s": [round(probe.placed_s, 2) for probe in made.probes], "wrong": wrong,
+                "seed": options.seed, "lease_s": options.lease,
                 "wall_s": round(time.monotonic() - began_s, 1),
             }  # fmt: skip
             for text in wrong:

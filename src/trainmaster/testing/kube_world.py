@@ -65,6 +65,16 @@ class Replica:
             self.process.wait(60)
 
 
+@dataclass(frozen=True)
+class Probe:
+    """A job that was submitted right after a fault (at `fault_s` of the clock since boot), and how many seconds later
+    it had its nodes."""
+
+    job: str
+    fault_s: float
+    placed_s: float
+
+
 @dataclass
 class World:
     cluster: KubeCluster
@@ -78,6 +88,7 @@ class World:
     names: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Work of each job."""
+    probes: list[Probe] = field(default_factory=list)
     chosen: set[str] = field(default_factory=set)
     """Jobs that a fault is about to hit."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -125,10 +136,12 @@ class World:
                     return number if process is not None and process.poll() is None else None
         return None
 
-    def submit(self, seconds: float, workers: int = 1, image: str = IMAGE, **spec: Any) -> str:
+    def submit(
+        self, seconds: float, workers: int = 1, image: str = IMAGE, pull: str = "IfNotPresent", **spec: Any
+    ) -> str:
         name = f"t{next(self._numbers):04d}"
         container = {
-            "name": "trainer", "image": image, "imagePullPolicy": "IfNotPresent",
+            "name": "trainer", "image": image, "imagePullPolicy": pull,
             "command": ["python3", "-c", PROGRAM, "/records", f"{seconds:g}"],
             "volumeMounts": [{"name": "records", "mountPath": "/records"}],
         }  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainmaster.backends.kubernetes.launching import set_environment
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
 from trainmaster.model.errors import InputError
 from trainmaster.service.desk import HIDDEN, masked, only_seen, space_of, without_hidden
@@ -40,6 +41,12 @@ def test_a_request_becomes_a_training_job_that_means_the_same() -> None:
 def test_names_are_made_up_from_the_request_and_arrays_are_numbered() -> None:
     assert made()["metadata"]["name"] == "job-abc123xyz"
     assert [made(k, name="a")["metadata"]["name"] for k in range(2)] == ["a-0", "a-1"]
+    copy = made(4, name="a")
+    copy["metadata"].update(uid="0a1b2c3d-0", creationTimestamp="2023-11-14T22:15:20Z")
+    assert spec_of_trainingjob(copy, 0).name == "a-4"
+    container = copy["spec"]["template"]["spec"]["containers"][0]
+    set_environment(container, {"TRAINMASTER_JOB_ID": "x"}, {})
+    assert {"name": "TRAINMASTER_ARRAY_INDEX", "value": "4"} in container["env"], "it reaches the trainer"
 
 
 @pytest.mark.parametrize(

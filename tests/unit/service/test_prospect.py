@@ -12,12 +12,13 @@ from trainmaster.engine.records import Ended
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.foresight.forecast import Band, Outlook
+from trainmaster.foresight.question import costs_of
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Launch, Stop
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.service.metrics import _foresight
-from trainmaster.service.prospect import ACCURACY, PROFILES, Prospect
+from trainmaster.service.prospect import ACCURACY, PROFILES, PUT_OFF_MS, Prospect
 
 JOB = JobSpec(JobId("job-1"), model="m", work_total=100.0, steps_per_s={"v100": 1.0})
 
@@ -46,20 +47,51 @@ def test_predictions_are_counted_from_now_judged_and_shown(prospect: Prospect) -
     assert [sample.value for sample in shown["trainmaster_eta_error_ratio"].samples] == [0.0] * 4
 
 
-def test_dear_forecasts_are_rare_while_nothing_happens(prospect: Prospect, monkeypatch: pytest.MonkeyPatch) -> None:
+def asked_at(prospect: Prospect, monkeypatch: pytest.MonkeyPatch, cpu_s: float) -> list[int]:
+    """When forecasts that cost so much are asked for; they are answered at once."""
     asked_ms: list[int] = []
 
     def answer_at_once(question: dict[str, int]) -> bool:
         asked_ms.append(question["now_ms"])
-        prospect.answered(question["now_ms"], 10.0, {})  # seconds of CPU: a twentieth of a core is 200 s
+        prospect.answered(question["now_ms"], cpu_s, {})
         return True
 
     prospect.forecaster = cast(Any, SimpleNamespace(busy=False, ask=answer_at_once))
     monkeypatch.setattr(prospect, "question", lambda _plane, now_ms: {"now_ms": now_ms})
-    plane = cast(Any, SimpleNamespace(live=SimpleNamespace(columns=SimpleNamespace(slot_of={"job-1": 0}))))
+    return asked_ms
+
+
+def plane_with(n_commands: int) -> Any:
+    columns = SimpleNamespace(slot_of={"job-1": 0})
+    return SimpleNamespace(live=SimpleNamespace(columns=columns, outstanding=dict.fromkeys(range(n_commands))))
+
+
+def test_dear_forecasts_are_rare_and_rarer_while_nothing_happens(
+    prospect: Prospect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_ms = asked_at(prospect, monkeypatch, 4.0)  # a twentieth of a core is 80 s, a fiftieth 200 s
     for now_ms in range(0, 600_000, 1_000):
-        prospect.look_ahead(plane, now_ms)
-    assert asked_ms == [0, 200_000, 400_000]
+        if now_ms in (450_000, 451_000):
+            prospect.stepped(now_ms, [ev.NodeJoined(0)], [], [])
+            prospect.wake(now_ms)
+        prospect.look_ahead(plane_with(0), now_ms)
+    assert asked_ms == [0, 200_000, 400_000, 480_000]
+
+
+def test_forecasts_wait_while_many_jobs_are_being_started_but_not_for_ever(
+    prospect: Prospect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_ms = asked_at(prospect, monkeypatch, 0.001)
+    for now_ms in range(0, 200_000, 1_000):
+        prospect.stepped(now_ms, [ev.NodeJoined(0)], [], [])
+        prospect.look_ahead(plane_with(100 if now_ms < 50_000 else 5), now_ms)
+    assert asked_ms[0] == 50_000
+    asked_ms.clear()
+    for now_ms in range(200_000, 400_000, 1_000):
+        prospect.stepped(now_ms, [ev.NodeJoined(0)], [], [])
+        prospect.look_ahead(plane_with(100), now_ms)
+    assert asked_ms[0] - 200_000 >= PUT_OFF_MS
+    assert asked_ms, "what was started may never answer"
 
 
 def test_what_was_learned_survives_a_restart(prospect: Prospect) -> None:
@@ -91,3 +123,14 @@ def test_a_launch_costs_until_the_first_progress_shows_that_it_works(prospect: P
     prospect.stepped(21_000, [ev.Started(job, 2, 4.0, 21_000)], [], [])
     prospect.stepped(50_000, [], [], [finished(JOB, 50_000)])
     assert prospect.estimator.book.cost_ms("restart") == pytest.approx(1_000, abs=1), "it never reported"
+
+
+def test_how_long_an_end_takes_is_counted_from_the_report_that_all_is_done(prospect: Prospect) -> None:
+    def ends(reported: float, ended_ms: int) -> int:
+        prospect.stepped(100_000, [ev.Progressed(JobId("job-1"), 1, reported, 100_000, 1.0)], [], [])
+        prospect.stepped(ended_ms, [], [], [finished(JOB, ended_ms)])
+        return prospect.estimator.book.cost_ms("exit")
+
+    assert ends(90.0, 111_000) == 0, "a job that never said so tells nothing"
+    assert ends(100.0, 101_500) == 1500
+    assert costs_of(prospect.estimator.book).exit_ms == 1500

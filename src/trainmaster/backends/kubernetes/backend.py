@@ -22,6 +22,7 @@ from trainmaster.backends.kubernetes.gang_runs import GangRuns
 from trainmaster.backends.kubernetes.launching import equip
 from trainmaster.backends.kubernetes.pod_writer import PodWriter, Refused
 from trainmaster.backends.kubernetes.run import EXITED, START_FAILED, STOPPED, Ending, Member, Run, Slot
+from trainmaster.backends.kubernetes.start_gate import StartGate
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
@@ -39,8 +40,12 @@ REMEMBER_S = 120.0
 RELEASE_S = 5.0
 """So long after the last container has ended, a kubelet that does not say that its devices are free is believed to have
 freed them."""
+SLOW_START_S = 15.0
+"""A gang that has not started so long after it was bound is looked at for what it waits for."""
 KIND_PATIENCE = 6
 """So many times as long as the report of its start waits, a gang may take to say that it goes along with resizes."""
+PODS_AT_A_TIME = 256
+"""Enough to keep all connections busy."""
 NAN = float("nan")
 
 
@@ -76,6 +81,7 @@ class KubernetesBackend:
         self._loop = asyncio.get_running_loop()
         self._watch = watch
         self._writer = PodWriter(client)
+        self._gate = StartGate(PODS_AT_A_TIME)
         self._lease = lease
         self._deliver = deliver
         self._now_ms = now_ms
@@ -97,6 +103,9 @@ class KubernetesBackend:
         self.gangs: GangRuns | None = None
         """Gangs of other controllers, if they are scheduled too."""
         self.binds = 0
+        self.slow_starts: dict[str, str] = {}
+        """What jobs wait for whose pods have their nodes; read by other threads."""
+        self.on_slow_start: Callable[[str], None] = lambda _: None
 
     # -- for the driver ------------------------------------------------------------------------------
 
@@ -181,6 +190,11 @@ class KubernetesBackend:
         run = self.runs.get(key)
         if run is not None and run.over:
             self._report_end(run)
+            return
+        if run is not None and run.seq >= command.seq:  # it is only said again
+            if run.started:
+                self._tell_started(run)
+            self._judge(run)
             return
         if self._fenced.get(key.job_id, 0) >= key.generation:
             self._tell(ev.Stopped(command.job_id, command.generation, NAN))
@@ -293,7 +307,24 @@ class KubernetesBackend:
             self._hub.address(key, member.name, pod["status"]["podIP"])
         if gone and member.alive and self._hub is not None:
             self._hub.fence(key, [member.name])
+        if run.key.job_id in self.slow_starts:
+            self._look_at_start(run)
         self._judge(run)
+
+    def _look_at_start(self, run: Run) -> None:
+        """Say what a gang waits for that should run by now; or that it waits no more."""
+        if run.key.generation < self._newest.get(run.key.job_id, 0):
+            return
+        words = [] if run.started or run.ending is not None else [
+            f"{member.pod_name} on {member.slot.node}: {waits}"
+            for member in run.staying()
+            if member.pod is not None and (waits := p.waits_for(member.pod))
+        ]  # fmt: skip
+        before = self.slow_starts.pop(run.key.job_id, "")
+        if words and not self._halted:
+            self.slow_starts[run.key.job_id] = words[0]
+        if before != (words[0] if words else ""):
+            self.on_slow_start(run.key.job_id)
 
     def _adopted(self, key: RunKey, pod: Object) -> Run | None:
         """A run that another process began. What it is a run of is known by the TrainingJob it belongs to."""
@@ -452,6 +483,7 @@ class KubernetesBackend:
                 return
             run.over = True
             run.ended_s = time.monotonic()
+            self.slow_starts.pop(run.key.job_id, None)
             if self._hub is not None and run.facts.launcher:
                 self._hub.close_run(run.key)
             self._report_end(run)
@@ -484,6 +516,7 @@ class KubernetesBackend:
             self._tell(ev.Stopped(job_id, generation, run.work_saved))
 
     def _tell_started(self, run: Run) -> None:
+        self.slow_starts.pop(run.key.job_id, None)
         run.told_started = True
         self._tell(ev.Started(JobId(run.key.job_id), run.key.generation, run.work_saved, self._now_ms()))
 
@@ -560,7 +593,9 @@ class KubernetesBackend:
         if run.started and not run.speaks and run.unfilled() and any(m.alive for m in run.members.values()):
             await self._restart(run)
             return
-        await self._fill(run, run.unfilled())
+        async with self._gate.passage(len(run.unfilled()) or len(self._unbound(run))):
+            if run.ending is None and not run.restarting and not self._halted:
+                await self._fill(run, run.unfilled())
 
     def _dismiss(self, run: Run, members: Sequence[Member]) -> None:
         """Members that leave a speaking gang go by themselves, others are deleted."""
@@ -599,6 +634,7 @@ class KubernetesBackend:
                 self.binds += len(to_bind)
                 for member in run.staying():
                     member.bound = True
+                self._loop.call_later(SLOW_START_S, self._look_at_start, run)
         except Refused as refused:
             if run.ending is None:
                 if run.started:

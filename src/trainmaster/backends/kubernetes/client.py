@@ -211,15 +211,24 @@ class KubeClient:
         return await self.request("DELETE", path, body=wanted, **options)
 
     async def list_all(self, path: str, *, page: int = 1000, **params: str) -> tuple[list[Object], str]:
-        """Every object of a collection, page by page, and the version the list is of."""
+        """Every object of a collection and the version the list is of."""
         found: list[Object] = []
+        version = ""
+        async for items, listed in self.pages(path, page=page, **params):
+            found += items
+            version = listed
+        return found, version
+
+    async def pages(self, path: str, *, page: int = 1000, **params: str) -> AsyncIterator[tuple[list[Object], str]]:
+        """A collection in parts, each with the version the list is of: whoever keeps little of an object need not hold
+        all of them whole."""
         asked = {**params, "limit": str(page)}
         while True:
             answer = await self.request("GET", path, params=asked, timeout_s=60.0)
-            found += answer.get("items") or ()
             meta = answer.get("metadata", {})
+            yield answer.get("items") or [], str(meta.get("resourceVersion", ""))
             if not meta.get("continue"):
-                return found, str(meta.get("resourceVersion", ""))
+                return
             asked["continue"] = meta["continue"]
 
     # -- watching ------------------------------------------------------------------------------------

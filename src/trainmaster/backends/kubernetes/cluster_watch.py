@@ -49,7 +49,7 @@ class ClusterWatch:
         self._resources = tuple(gpu_resources)
         self._on_new_nodes = on_new_nodes
         self.nodes = Reflector(client, paths.nodes(), self._node_changed, labels=select, trim=_trim_node)
-        self.pods = Reflector(client, paths.pods(), self._pod_changed, trim=_trim_pod)
+        self.pods = Reflector(client, paths.pods(), self._pod_changed, trim=pods.trimmed)
         self.facts: dict[str, n.NodeFacts] = {}
         self.usage = n.Usage(self._resources)
         self.cluster = Cluster((NOBODY,), {})
@@ -231,33 +231,4 @@ def _trim_node(thing: Object) -> Object:
         "metadata": {key: meta[key] for key in ("name", "uid", "resourceVersion", "labels") if key in meta},
         "spec": {key: value for key, value in (thing.get("spec") or {}).items() if key in ("taints", "unschedulable")},
         "status": {key: status[key] for key in _NODE_STATUS if key in status},
-    }
-
-
-_POD_META = (
-    "name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp", "ownerReferences",
-    "creationTimestamp",
-)  # fmt: skip
-_POD_SPEC = (
-    "nodeName", "schedulerName", "overhead", "nodeSelector", "affinity", "tolerations", "priority",
-    "schedulingGates",
-)  # fmt: skip
-_POD_STATUS = (
-    "phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses", "podIP", "startTime",
-)  # fmt: skip
-
-
-def _trim_pod(pod: Object) -> Object:
-    """What is needed of a pod: whose it is, what it asks for, where it is, and how it fares."""
-    meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-    small = {key: spec[key] for key in _POD_SPEC if key in spec}
-    for name in ("containers", "initContainers"):
-        if spec.get(name):
-            small[name] = [
-                {key: c[key] for key in ("name", "resources", "restartPolicy") if key in c} for c in spec[name]
-            ]
-    return {
-        "metadata": {key: meta[key] for key in _POD_META if key in meta},
-        "spec": small,
-        "status": {key: status[key] for key in _POD_STATUS if key in status},
     }

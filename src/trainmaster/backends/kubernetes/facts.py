@@ -14,7 +14,7 @@ JOB, ROLE, RANK, GENERATION = f"{LABEL}/job", f"{LABEL}/role", f"{LABEL}/rank", 
 """Labels of every pod of a job: the TrainingJob's name, `worker` or `server`, rank at creation, incarnation."""
 JOB_ID, SEQ, MEMBER, NODE = f"{LABEL}/job-id", f"{LABEL}/seq", f"{LABEL}/member", f"{LABEL}/node"
 """Annotations: the engine's id, number of the command that made the pod, member's name, node it is meant for."""
-USERS_OWN = frozenset({"TRAINMASTER_CHECKPOINT_DIR", "TRAINMASTER_EMULATED_SLOWDOWN"})
+USERS_OWN = frozenset({"TRAINMASTER_ARRAY_INDEX", "TRAINMASTER_CHECKPOINT_DIR", "TRAINMASTER_EMULATED_SLOWDOWN"})
 """Variables with our prefix that a template may set."""
 LAUNCHER = f"{LABEL}/launcher"
 """Annotation of a TrainingJob; `false`: its pods run without launcher, and so without a lease."""

@@ -11,7 +11,7 @@ import orjson
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient, NotFound, Object, Unreachable
 from trainmaster.backends.kubernetes.launching import ensure_namespace
-from trainmaster.backends.kubernetes.pods import binding_body
+from trainmaster.backends.kubernetes.pods import binding_body, trimmed
 
 BUSY = (0, 429, 500, 502, 503, 504)
 """Statuses that say nothing of the request itself."""
@@ -52,7 +52,7 @@ class PodWriter:
         data = orjson.dumps(body)
         while True:
             try:
-                return await self._client.create(path, data)
+                return trimmed(await self._client.create(path, data))
             except Conflict as error:
                 if error.reason == "AlreadyExists":
                     return await self._same(f"{path}/{body['metadata']['name']}", body)
@@ -73,7 +73,7 @@ class PodWriter:
         ours = body["metadata"]["annotations"]["trainmaster.dev/job-id"]
         if (found["metadata"].get("annotations") or {}).get("trainmaster.dev/job-id") != ours:
             raise Refused(f"there is another pod with the name {body['metadata']['name']}")
-        return found
+        return trimmed(found)
 
     async def bind(self, namespace: str, pods: Sequence[tuple[str, str]]) -> None:
         """Give each pod its node; `Refused` when one cannot be had."""

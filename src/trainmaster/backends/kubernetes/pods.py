@@ -9,6 +9,7 @@ from typing import Any
 from trainmaster.backends.kubernetes import facts as f
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
 from trainmaster.backends.kubernetes.paths import API_VERSION
+from trainmaster.backends.kubernetes.translate import job_id_of
 from trainmaster.wire.agent import EXIT_LEASE_OVER, EXIT_STOPPED, SERVER, WORKER
 
 Object = dict[str, Any]
@@ -120,9 +121,18 @@ def binding_body(name: str, namespace: str, node: str) -> Object:
 
 
 def is_ours(pod: Object) -> bool:
-    """Whether it is a member of a job of ours (which does not say that the job still exists)."""
+    """Whether it is a member of a job of ours (which does not say that the job still exists).
+
+    Anybody who may make pods somewhere can write a job's labels on them; so it must be in the job's namespace and
+    owned by it."""
     meta = pod["metadata"]
-    return f.GENERATION in (meta.get("labels") or {}) and f.JOB_ID in (meta.get("annotations") or {})
+    labels, job_id = meta.get("labels") or {}, (meta.get("annotations") or {}).get(f.JOB_ID)
+    if job_id is None or f.GENERATION not in labels or f.JOB not in labels:
+        return False
+    return any(
+        owner.get("kind") == "TrainingJob" and job_id == job_id_of(meta["namespace"], labels[f.JOB], owner["uid"])
+        for owner in meta.get("ownerReferences") or ()
+    )
 
 
 def run_of(pod: Object) -> RunKey | None:
@@ -182,6 +192,21 @@ def hopeless(pod: Object) -> str | None:
     return None
 
 
+def waits_for(pod: Object) -> str:
+    """What keeps its containers from running, in the kubelet's words; empty: nothing does, or nobody has said."""
+    status = pod.get("status", {})
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting is None or waiting.get("reason") == "PodInitializing":
+            continue
+        reason, told = waiting.get("reason") or "waiting", waiting.get("message")
+        if told:
+            return f"{reason}: {told}"
+        since = f" since {status['startTime']}" if status.get("startTime") else ""
+        return f"{reason}{since}: it pulls image {container.get('image')} or mounts volumes"
+    return ""
+
+
 def end_of(pod: Object, with_launcher: bool) -> PodEnd | None:
     """How its trainer ended; None: it may still live."""
     status = pod.get("status", {})
@@ -211,3 +236,34 @@ def end_of(pod: Object, with_launcher: bool) -> PodEnd | None:
     if with_launcher and code in NOBODYS_FAULT:
         return PodEnd(code, f"{name}: stopped", NOBODYS)
     return PodEnd(code, "" if code == 0 else f"{name}: {why or 'exit code'} {code}", OWN)
+
+
+# -- keeping ----------------------------------------------------------------------------------------
+
+_POD_META = (
+    "name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp", "ownerReferences",
+    "creationTimestamp",
+)  # fmt: skip
+_POD_SPEC = (
+    "nodeName", "schedulerName", "overhead", "nodeSelector", "affinity", "tolerations", "priority",
+    "schedulingGates",
+)  # fmt: skip
+_POD_STATUS = (
+    "phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses", "podIP", "startTime",
+)  # fmt: skip
+
+
+def trimmed(pod: Object) -> Object:
+    """What is needed of a pod: whose it is, what it asks for, where it is, and how it fares."""
+    meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+    small = {key: spec[key] for key in _POD_SPEC if key in spec}
+    for name in ("containers", "initContainers"):
+        if spec.get(name):
+            small[name] = [
+                {key: c[key] for key in ("name", "resources", "restartPolicy") if key in c} for c in spec[name]
+            ]
+    return {
+        "metadata": {key: meta[key] for key in _POD_META if key in meta},
+        "spec": small,
+        "status": {key: status[key] for key in _POD_STATUS if key in status},
+    }

@@ -19,6 +19,8 @@ Change = Literal["ADDED", "MODIFIED", "DELETED"]
 Key = tuple[str, str]
 """Namespace (empty for objects without one) and name."""
 FIRST_WAIT_S, MAX_WAIT_S = 0.1, 3.0
+PAGE = 500
+"""Objects of a list that are asked for, and taken, at a stretch."""
 BREATH = 500
 """Changes that are taken at a stretch before others get a turn."""
 
@@ -41,7 +43,7 @@ class Reflector:
         fields: str | None = None,
         trim: Callable[[Object], Object] | None = None,
         on_sync: Callable[[], None] | None = None,
-        page: int = 1000,
+        page: int = PAGE,
     ) -> None:
         """`trim` drops what nobody needs, before it is kept. `on_sync` is told whenever a list was taken in whole."""
         self._client = client
@@ -82,22 +84,14 @@ class Reflector:
             wait_s = FIRST_WAIT_S if begun_s - self.heard_s < FIRST_WAIT_S else min(wait_s * 2, MAX_WAIT_S)
 
     async def _list(self) -> None:
-        found, version = await self._client.list_all(self._path, page=self._page, **self._params)
-        self.lists += 1
-        self._heard()
         gone = dict(self.objects)
-        for k, thing in enumerate(found):
-            key = key_of(thing)
-            before = gone.pop(key, None)
-            if before is not None and before["metadata"]["uid"] != thing["metadata"]["uid"]:
-                self._take(DELETED, before)  # deleted and made again while nobody looked
-                before = None
-            if before is None:
-                self._take(ADDED, thing)
-            elif before["metadata"]["resourceVersion"] != thing["metadata"]["resourceVersion"]:
-                self._take(MODIFIED, thing)
-            if k % BREATH == BREATH - 1:
-                await asyncio.sleep(0)
+        version = ""
+        async for items, listed in self._client.pages(self._path, page=self._page, **self._params):
+            self._heard()
+            version = listed
+            for thing in items:
+                self._listed(thing, gone.pop(key_of(thing), None))
+        self.lists += 1
         for thing in gone.values():
             self._take(DELETED, thing)
         self.version = version
@@ -105,6 +99,15 @@ class Reflector:
         self.synced.set()
         if self._on_sync is not None:
             self._on_sync()
+
+    def _listed(self, thing: Object, before: Object | None) -> None:
+        if before is not None and before["metadata"]["uid"] != thing["metadata"]["uid"]:
+            self._take(DELETED, before)  # deleted and made again while nobody looked
+            before = None
+        if before is None:
+            self._take(ADDED, thing)
+        elif before["metadata"]["resourceVersion"] != thing["metadata"]["resourceVersion"]:
+            self._take(MODIFIED, thing)
 
     async def _watch(self) -> None:
         taken = 0

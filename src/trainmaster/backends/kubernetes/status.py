@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from trainmaster.backends.kubernetes.crd import OVER
@@ -14,6 +15,8 @@ from trainmaster.model.errors import InputError
 Json = Mapping[str, Any]
 Status = dict[str, Any]
 MAX_MESSAGE = 1024
+ETA_WAVERS, ETA_WAVERS_S = 0.2, 30.0
+"""An estimate of so much another time, in parts of what is left and in seconds, is the same to its reader."""
 MAX_PLACES = 64
 """Nodes that a status lists; a gang on more of them is summed up in `workers`."""
 
@@ -108,9 +111,23 @@ def conditions_of(tj: Json, state: str, reason: str, message: str, placed: bool,
     return made
 
 
-def same_status(a: Json, b: Json) -> bool:
-    """Whether writing would tell nothing new: times that merely passed do not count."""
-    return _essence(a) == _essence(b)
+def same_status(new: Json, old: Json) -> bool:
+    """Whether writing would tell nothing new: times that merely passed do not count, nor estimates that waver."""
+    if _essence(new) != _essence(old):
+        return False
+    finish, told = (_instant_s(status.get("expectedFinish")) for status in (new, old))
+    return not is_news(finish, told, new.get("etaSeconds") or 0.0)
+
+
+def is_news(finish_s: float | None, told_s: float | None, left_s: float) -> bool:
+    """Whether an expected finish differs from the one that was told by as much as its reader would mind."""
+    if finish_s is None or told_s is None:
+        return finish_s is not told_s
+    return abs(finish_s - told_s) > max(ETA_WAVERS_S, ETA_WAVERS * left_s)
+
+
+def _instant_s(stamp: str | None) -> float | None:
+    return None if stamp is None else datetime.fromisoformat(stamp).timestamp()
 
 
 def _essence(status: Json) -> dict[str, Any]:
@@ -118,8 +135,6 @@ def _essence(status: Json) -> dict[str, Any]:
     shown.pop("eta", None)
     kept = {key: value for key, value in status.items() if key not in ("etaSeconds", "expectedFinish", "conditions")}
     kept["shown"] = shown
-    eta = status.get("expectedFinish")
-    kept["eta"] = None if eta is None else eta[:15]  # to ten minutes: an estimate that wavers is no news
     kept["conditions"] = [(c.get("type"), c.get("status"), c.get("reason")) for c in status.get("conditions") or ()]
     return {key: value for key, value in kept.items() if value not in (None, "", {}, [])}
 

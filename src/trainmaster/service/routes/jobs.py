@@ -48,6 +48,7 @@ async def preview(body: JobRequest, here: Here, who: Anyone) -> Response:
     """When a job like this would start and finish if it were submitted now; nothing is changed."""
     if here.foretell is None:
         raise NotFound("this service does not look ahead")
+    await here.desk.check_submission(who, body)
     question = await here.gateway.ask(ask.Preview(body, who))
     try:
         outlooks = await here.foretell(question)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.backends.kubernetes.facts import RunFacts, RunKey
-from trainmaster.backends.kubernetes.pods import Object
+from trainmaster.backends.kubernetes.pods import Object, waits_for
 from trainmaster.backends.kubernetes.run import STOPPED, Member, Run, Slot
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.wire.agent import EXIT_STOPPED, WORKER
@@ -52,3 +52,20 @@ def test_the_launchers_word_counts_when_it_came_before_the_pod_vanished(run: Run
     run.saw(_only(run), _pod(running=True), gone=True, node_ready=True)
     run.conclude()
     assert not _only(run).alive and run.ending is not None and run.ending.kind == STOPPED
+
+
+@pytest.mark.parametrize(
+    ("waiting", "told"),
+    [
+        ({"reason": "ErrImagePull", "message": "no such host"}, "ErrImagePull: no such host"),
+        ({"reason": "ContainerCreating"}, "ContainerCreating since 09:00: it pulls image r/x:1 or mounts volumes"),
+        ({"reason": "PodInitializing"}, ""),
+        (None, ""),
+    ],
+)
+def test_what_a_pod_waits_for_is_told_in_the_kubelets_words(waiting: Object | None, told: str) -> None:
+    pod = _pod(running=True)
+    pod["status"]["startTime"] = "09:00"
+    state = {"running": {}} if waiting is None else {"waiting": waiting}
+    pod["status"]["containerStatuses"][0].update(image="r/x:1", state=state)
+    assert waits_for(pod) == told

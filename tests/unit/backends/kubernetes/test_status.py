@@ -71,7 +71,10 @@ def test_an_estimate_that_wavers_is_no_news_and_progress_is() -> None:
     first = status_of(tj(), running(progress={"fraction": 0.5}, eta_s=121.0))
     again = status_of(tj(), running(progress={"fraction": 0.5}, eta_s=125.0, now_s=1001.0))
     further = status_of(tj(), running(progress={"fraction": 0.6}, eta_s=125.0))
+    sooner = status_of(tj(), running(progress={"fraction": 0.5}, eta_s=60.0))
+    unknown = status_of(tj(), running(progress={"fraction": 0.5}))
     assert same_status(first, again)
+    assert not same_status(sooner, first) and not same_status(unknown, first) and not same_status(first, unknown)
     assert not same_status(first, further)
     assert not same_status(first, {})
 

@@ -1,0 +1,132 @@
+"""Many gangs are started at once: a few pods at a time, each gang whole, and nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from trainmaster.backends.kubernetes import backend as b
+from trainmaster.backends.kubernetes.backend import KubernetesBackend
+from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
+from trainmaster.model import event as ev
+from trainmaster.model.allocation import Allocation, Part
+from trainmaster.model.cluster import Cluster, Node
+from trainmaster.model.command import Launch, Stop
+from trainmaster.model.lease import LeaseRule
+
+Object = dict[str, Any]
+
+
+def training_job(name: str, size: int) -> Object:
+    return {
+        "metadata": {
+            "name": name, "namespace": "a", "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"trainmaster.dev/launcher": "false"},
+        },
+        "spec": {
+            "workers": {"min": size, "max": size}, "gpusPerWorker": 1,
+            "template": {"spec": {"containers": [{"name": "main", "image": "i"}]}},
+        },
+    }  # fmt: skip
+
+
+class Writer:
+    """Makes and binds pods a turn of the loop later; notes how many were described and not bound yet."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.bound: list[str] = []
+        self.most_open = 0
+
+    async def create(self, _namespace: str, bodies: Sequence[Object]) -> list[Object]:
+        self.made += [body["metadata"]["name"] for body in bodies]
+        self.most_open = max(self.most_open, len(self.made) - len(self.bound))
+        await asyncio.sleep(0)
+        return [{**body, "metadata": {**body["metadata"], "uid": "u"}, "status": {}} for body in bodies]
+
+    async def bind(self, _namespace: str, pods: Sequence[tuple[str, str]]) -> None:
+        assert {name for name, _ in pods} <= set(self.made)
+        await asyncio.sleep(0)
+        self.bound += [name for name, _ in pods]
+
+    async def delete(self, *_: Any) -> None:
+        await asyncio.sleep(0)
+
+
+class Story:
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.jobs = {f"j{k:03}": training_job(f"j{k:03}", size) for k, size in enumerate(sizes)}
+        self.told: list[ev.Event] = []
+        self.writer = Writer()
+        cluster = Cluster((Node("n0", "V", 8),), {})
+        watch = SimpleNamespace(cluster=cluster, is_ready=lambda _: True, our_pods=list, tell_all=lambda: None)
+        self.backend = KubernetesBackend(
+            None, watch, LeaseRule(), self.told.append, lambda: 0, secret=b"s",  # type: ignore[arg-type]
+            job_of=lambda _, name: self.jobs.get(name),
+        )  # fmt: skip
+        self.backend._writer = self.writer  # type: ignore[assignment]
+        self.backend.start()
+
+    def launch(self, name: str, seq: int) -> Launch:
+        spec = spec_of_trainingjob(self.jobs[name], 0)
+        parts = (Part(0, spec.workers_min, 0, ()),)
+        return Launch(spec.id, 1, seq, Allocation(0, parts), spec)
+
+    async def until_idle(self) -> None:
+        while self.backend._tasks:
+            await asyncio.sleep(0)
+
+
+def test_gangs_are_described_a_few_at_a_time_and_bound_in_the_order_in_which_they_came() -> None:
+    async def run() -> None:
+        sizes = [1, 64, 2, 32, 8] * 20
+        story = Story(sizes)
+        for seq, name in enumerate(story.jobs, 1):
+            story.backend.perform(story.launch(name, seq))
+        await asyncio.sleep(0)
+        await story.until_idle()
+        assert len(story.writer.bound) == len(set(story.writer.made)) == sum(sizes)
+        assert story.writer.most_open <= b.PODS_AT_A_TIME + 64
+        first = list(dict.fromkeys(name.split("-")[0] for name in story.writer.bound))
+        assert first[:5] == ["j000", "j001", "j002", "j003", "j004"]
+
+    asyncio.run(run())
+
+
+def test_a_launch_that_is_said_again_makes_nothing_twice_and_asks_nobody() -> None:
+    async def run() -> None:
+        story = Story([3])
+        launch = story.launch("j000", 7)
+        for _ in range(3):
+            story.backend.perform(launch)
+            await asyncio.sleep(0)
+        await story.until_idle()
+        assert len(story.writer.made) == 3
+        story.jobs.clear()  # its object is gone: that it is cancelled is said by others
+        story.backend.perform(launch)
+        await asyncio.sleep(0)
+        assert story.told == []
+        next(iter(story.backend.runs.values())).started = True
+        story.backend.perform(launch)
+        await asyncio.sleep(0)
+        assert [type(event) for event in story.told] == [ev.Started]
+
+    asyncio.run(run())
+
+
+def test_a_gang_that_is_stopped_before_its_turn_makes_no_pods() -> None:
+    async def run() -> None:
+        story = Story([b.PODS_AT_A_TIME, 5])
+        first, second = story.launch("j000", 1), story.launch("j001", 2)
+        story.backend.perform(first)
+        story.backend.perform(second)
+        story.backend.perform(Stop(second.job_id, 1, 3, "cancelled"))
+        await asyncio.sleep(0)
+        await story.until_idle()
+        assert len(story.writer.bound) == b.PODS_AT_A_TIME
+        assert not any(name.startswith("j001") for name in story.writer.made)
+        assert [type(event) for event in story.told] == [ev.Stopped]
+
+    asyncio.run(run())
