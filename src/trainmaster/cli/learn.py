@@ -66,6 +66,7 @@ def dl2(
     from trainmaster.learn import checkpoints
     from trainmaster.learn.metrics import MetricsWriter
     from trainmaster.learn.parallel import collectors
+    from trainmaster.learn.run_folder import WEIGHTS
     from trainmaster.learn.trainer import Row, Trainer
 
     if recipe not in ("ours", "paper"):
@@ -103,7 +104,7 @@ def dl2(
         if resume:
             checkpoints.save(trainer, out, command)  # a run that had got so far already is told by this command, too
         metrics.close()
-    typer.echo(f"{out / checkpoints.WEIGHTS}: validation {trainer.best_s:,.0f} s mean completion time")
+    typer.echo(f"{out / WEIGHTS}: validation {trainer.best_s:,.0f} s mean completion time")
 
 
 @learn_app.command("evaluate")

@@ -43,6 +43,7 @@ def das(
     from trainmaster.learn.das import files
     from trainmaster.learn.das.trainer import Row, Trainer
     from trainmaster.learn.metrics import MetricsWriter
+    from trainmaster.learn.run_folder import WEIGHTS
 
     chosen = typed_options(option or [], DasOptions().to_json())
     options = replace(DasOptions(), **{**chosen, "variant": variant, "iterations": iterations, "seed": seed})
@@ -65,7 +66,7 @@ def das(
 
         trainer.run(report, lambda: files.save(trainer, out, command))
     metrics.close()
-    typer.echo(f"{out / files.WEIGHTS}: validation {trainer.best_min:,.1f} min mean completion time")
+    typer.echo(f"{out / WEIGHTS}: validation {trainer.best_min:,.1f} min mean completion time")
 
 
 @one_message

@@ -10,23 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from trainmaster.policies.oasis.formulation import RELATIVE_TOLERANCE
-from trainmaster.policies.oasis.placement import cheapest_prefix, fill_cheapest
-
-_DUST = RELATIVE_TOLERANCE
-
-
-@njit(cache=True)
-def _fits(free, capacity, demand, most):
-    """How many units of `demand` fit into `free`, at most `most`."""
-    fits = most
-    for r in range(free.shape[0]):
-        if demand[r] > 0.0:
-            room = free[r] + _DUST * capacity[r]
-            if room < demand[r]:
-                return 0
-            fits = min(fits, int(room / demand[r]))
-    return fits
+from trainmaster.policies.oasis.placement import cheapest_prefix, fill_cheapest, fits_into
 
 
 @njit(cache=True)
@@ -38,8 +22,8 @@ def exact_operations(used, capacity, worker_demand, ps_demand, both, most_worker
         for s in range(used.shape[1]):
             if both[s]:
                 free = capacity[s] - used[t, s]
-                for z in range(_fits(free, capacity[s], ps_demand, most_ps) + 1):
-                    options += _fits(free - z * ps_demand, capacity[s], worker_demand, most_workers) + 1
+                for z in range(fits_into(free, capacity[s], ps_demand, most_ps) + 1):
+                    options += fits_into(free - z * ps_demand, capacity[s], worker_demand, most_workers) + 1
         worst = max(worst, options * (most_workers + 1) * (most_ps + 1))
     return worst
 
@@ -73,8 +57,8 @@ def _exact_tables(
     for j in range(shared.shape[0]):
         s = shared[j]
         free = capacity[s] - used[s]
-        for dz in range(_fits(free, capacity[s], ps_demand, most_ps) + 1):
-            for dy in range(_fits(free - dz * ps_demand, capacity[s], worker_demand, most_workers) + 1):
+        for dz in range(fits_into(free, capacity[s], ps_demand, most_ps) + 1):
+            for dy in range(fits_into(free - dz * ps_demand, capacity[s], worker_demand, most_workers) + 1):
                 extra = dy * worker_cost[s] + dz * ps_cost[s]
                 for y in range(dy, most_workers + 1):
                     for z in range(dz, most_ps + 1):
@@ -131,8 +115,8 @@ def exact_placement(
         s = shared[j]
         free = capacity[s] - used[s]
         found = False
-        for dz in range(_fits(free, capacity[s], ps_demand, z) + 1):
-            for dy in range(_fits(free - dz * ps_demand, capacity[s], worker_demand, y) + 1):
+        for dz in range(fits_into(free, capacity[s], ps_demand, z) + 1):
+            for dy in range(fits_into(free - dz * ps_demand, capacity[s], worker_demand, y) + 1):
                 extra = dy * worker_cost[s] + dz * ps_cost[s]
                 # The same floating-point expression as in the forward pass, so equality is exact.
                 if tables[j, y - dy, z - dz] + extra == tables[j + 1, y, z]:
@@ -182,7 +166,7 @@ def greedy_placement(
                 break
             if not hosts[s]:
                 continue
-            count = _fits(free[s], capacity[s], demand, left)
+            count = fits_into(free[s], capacity[s], demand, left)
             taken[role, s] = count
             free[s] -= count * demand
             total += count * cost[s]

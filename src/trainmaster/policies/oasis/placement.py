@@ -16,6 +16,19 @@ _DUST = RELATIVE_TOLERANCE
 
 
 @njit(cache=True)
+def fits_into(free, capacity, demand, most):
+    """How many units of `demand` fit into `free`, at most `most`."""
+    fits = most
+    for r in range(free.shape[0]):
+        if demand[r] > 0.0:
+            room = free[r] + _DUST * capacity[r]
+            if room < demand[r]:
+                return 0
+            fits = min(fits, int(room / demand[r]))
+    return fits
+
+
+@njit(cache=True)
 def quote(used, capacity, ln_low, ln_spread, demand, hosts, most):
     """Unit cost and room of one role, per slot and server.
 

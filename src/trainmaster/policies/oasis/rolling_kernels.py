@@ -11,21 +11,10 @@ import numpy as np
 from numba import njit
 
 from trainmaster.policies.oasis.formulation import RELATIVE_TOLERANCE
+from trainmaster.policies.oasis.placement import fits_into
 
 _DUST = RELATIVE_TOLERANCE
 STAY_FACTOR = 1.1
-
-
-@njit(cache=True)
-def _fits(free, capacity, demand, most):
-    fits = most
-    for r in range(free.shape[0]):
-        if demand[r] > 0.0:
-            room = free[r] + _DUST * capacity[r]
-            if room < demand[r]:
-                return 0
-            fits = min(fits, int(room / demand[r]))
-    return fits
 
 
 @njit(cache=True)
@@ -64,7 +53,7 @@ def place_gang_at(used, capacity, worker_cost, worker_room, ps_cost, worker, ps,
             if not ps_hosts[n]:
                 continue
             free = capacity[n] - used[n] - on_workers[n] * worker
-            count = _fits(free, capacity[n], ps, left)
+            count = fits_into(free, capacity[n], ps, left)
             on_ps[n] = count
             total += count * ps_cost[n]
             left -= count
