@@ -47,17 +47,22 @@ class Replica:
     folder: Path
     env: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
-    starts: int = 0
+    log_start: int = 0
+    """Where the words of the present process begin."""
 
     def start(self) -> None:
         if self.process is not None and self.process.poll() is None:
             return
-        self.starts += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "log", "ab") as log:
+            self.log_start = log.tell()
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env, start_new_session=True
             )
+
+    def is_prepared(self) -> bool:
+        """Whether the process that runs now could lead at once, by its own word."""
+        return b"is prepared" in (self.folder / "log").read_bytes()[self.log_start :]
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -232,6 +237,7 @@ def world(cluster: KubeCluster, folder: Path, **options: Any) -> Iterator[World]
     made = World(cluster, records, folder, **options)
     made.open()
     try:
+        made.until("replicas that could lead", lambda: all(replica.is_prepared() for replica in made.replicas), 300)
         made.until("a leader", lambda: made.leader() is not None)
         yield made
     finally:
