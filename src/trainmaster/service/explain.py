@@ -76,9 +76,7 @@ def advice(reason: Reason) -> list[str]:
     match reason.why:
         case Why.CAPACITY if missing > 0:
             if most := reason.details.get("workers_that_fit"):
-                found.append(
-                    f"resize it to at most {most} worker{'' if most == 1 else 's'}, for which there is room now"
-                )
+                found.append(f"resize it: there is room for {most} worker{'' if most == 1 else 's'} now")
             found.append(f"free {missing:g} more of {kind}")
             freed = 0.0
             for n, (_, gpus) in enumerate(reason.holders, 1):
