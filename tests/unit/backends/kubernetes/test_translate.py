@@ -160,7 +160,7 @@ def changed(**spec: Any) -> tuple[list[ev.UserEvent], JobId]:
     known = spec_of_trainingjob(old, EPOCH_MS)
     new = deepcopy(old)
     new["spec"].update(spec)
-    return wishes_of(old, new, known, EPOCH_MS), known.id
+    return wishes_of(old, new, known, False, EPOCH_MS), known.id
 
 
 def test_nothing_changed_is_no_wish() -> None:
@@ -180,21 +180,26 @@ def test_workers_deadline_weight_and_suspend() -> None:
     assert events == [ev.JobPaused(job_id)]
 
 
-def test_resuming_is_told_when_suspend_falls_or_when_nothing_was_seen_before() -> None:
+def test_resuming_is_told_when_suspend_falls_or_when_a_paused_job_is_seen_for_the_first_time() -> None:
     paused = job(suspend=True)
     spec = spec_of_trainingjob(paused, EPOCH_MS)
-    assert wishes_of(paused, job(suspend=False), spec, EPOCH_MS) == [ev.JobResumed(spec.id)]
-    assert wishes_of(None, job(), spec, EPOCH_MS) == [ev.JobResumed(spec.id)]
+    for yet_to_be_carried_out in (False, True):
+        told = wishes_of(paused, job(suspend=False), spec, not yet_to_be_carried_out, EPOCH_MS)
+        assert told == [ev.JobResumed(spec.id)]
+    assert wishes_of(None, job(), spec, True, EPOCH_MS) == [ev.JobResumed(spec.id)]
+    assert wishes_of(None, job(), spec, False, EPOCH_MS) == [], "a new leader does not ask all jobs to go on"
+    assert wishes_of(None, paused, spec, True, EPOCH_MS) == []
+    assert wishes_of(None, paused, spec, False, EPOCH_MS) == [ev.JobPaused(spec.id)]
 
 
 def test_deletion_cancels_whatever_else_was_changed() -> None:
     tj = job(workers={"min": 9})
     spec = spec_of_trainingjob(job(), EPOCH_MS)
     tj["metadata"]["deletionTimestamp"] = CREATED
-    assert wishes_of(None, tj, spec, EPOCH_MS) == [ev.JobCancelled(spec.id)]
+    assert wishes_of(None, tj, spec, False, EPOCH_MS) == [ev.JobCancelled(spec.id)]
 
 
 def test_a_range_that_cannot_be_changes_nothing() -> None:
     spec = spec_of_trainingjob(job(), EPOCH_MS)
     with pytest.raises(InputError):
-        wishes_of(job(), job(workers={"min": 5, "max": 2}, suspend=True), spec, EPOCH_MS)
+        wishes_of(job(), job(workers={"min": 5, "max": 2}, suspend=True), spec, False, EPOCH_MS)
