@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,15 @@ class Replica:
             self.process.wait(60)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Probe:
-    """A job that was submitted right after a fault (at `fault_s` of the clock since boot), and how many seconds later
-    it had its nodes."""
+    """A job that was submitted right after a fault (at `fault_s` of the clock since boot), how many seconds later it
+    had its nodes, and how many its kubelet took it up (whole seconds, by the kubelet's own stamp)."""
 
     job: str
     fault_s: float
     placed_s: float
+    taken_up_s: float | None = None
 
 
 @dataclass
@@ -178,6 +180,15 @@ class World:
     def pods(self, job: str = "") -> list[dict[str, Any]]:
         items = self.ask("get", paths.pods("default"))["items"]
         return [pod for pod in items if not job or pod["metadata"].get("labels", {}).get("trainmaster.dev/job") == job]
+
+    def note_kubelets(self) -> None:
+        """When kubelets took up the pods of probes; asked while the pods are there."""
+        since_boot_s = boot_s() - time.time()
+        for probe in self.probes:
+            for pod in self.pods(probe.job):
+                stamp = pod.get("status", {}).get("startTime")
+                if stamp and probe.taken_up_s is None:
+                    probe.taken_up_s = datetime.fromisoformat(stamp).timestamp() + since_boot_s - probe.fault_s
 
     def delete_jobs(self) -> None:
         for name in self.names:
