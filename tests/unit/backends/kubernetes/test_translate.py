@@ -13,6 +13,9 @@ from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import DeadlineKind, JobId
 from trainmaster.model.units import NEVER_MS
+from trainmaster.service.kube_rights import Right, grant_of
+from trainmaster.service.specs import request_of
+from trainmaster.wire.api import JobRequest
 
 EPOCH_MS = 1_700_000_000_000
 FIRST = "spec.template.spec.containers[0]"
@@ -203,3 +206,24 @@ def test_a_range_that_cannot_be_changes_nothing() -> None:
     spec = spec_of_trainingjob(job(), EPOCH_MS)
     with pytest.raises(InputError):
         wishes_of(job(), job(workers={"min": 5, "max": 2}, suspend=True), spec, False, EPOCH_MS)
+
+
+def test_a_job_is_shown_with_what_its_object_asks_for() -> None:
+    """As `trainmaster job` and `queue` have it: sizes, servers and terms, not the defaults of a request."""
+    tj = job(workers={"min": 1, "max": 4}, servers={"min": 1, "max": 2}, gpusPerWorker=2, deadlineSeconds=600, weight=3)
+    shown = request_of(spec_of_trainingjob(tj, EPOCH_MS))
+    assert (shown["workers"], shown["servers"]) == ({"min": 1, "max": 4}, {"min": 1, "max": 2})
+    assert (shown["gpus_per_worker"], shown["deadline_s"], shown["weight"]) == (2, 600, 3)
+    assert JobRequest.model_validate(shown | {"command": ["x"]}).priority == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "told"),
+    [
+        (Right("create", "vision"), "rolebinding ... --clusterrole=edit -n vision"),
+        (Right("list"), "clusterrolebinding ... --clusterrole=view"),
+        (Right("list", resource="nodes", group=""), "--verb=list --resource=nodes)"),
+    ],
+)
+def test_a_missing_right_is_told_with_a_grant_that_would_give_it(right: Right, told: str) -> None:
+    assert told in grant_of(right)
