@@ -40,7 +40,8 @@ def test_fifo_starts_an_elastic_job_with_what_fits_if_told_so() -> None:
     assert started(view, _decide("fifo", view)) == {"a"}
     plan = _decide("fifo:elastic=true", view)
     assert started(view, plan) == {"a", "wide"}
-    assert plan.changes[row_of(view, "wide")].workers == 5
+    given = plan.changes[row_of(view, "wide")]
+    assert given is not None and given.workers == 5
     assert plan.why[row_of(view, "c")] == Why.CAPACITY
     full = a_view(jobs, "v100=4")
     plan = _decide("fifo:elastic=true", full)
