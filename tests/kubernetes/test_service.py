@@ -132,6 +132,17 @@ def test_jobs_run_wait_fail_and_are_deleted(fake_cluster: KubeCluster, replicas:
     until(lambda: states(fake_cluster) == over, 120, told=replica.output)
     fake_cluster.apply(job("endless", gpus=1, seconds=10_000))
     until(lambda: states(fake_cluster).get("endless") == "running", told=replica.output)
+    for change, shown in (({"workers": {"min": 1, "max": 2}}, "1/1-2"), ({"deadlineSeconds": 900}, "1/1-2")):
+        fake_cluster.kubectl(
+            "patch", "tj", "endless", "-n", "default", "--type=merge", "-p", json.dumps({"spec": change})
+        )
+        generation = fake_cluster.get("tj", "endless", "-n", "default")["metadata"]["generation"]
+
+        def taken(generation: int = generation, shown: str = shown) -> bool:
+            status = fake_cluster.get("tj", "endless", "-n", "default")["status"]
+            return (status["observedGeneration"], status["shown"]["workers"]) == (generation, shown)
+
+        until(taken, 10, replica.output)  # sooner than progress is told anyway
     fake_cluster.kubectl("delete", "tj", "endless", "-n", "default")
     until(lambda: "endless" not in fake_cluster.kubectl("get", "pods", "-n", "default").stdout, told=replica.output)
 

@@ -205,6 +205,7 @@ def test_a_new_leader_at_another_address_tells_the_launcher(bench: Bench) -> Non
     pid = _pid(bench)
     bench.take_over(seats, elsewhere=True)
     bench.until(lambda: bench.now(lambda: bench.hub.attached(bench.key, "worker-0")))
+    assert bench.now(lambda: bench.hub.has_spoken(bench.key, "worker-0"))
     time.sleep(LEASE_S * 1.5)
     assert _lives(pid) and not bench.said("lapsed")
 
@@ -234,6 +235,8 @@ def test_an_adopted_launcher_that_never_comes_back_lapses(bench: Bench) -> None:
     began_s = time.monotonic()
     assert bench.hear("lapsed") == ("lapsed", "worker-0")
     assert time.monotonic() - began_s >= LEASE_S
+    silent = not bench.now(lambda: bench.hub.has_spoken(bench.key, "worker-0"))
+    assert silent, "it may have ended while nobody led, for which its node is not to blame"
 
 
 def test_a_leader_without_authority_renews_nothing(bench: Bench) -> None:

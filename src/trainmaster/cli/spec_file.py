@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from trainmaster.model.errors import InputError
-from trainmaster.wire.api import JobRequest
+from trainmaster.wire.api import NAME_IN_WORDS, NAME_PATTERN, JobRequest
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 20
@@ -120,6 +120,8 @@ def check_request(data: dict[str, Any], spec: SpecFile | None = None, options: d
         told = fault["msg"].removeprefix("Value error, ")
         what = told[:1].lower() + told[1:]
         remedy = _HINTS.get((top, fault["type"]), "")
+        if fault["type"] == "string_pattern_mismatch" and NAME_PATTERN in fault["msg"]:
+            what = f"'{fault['input']}' is no name; expected {NAME_IN_WORDS}"
         if fault["type"] == "extra_forbidden":
             what, remedy = "there is no such field", _similar(top)
         option = (options or {}).get(top)

@@ -38,7 +38,7 @@ def lines(answer: Json, view: Json) -> list[str]:
     verb = {"pending": "waits", "running": "runs", "paused": "is paused"}.get(state, f"is {state}")
     text = _IN_WORDS.get(answer["why"], answer["text"])
     told = [f"{name} {verb}{': ' if text else '.'}{text}"]
-    if state != "pending":
+    if state != "pending" or answer["why"] == "starting":  # it has what it needs, and is among those who hold it
         return told + _advice(answer)
     if answer["needs_gpus"]:
         told.append(f"  needs    {_gpus(answer['needs_gpus'])}")

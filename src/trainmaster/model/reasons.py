@@ -79,13 +79,14 @@ def explain(
 ) -> Reason:
     """The full reason of one row, from the snapshot in which it waits."""
     jobs = view.jobs
-    need = int(jobs.workers_min[row]) * int(jobs.worker_gpu_milli[row]) / GPU_MILLI
     allowed = jobs.allowed[row]
     free_by_type = view.free_gpus_by_type
     names = view.cluster.types
     free = {names[j]: float(free_by_type[j]) for j in range(len(names)) if allowed[j]}
     missing_type = max(free, key=lambda name: (free[name], name)) if free else ""
-    missing = max(0.0, need - free[missing_type]) if free else need
+    most_free = free.get(missing_type, 0.0)
+    sizes = int(jobs.workers_min[row]), int(jobs.workers_ask[row])
+    need, fewer = size_short_of(why, sizes, int(jobs.worker_gpu_milli[row]) / GPU_MILLI, most_free)
     holding = np.flatnonzero(jobs.holding & (jobs.held_type >= 0))
     gpus = jobs.workers * jobs.worker_gpu_milli / GPU_MILLI
     rivals = [h for h in holding.tolist() if allowed[jobs.held_type[h]]]
@@ -95,11 +96,20 @@ def explain(
         needs_gpus=need,
         free=free,
         holders=tuple((jobs.id(h), float(gpus[h])) for h in rivals[:MAX_HOLDERS]),
-        missing_gpus=missing,
+        missing_gpus=max(0.0, need - most_free),
         missing_type=missing_type,
         behind=jobs.id(blocker_row) if 0 <= blocker_row < len(jobs) else None,
-        details=dict(details or {}),
+        details={**(details or {}), **fewer},
     )
+
+
+def size_short_of(why: Why, sizes: tuple[int, int], gpus_each: float, most_free: float) -> tuple[float, dict[str, Any]]:
+    """GPUs of the size that a job waits for: its smallest, or, if that would fit and the policy still keeps it
+    waiting, the one it asks for (`sizes` are these two). Then with the number of workers that would fit."""
+    least, ask = sizes
+    if why == Why.CAPACITY and least * gpus_each <= most_free < ask * gpus_each:
+        return ask * gpus_each, {"workers_that_fit": int(most_free // gpus_each)}
+    return least * gpus_each, {}
 
 
 def why_phase(phase: int) -> Why:

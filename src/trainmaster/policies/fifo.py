@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
 from trainmaster.model.rules import QueueRule
@@ -19,6 +21,9 @@ class Fifo:
     """Jobs start in order of arrival and run to their end; with `backfill`, later ones that fit may pass."""
 
     backfill: bool = field(default=False, metadata={"help": "start later jobs that fit while the first one waits"})
+    elastic: bool = field(
+        default=False, metadata={"help": "start an elastic job with what fits, if not at the size it asks for"}
+    )
     own_rounds = False
 
     @property
@@ -31,14 +36,37 @@ class Fifo:
         return not self.backfill
 
     @property
-    def rule(self) -> QueueRule:
+    def rule(self) -> QueueRule | None:
+        """None: sizes are looked for, which is no rule over the columns."""
+        if self.elastic:
+            return None
         return QueueRule(by_remaining_time=False, preemptive=False, strict=self.strict, default=Why.CAPACITY)
 
     def decide(self, view: Snapshot) -> Plan:
         draft = view.draft()
         waiting = view.waiting_rows()
-        blocked = draft.place_rows(waiting, stop_at_first_failure=not self.backfill)
+        if self.elastic:
+            blocked = self._start_with_what_fits(draft, waiting)
+        else:
+            blocked = draft.place_rows(waiting, stop_at_first_failure=not self.backfill)
         if blocked >= 0 and not self.backfill:
             behind = waiting[int(np.argmax(waiting == blocked)) + 1 :]
             draft.wait_rows(behind, Why.BEHIND, blocker=blocked)
         return draft.plan()
+
+    def _start_with_what_fits(self, draft: Draft, waiting: npt.NDArray[np.int64]) -> int:
+        """Each at the size it asks for, or the largest below that fits. Returns the first that does not, or -1."""
+        blocked = -1
+        jobs = draft.view.jobs
+        for row in waiting.tolist():
+            ask, least = int(jobs.workers_ask[row]), int(jobs.workers_min[row])
+            if draft.place(row, workers=ask):
+                continue
+            if least < ask and draft.place(row, workers=least):  # so that those that fit nowhere cost two looks
+                draft.release(row)
+                any(draft.place(row, workers=size) for size in range(ask - 1, least - 1, -1))
+                continue
+            blocked = row if blocked < 0 else blocked
+            if not self.backfill:
+                break
+        return blocked

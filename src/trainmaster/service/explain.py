@@ -9,7 +9,7 @@ import numpy as np
 
 from trainmaster.engine.core import Engine
 from trainmaster.model.job import JobId
-from trainmaster.model.reasons import MAX_HOLDERS, Reason, Why, render
+from trainmaster.model.reasons import MAX_HOLDERS, Reason, Why, render, size_short_of
 from trainmaster.model.units import GPU_MILLI
 
 
@@ -34,12 +34,14 @@ class Explainer:
         if why == Why.NONE:
             return None
         ints = engine.columns.ints
-        need = int(ints["workers_min"][slot]) * int(ints["worker_gpu_milli"][slot]) / GPU_MILLI
         free, holders = self._shared(slot)
         missing_type = max(free, key=lambda name: (free[name], name)) if free else ""
+        most_free = free.get(missing_type, 0.0)
+        sizes = int(ints["workers_min"][slot]), int(ints["workers_ask"][slot])
+        need, fewer = size_short_of(why, sizes, int(ints["worker_gpu_milli"][slot]) / GPU_MILLI, most_free)
         blocker = int(ints["blocker"][slot])
         spec = engine.columns.specs[blocker] if blocker >= 0 else None
-        details = dict(engine.reason_details(slot) or {})
+        details = {**(engine.reason_details(slot) or {}), **fewer}
         if why == Why.STARTING and (slow := self._slow_starts.get(engine.columns.spec(slot).id)):
             details["slow"] = slow
         return Reason(
@@ -47,7 +49,7 @@ class Explainer:
             needs_gpus=need,
             free=free,
             holders=holders,
-            missing_gpus=max(0.0, need - free[missing_type]) if free else need,
+            missing_gpus=max(0.0, need - most_free),
             missing_type=missing_type,
             behind=None if spec is None or why != Why.BEHIND else spec.id,
             details=details,
@@ -73,6 +75,8 @@ def advice(reason: Reason) -> list[str]:
     missing, kind = reason.missing_gpus, reason.missing_type
     match reason.why:
         case Why.CAPACITY if missing > 0:
+            if most := reason.details.get("workers_that_fit"):
+                found.append(f"resize it: there is room for {most} worker{'' if most == 1 else 's'} now")
             found.append(f"free {missing:g} more of {kind}")
             freed = 0.0
             for n, (_, gpus) in enumerate(reason.holders, 1):

@@ -18,9 +18,10 @@ from trainmaster.backends.kubernetes.reflector import DELETED, Change
 from trainmaster.backends.kubernetes.template_check import TemplateCheck
 from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
 from trainmaster.backends.kubernetes.wishes import being_deleted, wishes_of
+from trainmaster.engine import transitions
 from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.job import JobId, JobSpec, P
 from trainmaster.service.control import ControlPlane, Request
 
 Json = dict[str, Any]
@@ -74,7 +75,8 @@ class TakeJobs:
         if slot is not None:
             if item.gone:
                 return [ev.JobCancelled(job_id)]
-            return list(wishes_of(item.before, tj, engine.columns.spec(slot), epoch_ms))
+            paused = P.PAUSED in (int(engine.columns.ints["phase"][slot]), transitions.wanted(engine, slot))
+            return list(wishes_of(item.before, tj, engine.columns.spec(slot), paused, epoch_ms))
         over = (tj.get("status") or {}).get("state") in OVER
         if item.gone or job_id in engine.known or over or being_deleted(tj) or job_id in plane.stage.specs:
             return []

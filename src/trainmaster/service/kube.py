@@ -281,6 +281,7 @@ class KubeService:
         """A thread of its own: begins a reign when it is our turn, and clears up after it."""
         try:
             load_kernels(create(self.options.policy or self._last_policy(thread)))  # now, not when it is our turn
+            self.log.info("is prepared", identity=self.identity)
             while True:
                 with self._leads:
                     while not self._wanted and not self.stop_asked.is_set():

@@ -144,7 +144,7 @@ class KubeDesk:
                 told = await self._rejected(thing)
                 if told:
                     await asyncio.gather(*(self._take_back(one) for one in made))
-                    raise InputError(told, "a job that this cluster can run", column=None)
+                    raise InputError(told)
             await asyncio.sleep(0.1)
 
     async def _rejected(self, made: Json) -> str:

@@ -104,8 +104,7 @@ class KubeRights:
         if not await self.may(who, right):
             raise Forbidden(
                 f"'{who.name}' may not {right}", expected="a role that allows it",
-                remedy=f"Whoever runs the cluster can grant it: kubectl create rolebinding ... --clusterrole=edit"
-                f"{f' -n {right.namespace}' if right.namespace else ''}.",
+                remedy=f"Whoever runs the cluster can grant it: {grant_of(right)}.",
             )  # fmt: skip
 
     async def _allowed(self, who: KubeUser, right: Right) -> bool:
@@ -127,6 +126,17 @@ class KubeRights:
                 f"the cluster cannot be asked who you are: {error}", expected="an API server that answers",
                 remedy="Try again; if it stays so, check the rights of Trainmaster's service account.",
             ) from None  # fmt: skip
+
+
+def grant_of(right: Right) -> str:
+    """How an administrator gives it. The roles `view` and `edit` speak of TrainingJobs, not of nodes."""
+    role = "view" if right.verb in ("get", "list", "watch") else "edit"
+    if right.namespace:
+        return f"kubectl create rolebinding ... --clusterrole={role} -n {right.namespace}"
+    if right.resource == "trainingjobs":
+        return f"kubectl create clusterrolebinding ... --clusterrole={role}"
+    kind = f"{right.resource}.{right.group}" if right.group else right.resource
+    return f"a ClusterRole (kubectl create clusterrole ... --verb={right.verb} --resource={kind}), bound"
 
 
 def _trim(kept: dict[Any, tuple[float, Any]]) -> None:

@@ -47,6 +47,8 @@ MAX_EVENTS = 2_000
 STARTING = "Starting"
 """No reason to wait that anybody needs to be told of: `Scheduled` says it."""
 _STARTED = (P.RUNNING, P.RESIZING)
+_TOLD = ("generation", "workers", "workers_min", "workers_max", "deadline_ms", "priority")
+"""Whoever edits an object sees in its status that the edit has been taken."""
 
 
 @dataclass
@@ -94,7 +96,7 @@ class Teller:
         columns = plane.live.columns
         ints = columns.ints
         phases, reasons = ints["phase"], ints["reason"]
-        generations, workers = ints["generation"], ints["workers"]
+        others = [ints[name] for name in _TOLD]
         with self._lock:
             for job_id in changed:
                 slot = columns.slot_of.get(JobId(job_id))
@@ -103,7 +105,7 @@ class Teller:
                     self._due_s[job_id] = min(self._due_s.get(job_id, now_s + SOON_S), now_s + SOON_S)
                     continue
                 phase = int(phases[slot])
-                key = (phase, int(reasons[slot]), int(generations[slot]), int(workers[slot]))
+                key = (phase, int(reasons[slot]), *(int(column[slot]) for column in others))
                 if key == self._keys.get(job_id):
                     wait_s = REFRESH_S if phase in _STARTED else 10 * REFRESH_S
                 else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.engine.ports import StoreError
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.wire.api import Problem
+from trainmaster.wire.api import NAME_IN_WORDS, NAME_PATTERN, Problem
 
 
 class Refusal(TrainmasterError):
@@ -45,10 +45,12 @@ class Unreadable(Refusal):
         first = faults[0]
         place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
         where = ".".join(place) or str(first["loc"][0] if first["loc"] else "")
-        what = str(first["msg"]).removeprefix("Value error, ")
+        what, expected = str(first["msg"]).removeprefix("Value error, "), "what the schema at /docs says"
+        if (first.get("ctx") or {}).get("pattern") == NAME_PATTERN:
+            what, expected = f"'{first.get('input')}' is no name", NAME_IN_WORDS
         if len(faults) > 1:
             what += f" (and {len(faults) - 1} more)"
-        super().__init__(_printable(what), where=_printable(where), expected="what the schema at /docs says")
+        super().__init__(_printable(what), where=_printable(where), expected=expected)
 
 
 class Unavailable(Refusal):

@@ -15,7 +15,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.job import NO_DEMAND, DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.placement import Strategy, place_gang
-from trainmaster.model.units import GPU_MILLI, NEVER_MS, ms_from_s
+from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS, ms_from_s
 from trainmaster.model.utility import parse_utility
 from trainmaster.wire.api import JobRequest
 
@@ -148,7 +148,34 @@ def request_of(spec: JobSpec) -> dict[str, Any]:
     payload = spec.payload
     given = {key: payload[key] for key in _IN_PAYLOAD if payload.get(key) is not None}
     workers = {"min": spec.workers_min, "max": spec.workers_max}
-    return {**_DEFAULTS, **payload.get("wishes", {}), **given, "workers": workers}
+    wishes = payload["wishes"] if "wishes" in payload else _wishes_of(spec)
+    return {**_DEFAULTS, **wishes, **given, "workers": workers}
+
+
+def _wishes_of(spec: JobSpec) -> dict[str, Any]:
+    """Of a job that was not made from a request: a TrainingJob, or a gang of other pods."""
+    timed = spec.deadline_kind != DeadlineKind.NONE
+    return {
+        "servers": {"min": spec.servers_min, "max": spec.servers_max},
+        "gpus_per_worker": spec.worker.gpu_milli / GPU_MILLI,
+        "cpus_per_worker": spec.worker.cpu_milli / 1000,
+        "memory_mib_per_worker": spec.worker.mem_mib,
+        "gpu_types": list(spec.gpu_types),
+        "model": spec.model,
+        "batch_size": spec.batch_size,
+        "steps": spec.work_total,
+        "epochs": spec.epochs_total,
+        "steps_per_s": dict(spec.steps_per_s),
+        "deadline_s": (spec.deadline_ms - spec.submit_ms) / MS_PER_S if timed else None,
+        "deadline_kind": spec.deadline_kind.name.lower() if timed else "hard",
+        "utility": None if spec.utility is None else dict(spec.utility),
+        "weight": spec.weight,
+        "priority": spec.priority,
+        "entity": spec.entity or None,
+        "budget": spec.budget,
+        "max_attempts": spec.max_attempts,
+        "preemptible": spec.preemptible,
+    }
 
 
 _DEFAULTS = JobRequest(command=["-"]).model_dump(mode="json")

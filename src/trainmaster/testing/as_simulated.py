@@ -10,11 +10,13 @@ from typing import Any
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.foresight.situation import Costs
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.job import Phase
+from trainmaster.model.job import DeadlineKind, JobSpec, Phase
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
 
+LATER_MS = 10_000
+"""Submissions are simulated so much later, or by a round."""
 APART_MS = 2_000
 """Events that the simulation has this far apart must come in the same order."""
 
@@ -53,7 +55,9 @@ def compare(
     apart_ms: int = APART_MS,
 ) -> Comparison:  # fmt: skip
     """`ended` in order of submission. Starting and ending take as long in the simulation as `costs` says."""
-    specs = [replace(end.spec, payload={}, node_set="") for end in ended.values()]
+    # Nothing real is submitted at the very first moment, which Gavel's rounds take for "never" (as the original does).
+    later_ms = settings.round_ms or LATER_MS
+    specs = [_later(replace(end.spec, payload={}, node_set=""), later_ms) for end in ended.values()]
     truth = TruthOptions(
         launch_ms=costs.launch_ms, restart_cost_ms=max(0, costs.restart_ms - costs.launch_ms), stop_ms=costs.stop_ms,
         resize_cost_ms=costs.resize_ms, exit_ms=costs.exit_ms,
@@ -81,6 +85,11 @@ def compare(
     )
     story = [f"{job_id}: {_times(ended[job_id])}; simulated {_times(simulated[job_id])}" for job_id in ids]
     return Comparison(real, planned, costs, tuple(wrong), tuple(phases), tuple(story))
+
+
+def _later(spec: JobSpec, by_ms: int) -> JobSpec:
+    due_ms = spec.deadline_ms if spec.deadline_kind == DeadlineKind.NONE else spec.deadline_ms + by_ms
+    return replace(spec, submit_ms=spec.submit_ms + by_ms, deadline_ms=due_ms)
 
 
 def _times(end: Ended) -> str:

@@ -98,6 +98,8 @@ def nothing(world: World, rng: random.Random) -> float:  # noqa: ARG001
 
 
 def leader_killed(world: World, rng: random.Random) -> float:  # noqa: ARG001
+    """The other replica stands by: who kills a leader while the last one is still coming up has killed both."""
+    world.until("a replica that stands by", lambda: all(replica.is_prepared() for replica in world.replicas))
     number = world.until("a leader", lambda: (found := world.leader()) is not None and [found])[0]
     fault_s = boot_s()
     world.replicas[number].kill()

@@ -82,6 +82,7 @@ def check(made: World, kind: str) -> list[str]:
         elif state == "finished" and not finished:
             wrong.append(f"{name} is called finished, but no trainer of it says so")
     wrong += overlaps(lives)
+    made.note_kubelets()
     made.delete_jobs()
     try:
         made.until("no pod left over", lambda: not made.pods(), 90, every_s=0.5)
@@ -97,15 +98,20 @@ def _all_ended(made: World) -> bool:
 
 def summary(results: dict[str, dict[str, Any]]) -> str:
     lines = [
-        "| fault | times | median s | largest s | placed after s | checks that failed |",
-        "|---|---|---|---|---|---|",
+        "| fault | times | median s | largest s | placed after s | taken up by the kubelet | checks that failed |",
+        "|---|---|---|---|---|---|---|",
     ]
     for kind, result in results.items():
         took_s = result["seconds"]
         median, largest = (statistics.median(took_s), max(took_s)) if took_s else (float("nan"), float("nan"))
-        placed = f"{statistics.median(result['placed_s']):.1f}" if result["placed_s"] else ""
-        lines.append(f"| {kind} | {len(took_s)} | {median:.1f} | {largest:.1f} | {placed} | {len(result['wrong'])} |")
+        placed, taken_up = (_middle_and_most(result[name]) for name in ("placed_s", "taken_up_s"))
+        figures = f"{len(took_s)} | {median:.1f} | {largest:.1f} | {placed} | {taken_up}"
+        lines.append(f"| {kind} | {figures} | {len(result['wrong'])} |")
     return "\n".join(lines)
+
+
+def _middle_and_most(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.1f}, {max(seconds):.1f}" if seconds else ""
 
 
 def main() -> int:
@@ -138,6 +144,7 @@ def main() -> int:
                 took_s = [round(lives[0].first_s - fault_s, 2) for fault_s, lives in begun if lives]
             results[kind] = {
                 "seconds": took_s, "placed_s": [round(probe.placed_s, 2) for probe in made.probes], "wrong": wrong,
+                "taken_up_s": [round(probe.taken_up_s, 1) for probe in made.probes if probe.taken_up_s is not None],
                 "seed": options.seed, "lease_s": options.lease,
                 "wall_s": round(time.monotonic() - began_s, 1),
             }  # fmt: skip

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +48,22 @@ class Replica:
     folder: Path
     env: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
-    starts: int = 0
+    log_start: int = 0
+    """Where the words of the present process begin."""
 
     def start(self) -> None:
         if self.process is not None and self.process.poll() is None:
             return
-        self.starts += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "log", "ab") as log:
+            self.log_start = log.tell()
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env, start_new_session=True
             )
+
+    def is_prepared(self) -> bool:
+        """Whether the process that runs now could lead at once, by its own word."""
+        return b"is prepared" in (self.folder / "log").read_bytes()[self.log_start :]
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -65,14 +71,15 @@ class Replica:
             self.process.wait(60)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Probe:
-    """A job that was submitted right after a fault (at `fault_s` of the clock since boot), and how many seconds later
-    it had its nodes."""
+    """A job that was submitted right after a fault (at `fault_s` of the clock since boot), how many seconds later it
+    had its nodes, and how many its kubelet took it up (whole seconds, by the kubelet's own stamp)."""
 
     job: str
     fault_s: float
     placed_s: float
+    taken_up_s: float | None = None
 
 
 @dataclass
@@ -174,6 +181,15 @@ class World:
         items = self.ask("get", paths.pods("default"))["items"]
         return [pod for pod in items if not job or pod["metadata"].get("labels", {}).get("trainmaster.dev/job") == job]
 
+    def note_kubelets(self) -> None:
+        """When kubelets took up the pods of probes; asked while the pods are there."""
+        since_boot_s = boot_s() - time.time()
+        for probe in self.probes:
+            for pod in self.pods(probe.job):
+                stamp = pod.get("status", {}).get("startTime")
+                if stamp and probe.taken_up_s is None:
+                    probe.taken_up_s = datetime.fromisoformat(stamp).timestamp() + since_boot_s - probe.fault_s
+
     def delete_jobs(self) -> None:
         for name in self.names:
             with contextlib.suppress(NotFound):
@@ -232,6 +248,7 @@ def world(cluster: KubeCluster, folder: Path, **options: Any) -> Iterator[World]
     made = World(cluster, records, folder, **options)
     made.open()
     try:
+        made.until("replicas that could lead", lambda: all(replica.is_prepared() for replica in made.replicas), 300)
         made.until("a leader", lambda: made.leader() is not None)
         yield made
     finally:

@@ -24,7 +24,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+NAME_IN_WORDS = "at most 63 letters, digits, '.', '_' and '-', beginning with a letter or a digit"
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """Safe as a file name, a label and a DNS part; no shell ever sees it."""
 StateName = Literal["pending", "running", "paused", "finished", "failed", "cancelled", "rejected"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -24,6 +24,12 @@ def test_options_before_the_command_are_ours_and_after_it_the_programs(service: 
     assert request.command == ["prog", "--name", "b", "-o", "x", "--unknown"]
 
 
+def test_a_name_that_is_none_is_refused_in_words(service: Any, invoke: Any) -> None:
+    code, _, err = invoke("submit", "--name", "Bad Name!", "--", "true")
+    assert code == 2 and "'--name': 'Bad Name!' is no name; expected at most 63 letters" in err
+    assert not service.submitted
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

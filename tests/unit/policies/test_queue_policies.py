@@ -1,5 +1,7 @@
 """FIFO, SJF, SRTF, LAS and Tiresias on cases small enough to decide by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from trainmaster.engine.verify import verify
@@ -29,6 +31,23 @@ def test_fifo_is_strict() -> None:
 def test_fifo_with_backfill_lets_later_jobs_pass() -> None:
     view = a_view([a_job("a", gpus=3), a_job("b", gpus=2), a_job("c", gpus=1)], "v100=4")
     assert started(view, _decide("fifo:backfill=true", view)) == {"a", "c"}
+
+
+def test_fifo_starts_an_elastic_job_with_what_fits_if_told_so() -> None:
+    wide = replace(a_job("wide", gpus=8), workers_min=2)
+    jobs = [a_job("a", gpus=3), wide, a_job("c", gpus=1)]
+    view = a_view(jobs, "v100=8")
+    assert started(view, _decide("fifo", view)) == {"a"}
+    plan = _decide("fifo:elastic=true", view)
+    assert started(view, plan) == {"a", "wide"}
+    given = plan.changes[row_of(view, "wide")]
+    assert given is not None and given.workers == 5
+    assert plan.why[row_of(view, "c")] == Why.CAPACITY
+    full = a_view(jobs, "v100=4")
+    plan = _decide("fifo:elastic=true", full)
+    assert started(full, plan) == {"a"}, "one GPU is less than its smallest size"
+    assert (plan.why[row_of(full, "wide")], plan.why[row_of(full, "c")]) == (Why.CAPACITY, Why.BEHIND)
+    assert started(full, _decide("fifo:elastic=true,backfill=true", full)) == {"a", "c"}
 
 
 def test_sjf_starts_the_shortest_and_stops_nothing() -> None:

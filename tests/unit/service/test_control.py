@@ -267,11 +267,26 @@ def test_why_names_what_is_short_who_holds_it_and_what_would_help(bench: Bench) 
     assert "does not wait" in bench.get(f"/jobs/{holder}/why")["text"]
 
 
+def test_a_name_that_is_none_is_refused_in_words(bench: Bench) -> None:
+    refused = bench.call("POST", "/jobs", {"command": ["true"], "name": "Bad Name!"})
+    assert refused.status == 422
+    assert refused.json()["what"] == "'Bad Name!' is no name" and "letters, digits" in refused.json()["expected"]
+
+
+def test_why_of_an_elastic_job_names_the_size_it_waits_for_and_the_one_that_would_fit(bench: Bench) -> None:
+    bench.submit(steps=1000, workers={"min": 2, "max": 2})
+    waits = bench.submit(workers={"min": 1, "max": 4})
+    bench.pass_s(1)
+    why = bench.get(f"/jobs/{waits}/why")
+    assert (why["why"], why["needs_gpus"], why["missing_gpus"]) == ("capacity", 4.0, 2.0)
+    assert why["advice"][:2] == ["resize it: there is room for 2 workers now", "free 2 more of v100"]
+
+
 def test_reasons_of_a_page_are_those_of_the_engine(tmp_path: Path) -> None:
     bench = Bench(tmp_path, nodes="v100=4x4,k80=2x2")
     for k in range(12):
         types = [["v100"], ["k80"], []][k % 3]
-        bench.submit(workers={"min": 1 + k % 2, "max": 1 + k % 2}, gpu_types=types, steps=1e6)
+        bench.submit(workers={"min": 1 + k % 2, "max": 1 + k % 2 + (k % 4 == 0)}, gpu_types=types, steps=1e6)
     bench.pass_s(1)
     from trainmaster.service.explain import Explainer, text_of
 

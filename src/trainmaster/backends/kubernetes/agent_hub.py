@@ -151,6 +151,11 @@ class AgentHub:
         trainer = self._trainer(key, member)
         return trainer is not None and trainer.line is not None
 
+    def has_spoken(self, key: RunKey, member: str) -> bool:
+        """Whether its launcher has turned to this leader, and not only to one before."""
+        trainer = self._trainer(key, member)
+        return trainer is not None and trainer.boot != ""
+
     def last_renewed_ms(self, key: RunKey, member: str) -> int | None:
         """When its last renewal was answered; None: it has never had a lease."""
         trainer = self._trainer(key, member)

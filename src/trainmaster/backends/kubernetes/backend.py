@@ -434,7 +434,9 @@ class KubernetesBackend:
         if found.end is None:
             run.certainly_over(found)
             if found.pod is not None and not found.gone:
-                self._watch.distrust(found.slot.node)
+                if self._hub is not None and self._hub.has_spoken(key, member):
+                    log.warning("%s went silent: nothing is started on %s for now", found.pod_name, found.slot.node)
+                    self._watch.distrust(found.slot.node)
                 self._spawn(self._force_delete(run, found))
         self._judge(run)
 

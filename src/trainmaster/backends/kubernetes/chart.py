@@ -12,6 +12,8 @@ from trainmaster.backends.kubernetes.rights import EDIT, EVERYBODY, KEEPS, SEES,
 _HEAD = "# Made by `python -m trainmaster.backends.kubernetes.chart DIR`; do not edit.\n"
 _NAME = '{{ include "trainmaster.name" . }}'
 _LABELS = '{{- include "trainmaster.labels" . | nindent 4 }}'
+_KEPT = {"helm.sh/resource-policy": "keep"}
+"""TrainingJobs outlive the release, and so do their users' rights to them."""
 
 
 def chart_files() -> dict[str, str]:
@@ -25,7 +27,7 @@ def _yaml(data: Any) -> str:
 
 def _crd() -> str:
     made = crd()
-    made["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
+    made["metadata"]["annotations"] = _KEPT
     return f"{_HEAD}{{{{- if .Values.crd.install }}}}\n{_yaml(made)}{{{{- end }}}}\n"
 
 
@@ -52,7 +54,9 @@ def _meta(kind: str, suffix: str, labels: list[str]) -> str:
 
 
 def _role(kind: str, suffix: str, rules: list[dict[str, Any]], labels: list[str] | None = None) -> str:
-    return _meta(kind, suffix, labels or []) + _yaml({"rules": rules})
+    """`labels`: of a role that others take up, which is kept when the release goes."""
+    kept = "" if labels is None else "  annotations:\n" + "".join(f"    {key}: {word}\n" for key, word in _KEPT.items())
+    return _meta(kind, suffix, labels or []) + kept + _yaml({"rules": rules})
 
 
 def _client() -> list[str]:

@@ -21,7 +21,8 @@ from trainmaster.model.cluster import Cluster, Node
 FLUSH_S = 0.05
 """Changes of what others use are gathered for so long."""
 DISTRUST_S = 60.0
-"""A node that went silent gets nothing new for so long, unless the cluster has said before that it is lost and back."""
+"""A node that went silent gets nothing new for so long, unless its kubelet speaks, or the cluster says that it was lost
+and is back."""
 NOBODY = Node("(none)", n.NO_GPU, 0, 0, 0)
 """Stands in where a cluster has no node at all."""
 
@@ -165,8 +166,10 @@ class ClusterWatch:
                 self._on_new_nodes()
         self._touch(name)
 
-    def _pod_changed(self, kind: Change, pod: Object, _: Object | None) -> None:
+    def _pod_changed(self, kind: Change, pod: Object, before: Object | None) -> None:
         gone = kind == DELETED
+        if self._distrusted and not gone and before is not None and _containers(before) != _containers(pod):
+            self._trust(str(pod["spec"].get("nodeName")))  # nobody but its kubelet writes that
         if pods.is_ours(pod):
             if self.listener is not None:
                 self.listener.pod_changed(pod, gone)
@@ -213,6 +216,10 @@ class ClusterWatch:
 
 def _is_foreign(pod: Object) -> bool:
     return pod["spec"].get("schedulerName") == SCHEDULER and not pods.is_ours(pod)
+
+
+def _containers(pod: Object) -> Object | None:
+    return (pod.get("status") or {}).get("containerStatuses")
 
 
 def _placing(node: Object) -> tuple[Object | None, Object | None, bool]:

@@ -19,6 +19,7 @@ from trainmaster.model.units import GPU_MILLI
 
 Json = Mapping[str, Any]
 TYPE_LABEL = "nvidia.com/gpu.product"
+OTHER_TYPE = "is not among gpuTypes"
 MAX_NAMED = 3
 MAX_KNOWN = 10_000
 MAX_GROUPS = 6
@@ -86,7 +87,18 @@ def _check(spec: JobSpec, found: Room) -> None:
         kinds = ", ".join(f"{count} on {kind or 'nodes'}" for kind, count in sorted(room.items()))
         what = f"{spec.workers_min} workers never fit: there is room for {kinds}"
         raise InputError(f"{what}{_told(lacking)}", "a gang that fits an empty cluster", column="spec.workers.min")
-    raise InputError(f"no node can ever take a worker{_told(lacking)}", "a node that fits", column="spec.template")
+    field_name, expected = _at_fault(spec, lacking)
+    raise InputError(f"no node can ever take a worker{_told(lacking)}", expected, column=field_name)
+
+
+def _at_fault(spec: JobSpec, lacking: Mapping[str, list[str]]) -> tuple[str, str]:
+    """The field that all nodes refuse, and what would be right there."""
+    if all(why.endswith(OTHER_TYPE) for why in lacking):
+        return "spec.gpuTypes", f"values of the node label {TYPE_LABEL}, or no list at all"
+    resource = spec.payload.get("gpu_resource", "nvidia.com/gpu")
+    if all(why.startswith(f"{resource} ") and ", " not in why.partition(" wanted, ")[2] for why in lacking):
+        return "spec.gpusPerWorker", f"at most as many {resource} as a node has"
+    return "spec.template", "a node that fits"
 
 
 def type_of(node: Json) -> str:
@@ -119,7 +131,7 @@ def _lacks(spec: JobSpec, pod_spec: Json, node: Json, resource: str) -> str | No
     if refused is not None:
         return refused
     if spec.worker.gpu_milli and spec.gpu_types and type_of(node) not in spec.gpu_types:
-        return f"type {type_of(node)} is not among gpuTypes"
+        return f"type {type_of(node)} {OTHER_TYPE}"
     short = []
     wanted = (
         (resource, Fraction(spec.worker.gpu_milli, GPU_MILLI), 1, ""),

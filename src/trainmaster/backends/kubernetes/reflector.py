@@ -18,7 +18,8 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 Key = tuple[str, str]
 """Namespace (empty for objects without one) and name."""
-FIRST_WAIT_S, MAX_WAIT_S = 0.1, 3.0
+FIRST_WAIT_S, MAX_WAIT_S = 0.1, 1.0
+"""Between attempts: a server that is back should not wait for us, and a few replicas are no burden to it."""
 PAGE = 500
 """Objects of a list that are asked for, and taken, at a stretch."""
 BREATH = 500

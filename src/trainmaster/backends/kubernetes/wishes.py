@@ -20,11 +20,12 @@ def being_deleted(tj: Json) -> bool:
     return bool(tj["metadata"].get("deletionTimestamp"))
 
 
-def wishes_of(old: Json | None, new: Json, spec: JobSpec, epoch_ms: int) -> list[ev.UserEvent]:
+def wishes_of(old: Json | None, new: Json, spec: JobSpec, paused: bool, epoch_ms: int) -> list[ev.UserEvent]:
     """Events that bring the engine's `spec` to what `new` says. Raises `InputError` for a change that cannot be.
 
-    `old` is the object as last seen (None: never). Pausing is told whenever `suspend` is set, as it does nothing
-    twice; going on is told only when `suspend` was seen to fall or nothing was seen before.
+    `old` is the object as last seen (None: never). `paused`: the engine holds it so, or will; that counts only at first
+    sight, since a change that is on its way to the engine has not been carried out. Pausing does nothing twice; going
+    on is told only when `suspend` was seen to fall, or at first sight.
     """
     if being_deleted(new):
         return [ev.JobCancelled(spec.id)]
@@ -37,8 +38,9 @@ def wishes_of(old: Json | None, new: Json, spec: JobSpec, epoch_ms: int) -> list
     if terms:
         events.append(ev.JobTermsChanged(spec.id, **terms))
     if wanted.get("suspend"):
-        events.append(ev.JobPaused(spec.id))
-    elif old is None or (old.get("spec") or {}).get("suspend"):
+        if old is not None or not paused:
+            events.append(ev.JobPaused(spec.id))
+    elif paused if old is None else (old.get("spec") or {}).get("suspend"):
         events.append(ev.JobResumed(spec.id))
     return events
 

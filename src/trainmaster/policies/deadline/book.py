@@ -59,7 +59,9 @@ class Book:
         self.certs: Floats = np.zeros((len(t), rs.WIDTH)) if kept is None else kept.copy()
         self.certs[t.phase == P.PAUSED, rs.CLASS] = rs.NONE
         booked = self.certs[:, rs.CLASS] > 0
-        overrun = booked & (t.phase == P.RUNNING) & (self.certs[:, rs.FINISH] + rs.PAD_MS <= self.now)
+        # One that has done its work and still runs is being taken down, which takes a while too.
+        outlived = (self.certs[:, rs.FINISH] + rs.PAD_MS <= self.now) | (t.work_done >= t.work_total)
+        overrun = booked & (t.phase == P.RUNNING) & outlived
         self.beliefs: Beliefs = believe(view, self.tables, confidence, overrun)
         self.jobs = self.beliefs.jobs
         self.capacity = self._capacity()
@@ -122,7 +124,7 @@ class Book:
             self._replan_all()
 
     def _carry_on(self, rows: Ints) -> bool:
-        """New reservations for jobs that run behind their plan, from now on: those that wait move, not they.
+        """New reservations for jobs that run behind their plan, from now on and where they are: those that wait move.
 
         Else a job that comes up a little late would be stopped for the next reservation, and that one again:
         every start costs time, and with short pieces nothing gets done. False: nothing changed.
@@ -131,13 +133,16 @@ class Book:
             return False
         idle = np.flatnonzero((self.certs[:, rs.CLASS] > 0) & (self.jobs.held == 0))
         order = self._by_latest_start(rows)
+        base = self.jobs.base.copy()
+        base[rows] = np.where(np.arange(base.shape[1]) == self.jobs.held_kind[rows, None], base[rows], 0.0)
+        here = self.jobs._replace(base=base)
         for moved in (idle[:0], idle):
             trial = self.certs.copy()
             trial[rows, rs.COUNT] = trial[moved, rs.COUNT] = 0
             p = self.build(rs.SOFT, trial)
             ranked = np.concatenate([order, self._by_latest_start(moved)])
             done = rs.reserve_in_order(
-                p.times, p.free, p.n, self.jobs, ranked, self._dues(self.certs), self.capacity, rs.PROMISED, trial
+                p.times, p.free, p.n, here, ranked, self._dues(self.certs), self.capacity, rs.PROMISED, trial
             )
             if done < ranked.size or (trial[rows, rs.FIRST] > self.now).any():
                 continue

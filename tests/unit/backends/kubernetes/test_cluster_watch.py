@@ -65,6 +65,25 @@ def test_a_silent_node_gets_nothing_new_until_it_was_lost_and_is_back() -> None:
     assert asyncio.run(story()) == [("lost", "n0"), ("ready", "n0"), ("used", 0, 0)]
 
 
+def test_a_silent_node_is_trusted_again_when_its_kubelet_speaks() -> None:
+    def pod(node: str, ran: bool) -> dict[str, Any]:
+        statuses = [{"name": "main", "state": {"terminated" if ran else "running": {}}}]
+        meta = {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1"}
+        spec = {"nodeName": node, "containers": [{"name": "main"}]}
+        return {"metadata": meta, "spec": spec, "status": {"phase": "Running", "containerStatuses": statuses}}
+
+    async def story(node: str, ran: bool) -> list[tuple[Any, ...]]:
+        watch, heard = await _watch()
+        watch.distrust("n0")
+        watch._pod_changed(MODIFIED, pod(node, ran), pod(node, False))
+        await asyncio.sleep(3 * cluster_watch.FLUSH_S)
+        return heard.told[1:]
+
+    assert asyncio.run(story("n0", True)) == [("used", 0, 0)]
+    assert asyncio.run(story("n1", True)) == [], "another node's"
+    assert asyncio.run(story("n0", False)) == [], "a deletion, for instance, is not the kubelet's word"
+
+
 def test_a_node_that_the_cluster_never_calls_lost_is_trusted_again(monkeypatch: Any) -> None:
     monkeypatch.setattr(cluster_watch, "DISTRUST_S", 0.05)
 

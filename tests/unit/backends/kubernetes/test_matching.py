@@ -114,6 +114,14 @@ def test_types_selectors_and_taints_are_named() -> None:
     assert "nodeSelector wants disk=ssd" in refusal(job(), nodes, {"spec": {"nodeSelector": {"disk": "ssd"}}})
 
 
+def test_the_field_that_all_nodes_refuse_is_named() -> None:
+    nodes = [node("n0"), node("n1", kind="K80", gpus=2)]
+    assert refusal(job(types=("v100",)), nodes).startswith("'spec.gpuTypes'")
+    assert refusal(job(gpus=8), nodes).startswith("'spec.gpusPerWorker'")
+    assert refusal(job(gpus=8, cpu_milli=9000), nodes).startswith("'spec.template'")
+    assert refusal(job(gpus=8), [node("n0"), node("n1", taints=[TAINT])]).startswith("'spec.template'")
+
+
 def test_a_thousand_nodes_make_a_short_text() -> None:
     text = refusal(job(gpus=8), [node(f"n{k:04}") for k in range(1000)])
     assert "n0000, n0001, n0002 and 997 more" in text

@@ -13,6 +13,9 @@ from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import DeadlineKind, JobId
 from trainmaster.model.units import NEVER_MS
+from trainmaster.service.kube_rights import Right, grant_of
+from trainmaster.service.specs import request_of
+from trainmaster.wire.api import JobRequest
 
 EPOCH_MS = 1_700_000_000_000
 FIRST = "spec.template.spec.containers[0]"
@@ -160,7 +163,7 @@ def changed(**spec: Any) -> tuple[list[ev.UserEvent], JobId]:
     known = spec_of_trainingjob(old, EPOCH_MS)
     new = deepcopy(old)
     new["spec"].update(spec)
-    return wishes_of(old, new, known, EPOCH_MS), known.id
+    return wishes_of(old, new, known, False, EPOCH_MS), known.id
 
 
 def test_nothing_changed_is_no_wish() -> None:
@@ -180,21 +183,47 @@ def test_workers_deadline_weight_and_suspend() -> None:
     assert events == [ev.JobPaused(job_id)]
 
 
-def test_resuming_is_told_when_suspend_falls_or_when_nothing_was_seen_before() -> None:
+def test_resuming_is_told_when_suspend_falls_or_when_a_paused_job_is_seen_for_the_first_time() -> None:
     paused = job(suspend=True)
     spec = spec_of_trainingjob(paused, EPOCH_MS)
-    assert wishes_of(paused, job(suspend=False), spec, EPOCH_MS) == [ev.JobResumed(spec.id)]
-    assert wishes_of(None, job(), spec, EPOCH_MS) == [ev.JobResumed(spec.id)]
+    for yet_to_be_carried_out in (False, True):
+        told = wishes_of(paused, job(suspend=False), spec, not yet_to_be_carried_out, EPOCH_MS)
+        assert told == [ev.JobResumed(spec.id)]
+    assert wishes_of(None, job(), spec, True, EPOCH_MS) == [ev.JobResumed(spec.id)]
+    assert wishes_of(None, job(), spec, False, EPOCH_MS) == [], "a new leader does not ask all jobs to go on"
+    assert wishes_of(None, paused, spec, True, EPOCH_MS) == []
+    assert wishes_of(None, paused, spec, False, EPOCH_MS) == [ev.JobPaused(spec.id)]
 
 
 def test_deletion_cancels_whatever_else_was_changed() -> None:
     tj = job(workers={"min": 9})
     spec = spec_of_trainingjob(job(), EPOCH_MS)
     tj["metadata"]["deletionTimestamp"] = CREATED
-    assert wishes_of(None, tj, spec, EPOCH_MS) == [ev.JobCancelled(spec.id)]
+    assert wishes_of(None, tj, spec, False, EPOCH_MS) == [ev.JobCancelled(spec.id)]
 
 
 def test_a_range_that_cannot_be_changes_nothing() -> None:
     spec = spec_of_trainingjob(job(), EPOCH_MS)
     with pytest.raises(InputError):
-        wishes_of(job(), job(workers={"min": 5, "max": 2}, suspend=True), spec, EPOCH_MS)
+        wishes_of(job(), job(workers={"min": 5, "max": 2}, suspend=True), spec, False, EPOCH_MS)
+
+
+def test_a_job_is_shown_with_what_its_object_asks_for() -> None:
+    """As `trainmaster job` and `queue` have it: sizes, servers and terms, not the defaults of a request."""
+    tj = job(workers={"min": 1, "max": 4}, servers={"min": 1, "max": 2}, gpusPerWorker=2, deadlineSeconds=600, weight=3)
+    shown = request_of(spec_of_trainingjob(tj, EPOCH_MS))
+    assert (shown["workers"], shown["servers"]) == ({"min": 1, "max": 4}, {"min": 1, "max": 2})
+    assert (shown["gpus_per_worker"], shown["deadline_s"], shown["weight"]) == (2, 600, 3)
+    assert JobRequest.model_validate(shown | {"command": ["x"]}).priority == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "told"),
+    [
+        (Right("create", "vision"), "rolebinding ... --clusterrole=edit -n vision"),
+        (Right("list"), "clusterrolebinding ... --clusterrole=view"),
+        (Right("list", resource="nodes", group=""), "--verb=list --resource=nodes)"),
+    ],
+)
+def test_a_missing_right_is_told_with_a_grant_that_would_give_it(right: Right, told: str) -> None:
+    assert told in grant_of(right)

@@ -245,6 +245,27 @@ def test_jobs_that_come_up_late_do_not_take_turns() -> None:
     assert max(end.ended_ms for end in result.ended) < 40_000
 
 
+@pytest.mark.parametrize(
+    ("launch_ms", "exit_ms", "restart_ms", "submitted_s"),
+    [(1008, 3124, 700, (0, 1, 2, 4, 5)), (3406, 3345, 1034, (0, 2, 3, 4, 6)), (1375, 2993, 300, (0, 2, 3, 4, 6))],
+)
+def test_a_job_that_is_being_taken_down_is_not_moved(
+    launch_ms: int, exit_ms: int, restart_ms: int, submitted_s: tuple[int, ...]
+) -> None:
+    """A pod goes some seconds after its last step. Meanwhile the job was taken for one that is late, and the next
+    reservation stopped it: it began again on the slower type, with nothing left to do."""
+    speeds = {"v100": 10.0, "k80": 5.0}
+    sizes = ((480.0, 1), (320.0, 2), (260.0, 1), (380.0, 1), (240.0, 1))
+    jobs = [
+        job(f"j{i}", steps, at_s + 600.0, workers_min=n, workers_max=n, workers_ref=n, submit_ms=at_s * 1000,
+            steps_per_s=speeds)
+        for i, ((steps, n), at_s) in enumerate(zip(sizes, submitted_s, strict=True))
+    ]  # fmt: skip
+    truth = TruthOptions(launch_ms=launch_ms, exit_ms=exit_ms, restart_cost_ms=restart_ms, stop_ms=2000)
+    result = simulate(jobs, parse_cluster("v100=2,k80=2"), create("deadline"), Settings(), truth)
+    assert [end.spec.id for end in result.ended if end.preemptions] == []
+
+
 def test_reservations_count_cpu_and_memory() -> None:
     """4 GPUs with 8 CPUs: a worker that wants 4 CPUs blocks two GPUs, so only two of three can be promised."""
     node = Node("n0", "gpu", 4, cpu_milli=8000, mem_mib=1 << 20)
