@@ -267,7 +267,7 @@ class Reign:
         for job in self._jobs.objects.values():
             self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
         assert self.backend is not None
-        self.teller = Teller(self._client, driver, self._object_for)
+        self.teller = Teller(self._client, driver, self._object_for, busy=self.backend.is_making_pods)
         self.backend.on_slow_start = self.teller.look_at
         if self.backend.gangs is not None:
             gang_teller = GangTeller(self._client, self.backend.gangs, self.teller)

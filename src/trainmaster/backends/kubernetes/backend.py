@@ -116,6 +116,9 @@ class KubernetesBackend:
         vouched = None if self._issued is None else self._issued()
         self._loop.call_soon_threadsafe(self._take_inventory, vouched)
 
+    def is_making_pods(self) -> bool:
+        return self._gate.busy
+
     def recast(self, cluster: Cluster) -> None:
         """The engine knows these nodes from now on; indices that it knew before mean the same."""
         self._loop.call_soon_threadsafe(self._watch.list_nodes, cluster)
