@@ -8,11 +8,13 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Mapping, Set
 from typing import Any, Protocol
 
 from trainmaster.backends.kubernetes.agent_run import port_of
 from trainmaster.backends.kubernetes.facts import USERS_OWN, PodSeat, RunFacts
 from trainmaster.launcher.bundle import FILE_NAME, launcher_bytes, launcher_hash
+from trainmaster.launcher.settings import IDENTITY
 from trainmaster.model.errors import InputError
 from trainmaster.wire.agent import WORKER
 
@@ -21,6 +23,7 @@ SUBDOMAIN = "trainmaster-pods"
 POD_MARK = ("trainmaster.dev/trainer", "true")
 LAUNCHER_VOLUME, LAUNCHER_DIR = "trainmaster-launcher", "/trainmaster"
 RUN_VOLUME, RUN_DIR = "trainmaster-run", "/trainmaster-run"
+_POD_IP = {"name": "TRAINMASTER_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 FAREWELL_S = 5
 """After the grace of the command, for the launcher itself."""
 
@@ -43,10 +46,11 @@ def equip(pod: dict[str, Any], seat: PodSeat, run: RunFacts) -> None:
         env |= _launcher_environment(run)
         wrap(spec, container)
         spec["terminationGracePeriodSeconds"] = math.ceil(run.grace_s) + FAREWELL_S
+        set_environment(container, env.keys(), [_POD_IP, {"name": IDENTITY, "value": folded(env)}])
     else:
         env |= static_rendezvous(metadata["name"], seat, run)
         spec.setdefault("terminationGracePeriodSeconds", math.ceil(run.grace_s))
-    set_environment(container, env, {"TRAINMASTER_POD_IP": "status.podIP"} if run.launcher else {})
+        set_environment(container, env.keys(), [{"name": name, "value": env[name]} for name in sorted(env)])
 
 
 def wrap(spec: dict[str, Any], container: dict[str, Any]) -> None:
@@ -74,17 +78,21 @@ def wrap(spec: dict[str, Any], container: dict[str, Any]) -> None:
     ]
 
 
-def set_environment(container: dict[str, Any], env: dict[str, str], fields: dict[str, str]) -> None:
-    """Ours wins over the template's, of which variables that look like ours but are not are left out."""
+def set_environment(container: dict[str, Any], taken: Set[str], ours: list[dict[str, Any]]) -> None:
+    """Ours wins over the template's, of which variables that look like ours but are not are left out. `taken`: the
+    names of all that ours hold."""
     kept = [
         entry
         for entry in container.get("env") or []
         if entry.get("name") in USERS_OWN
-        or (entry.get("name") not in env and not str(entry.get("name")).startswith("TRAINMASTER_"))
+        or (entry.get("name") not in taken and not str(entry.get("name")).startswith("TRAINMASTER_"))
     ]
-    ours = [{"name": name, "value": value} for name, value in sorted(env.items())]
-    from_pod = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in sorted(fields.items())]
-    container["env"] = [*from_pod, *ours, *kept]
+    container["env"] = [*ours, *kept]
+
+
+def folded(env: Mapping[str, str]) -> str:
+    """As one variable, which the launcher unfolds; a kubelet would take `$(NAME)` for another one."""
+    return json.dumps(env, sort_keys=True, separators=(",", ":")).replace("$(", "$$(")
 
 
 def environment(seat: PodSeat, run: RunFacts) -> dict[str, str]:
