@@ -152,6 +152,12 @@ def member_of(pod: Object) -> tuple[str, str, int]:
     return member, role if role in (WORKER, SERVER) else WORKER, int(digits) if digits.isdigit() else 0
 
 
+def seq_of(pod: Object) -> int:
+    """Number of the command that made it."""
+    text = pod["metadata"]["annotations"].get(f.SEQ, "0")
+    return int(text) if text.isdigit() else 0
+
+
 def node_of(pod: Object) -> str | None:
     return pod["spec"].get("nodeName")
 
