@@ -19,8 +19,9 @@ from trainmaster.model.errors import InputError
 from trainmaster.wire.agent import WORKER
 
 SUBDOMAIN = "trainmaster-pods"
-"""Headless Service of every namespace with jobs: `<pod name>.trainmaster-pods` resolves to the pod."""
-POD_MARK = ("trainmaster.dev/trainer", "true")
+"""Headless Service of every namespace with jobs: `<pod name>.trainmaster-pods` resolves to a pod with the mark."""
+POD_MARK = ("trainmaster.dev/first", "true")
+"""Of the worker of rank 0, where the others meet. A cluster keeps an endpoint up to date for every pod that has it."""
 LAUNCHER_VOLUME, LAUNCHER_DIR = "trainmaster-launcher", "/trainmaster"
 RUN_VOLUME, RUN_DIR = "trainmaster-run", "/trainmaster-run"
 _POD_IP = {"name": "TRAINMASTER_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
@@ -37,7 +38,8 @@ def equip(pod: dict[str, Any], seat: PodSeat, run: RunFacts) -> None:
     spec = pod["spec"]
     container = spec["containers"][0]
     metadata = pod.setdefault("metadata", {})
-    metadata.setdefault("labels", {})[POD_MARK[0]] = POD_MARK[1]
+    if seat.role == WORKER and seat.rank == 0:
+        metadata.setdefault("labels", {})[POD_MARK[0]] = POD_MARK[1]
     if not spec.get("hostNetwork"):
         spec["hostname"], spec["subdomain"] = metadata["name"][:63].rstrip("-."), SUBDOMAIN
     spec["restartPolicy"] = "Never"
@@ -128,7 +130,9 @@ def _launcher_environment(run: RunFacts) -> dict[str, str]:
 
 def static_rendezvous(pod_name: str, seat: PodSeat, run: RunFacts) -> dict[str, str]:
     """For a job without launcher, whom nobody can tell addresses: the name of the pod of rank 0."""
-    first = pod_name.rpartition("-")[0] + "-w0"
+    base, _, last = pod_name.rpartition("-")
+    number = int(last[1:]) - seat.rank if seat.role == WORKER else 0  # a gang that was made anew counts on
+    first = f"{base}-w{number}"
     env = {"MASTER_ADDR": f"{first}.{SUBDOMAIN}.{run.namespace}.svc", "MASTER_PORT": str(port_of(run.key, 0))}
     if seat.role != WORKER:
         return env

@@ -123,8 +123,9 @@ class PodWork:
                     run.saw(member, _never(member), True, True)
 
     async def _create(self, run: Run, new: Sequence[Member]) -> None:
-        if run.facts.launcher and new:
+        if new and (run.facts.launcher or len(run.target) > 1):
             await self.writer.ensure_namespace(run.facts.namespace)
+        if run.facts.launcher:
             for member in new:
                 self._book.launchers.admit(run.key, run.seat(member))
         bodies = [_body(run, member) for member in new]

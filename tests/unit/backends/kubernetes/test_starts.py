@@ -40,6 +40,8 @@ class Writer:
         self.bound: list[str] = []
         self.most_open = 0
 
+    async def ensure_namespace(self, _namespace: str) -> None: ...
+
     async def create(self, _namespace: str, bodies: Sequence[Object]) -> list[Object]:
         self.made += [body["metadata"]["name"] for body in bodies]
         self.most_open = max(self.most_open, len(self.made) - len(self.bound))
