@@ -395,10 +395,11 @@ async def trainmaster_rate(
 async def idle(client: KubeClient, cluster: KubeCluster, options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Jobs wait and others run, and nothing changes."""
     await queue_jobs(client, "wait", options)
+    told = writes_of(cluster)["PATCH trainingjobs/status"]
     service = Running(cluster.kubeconfig, home, options.policy)
     try:
         await service.serving()
-        told_s = await settled(cluster, options.settle_s)
+        told_s = await settled(cluster, told + options.jobs, options.settle_s)
         before, begun_s = service.cpu_by_part_s(), time.monotonic()
         await asyncio.sleep(options.idle_s)
         spent, passed_s = service.cpu_by_part_s() - before, time.monotonic() - begun_s
@@ -413,13 +414,13 @@ async def idle(client: KubeClient, cluster: KubeCluster, options: argparse.Names
     }  # fmt: skip
 
 
-async def settled(cluster: KubeCluster, limit_s: float) -> float:
-    """Seconds until Trainmaster writes nothing any more: jobs that wait are told so a few at a time."""
+async def settled(cluster: KubeCluster, statuses: int, limit_s: float) -> float:
+    """Seconds until every job has been told, a few at a time, and Trainmaster writes nothing any more."""
     begun_s, before = time.monotonic(), -1
     while time.monotonic() - begun_s < limit_s:
         made = writes_of(cluster)
         now = sum(made[name] for name in OURS if name != "POST configmaps")
-        if now == before:
+        if now == before and made["PATCH trainingjobs/status"] >= statuses:
             break
         before = now
         await asyncio.sleep(QUIET_S)

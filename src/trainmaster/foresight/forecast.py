@@ -24,9 +24,9 @@ from trainmaster.model.units import MS_PER_S
 SEEDS_MIN, SEEDS_MAX = 5, 40
 JOBS_ROLLED = 4_000
 """Jobs times futures that one forecast may cost."""
-HORIZON = 800
-"""Decisions of a future that are rolled when the queue is longer than the futures can all be afforded for; what lies
-beyond them is estimated by how fast the queue moves."""
+LONG_QUEUE, HORIZON = 800, 400
+"""With more jobs than that, so many decisions of each future are rolled; what lies beyond them is estimated by how fast
+the queue moves."""
 LEAST_SPREAD = 0.02
 """Relative spread below which no forecast pretends to be: the backend has jitter of its own."""
 LEAST_SPREAD_S = 1.0
@@ -91,7 +91,7 @@ def forecast(
 ) -> dict[str, Outlook]:
     """An outlook for every active job, and for those that `events` submit."""
     count = futures_of(situation) if seeds is None else seeds
-    horizon = HORIZON if len(situation.image.jobs) > HORIZON else None
+    horizon = HORIZON if len(situation.image.jobs) > LONG_QUEUE else None
     futures = [roll(situation, seed, events, policy, estimator, horizon) for seed in range(count)]
     return outlooks(situation, futures)
 
