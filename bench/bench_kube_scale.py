@@ -8,6 +8,8 @@ kube_scheduler        binds `--pods` single pods that are there already
 trainmaster_gangs     Trainmaster binds as many pods that are there already, in gangs of 1 to 64
 kube_scheduler_jobs   kube-scheduler with batch Jobs of parallelism 1 to 64: their controller makes the pods (no gangs)
 trainmaster           `--jobs` TrainingJobs with gangs of 1 to 64 are queued; Trainmaster makes and binds their pods
+start_up              a new process among `--crowd` pods of others, until it leads and answers
+idle                  as many jobs are queued; when all is bound and told, CPU time while nothing happens
 
 Rates are from the first to the last binding, as a watch sees them; where the pods are made as well, from the first that
 was made. Writes are those that the API server counted. CPU
@@ -55,7 +57,7 @@ RIVALS = (
     ("trainmaster", "kube_scheduler"),
 )
 PARTS = ("apiserver", "etcd", "kwok", "controller-manager", "scheduler")
-PHASES = ("kube_scheduler", "trainmaster_gangs", "kube_scheduler_jobs", "trainmaster", "start_up")
+PHASES = ("kube_scheduler", "trainmaster_gangs", "kube_scheduler_jobs", "trainmaster", "start_up", "idle")
 OURS = (
     "POST pods", "POST pods/binding", "PATCH trainingjobs/status", "POST events", "PATCH events", "POST configmaps",
     "DELETE configmaps",
@@ -304,16 +306,22 @@ class Running:
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env={**os.environ})
         self.home = home
         self.stats = psutil.Process(self.process.pid)
-        self.peak_mib = 0.0
 
     def resident_mib(self) -> float:
         """Of the process and those that it started; pages that they share count once."""
-        total = sum(p.memory_full_info().pss for p in [self.stats, *self.stats.children(recursive=True)]) / 2**20
-        self.peak_mib = max(self.peak_mib, total)
-        return total
+        return sum(p.memory_full_info().pss for p in [self.stats, *self.stats.children(recursive=True)]) / 2**20
 
     def cpu_s(self) -> float:
-        return sum(map(_cpu_s, [self.stats, *self.stats.children(recursive=True)]))
+        return sum(self.cpu_by_part_s().values())
+
+    def cpu_by_part_s(self) -> Counter[str]:
+        """Of the leader itself, and of the processes that forecast for it, those included that have ended."""
+        times = self.stats.cpu_times()
+        forecasts_s = times.children_user + times.children_system
+        for child in self.stats.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                forecasts_s += _cpu_s(child)
+        return Counter({"leader": times.user + times.system, "forecasts": forecasts_s})
 
     async def serving(self, limit_s: float = 120.0) -> float:
         """Seconds from its start until it leads and answers."""
@@ -342,16 +350,20 @@ class Running:
         self.log.close()
 
 
+async def queue_jobs(client: KubeClient, namespace: str, options: argparse.Namespace) -> tuple[list[int], float]:
+    """Their sizes, and the seconds that it took to make them."""
+    sizes = random.Random(options.seed).choices(SIZES, WEIGHTS, k=options.jobs)
+    await client.create(paths.core("namespaces"), {"metadata": {"name": namespace}})
+    path = paths.training_jobs(namespace)
+    begun_s = time.monotonic()
+    await many([lambda k=k: client.create(path, job(f"j{k:05}", sizes[k])) for k in range(options.jobs)])
+    return sizes, time.monotonic() - begun_s
+
+
 async def trainmaster_rate(
     client: KubeClient, cluster: KubeCluster, options: argparse.Namespace, home: Path
 ) -> dict[str, Any]:
-    rng = random.Random(options.seed)
-    sizes = rng.choices(SIZES, WEIGHTS, k=options.jobs)
-    await client.create(paths.core("namespaces"), {"metadata": {"name": "train"}})
-    path = paths.training_jobs("train")
-    begun_s = time.monotonic()
-    await many([lambda k=k: client.create(path, job(f"j{k:05}", sizes[k])) for k in range(options.jobs)])
-    queued_s = time.monotonic() - begun_s
+    sizes, queued_s = await queue_jobs(client, "train", options)
     room = min(options.nodes * GPUS_PER_NODE, sum(sizes), options.most_bound)
     seen = Bindings(client, "train", made_too=True)
     watching = asyncio.create_task(seen.watch())
@@ -366,12 +378,6 @@ async def trainmaster_rate(
         cpu_ms = costs.per_pod_ms(bound, cpu_s)
         made = writes_of(cluster) - before
         busy_mib = service.resident_mib()
-        told_s = await settled(cluster, options.settle_s)
-        idle_from_s, idle_cpu_s, own_cpu_s = time.monotonic(), service.cpu_s(), _cpu_s(service.stats)
-        await asyncio.sleep(options.idle_s)
-        idle_s = time.monotonic() - idle_from_s
-        idle, own_idle = (service.cpu_s() - idle_cpu_s) / idle_s, (_cpu_s(service.stats) - own_cpu_s) / idle_s
-        service.resident_mib()
     finally:
         watching.cancel()
         service.stop()
@@ -382,18 +388,39 @@ async def trainmaster_rate(
         "cpu_ms_per_pod": cpu_ms, "writes": dict(made.most_common(10)),
         "own_writes": own,
         "own_writes_per_pod": round(sum(own.values()) / max(bound, 1), 2),
-        "resident_mib": round(busy_mib), "peak_mib": round(service.peak_mib), "told_s": round(told_s, 1),
-        "idle_cpu_fraction": round(idle, 4), "idle_cpu_without_forecasts": round(own_idle, 4),
+        "resident_mib": round(busy_mib),
     }  # fmt: skip
 
 
-async def settled(cluster: KubeCluster, limit_s: float) -> float:
-    """Seconds until Trainmaster writes nothing any more: jobs that wait are told so a few at a time."""
+async def idle(client: KubeClient, cluster: KubeCluster, options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Jobs wait and others run, and nothing changes."""
+    await queue_jobs(client, "wait", options)
+    told = writes_of(cluster)["PATCH trainingjobs/status"]
+    service = Running(cluster.kubeconfig, home, options.policy)
+    try:
+        await service.serving()
+        told_s = await settled(cluster, told + options.jobs, options.settle_s)
+        before, begun_s = service.cpu_by_part_s(), time.monotonic()
+        await asyncio.sleep(options.idle_s)
+        spent, passed_s = service.cpu_by_part_s() - before, time.monotonic() - begun_s
+        mib = service.resident_mib()
+    finally:
+        service.stop()
+    pods, _ = await client.list_all(paths.pods("wait"))
+    return {
+        "jobs": options.jobs, "pods": len(pods), "told_s": round(told_s, 1), "idle_s": round(passed_s, 1),
+        **{f"{part}_cpu_fraction": round(spent[part] / passed_s, 4) for part in ("leader", "forecasts")},
+        "cpu_fraction": round(sum(spent.values()) / passed_s, 4), "resident_mib": round(mib),
+    }  # fmt: skip
+
+
+async def settled(cluster: KubeCluster, statuses: int, limit_s: float) -> float:
+    """Seconds until every job has been told, a few at a time, and Trainmaster writes nothing any more."""
     begun_s, before = time.monotonic(), -1
     while time.monotonic() - begun_s < limit_s:
         made = writes_of(cluster)
         now = sum(made[name] for name in OURS if name != "POST configmaps")
-        if now == before:
+        if now == before and made["PATCH trainingjobs/status"] >= statuses:
             break
         before = now
         await asyncio.sleep(QUIET_S)
@@ -444,8 +471,10 @@ async def measure(cluster: KubeCluster, options: argparse.Namespace) -> dict[str
                         found[phase] = await kube_scheduler_jobs(client, cluster, options.batch_pods, options.seed)
                     case "trainmaster":
                         found[phase] = await trainmaster_rate(client, cluster, options, home)
-                    case _:
+                    case "start_up":
                         found[phase] = await start_up(client, cluster, options, home)
+                    case _:
+                        found[phase] = await idle(client, cluster, options, home)
                 print(phase, json.dumps(found[phase]), flush=True)
                 await asyncio.sleep(REST_S)
         finally:
@@ -473,9 +502,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=300.0)
     parser.add_argument(
-        "--settle-s", type=float, default=300.0, help="after the last binding, to tell jobs why they wait"
+        "--settle-s", type=float, default=600.0, help="at most, until all jobs have been told why they wait"
     )
-    parser.add_argument("--idle-s", type=float, default=60.0)
+    parser.add_argument("--idle-s", type=float, default=300.0)
     parser.add_argument("--log-tail", type=int, default=2000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
 from trainmaster.launcher.bundle import launcher_bytes
+from trainmaster.launcher.settings import IDENTITY
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_job
 from trainmaster.wire.agent import Progress
@@ -143,6 +145,17 @@ class Bench:
         run_dir = self.folder / f"pod-{member}"
         run_dir.mkdir(exist_ok=True)
         log = open(self.folder / f"{member}.log", "ab")  # noqa: SIM115
+        identity = {
+            "TRAINMASTER_SERVICE": f"127.0.0.1:{self.port}",
+            "TRAINMASTER_JOB_ID": "job-1",
+            "TRAINMASTER_GENERATION": "1",
+            "TRAINMASTER_MEMBER": member,
+            "TRAINMASTER_AGENT_TOKEN": run_token(SECRET, self.key),
+            "TRAINMASTER_GRACE_S": "1",
+            "TRAINMASTER_RUN_DIR": str(run_dir),
+            "TRAINMASTER_NOTICE_PORT": "0",
+            **env,
+        }
         process = subprocess.Popen(
             [python, "-I", "-S", str(self.bundle), "--", *words],
             stdout=log,
@@ -150,16 +163,8 @@ class Bench:
             env={
                 "PATH": os.environ["PATH"],
                 "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                "TRAINMASTER_SERVICE": f"127.0.0.1:{self.port}",
-                "TRAINMASTER_JOB_ID": "job-1",
-                "TRAINMASTER_GENERATION": "1",
-                "TRAINMASTER_MEMBER": member,
-                "TRAINMASTER_AGENT_TOKEN": run_token(SECRET, self.key),
-                "TRAINMASTER_GRACE_S": "1",
-                "TRAINMASTER_RUN_DIR": str(run_dir),
-                "TRAINMASTER_NOTICE_PORT": "0",
                 "OUT": str(self.folder),
-                **env,
+                IDENTITY: json.dumps(identity),
             },
         )
         log.close()

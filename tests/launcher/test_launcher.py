@@ -38,6 +38,8 @@ def test_the_command_runs_and_its_exit_code_is_told(bench: Bench) -> None:
     env = dict(line.split("=", 1) for line in (bench.folder / "env").read_text().splitlines() if "=" in line)
     wanted = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
     assert {name: env[name] for name in wanted} == wanted and int(env["MASTER_PORT"]) > 1024
+    assert env["TRAINMASTER_MEMBER"] == "worker-0", "what the pod has in one variable, the command has in many"
+    assert "TRAINMASTER_IDENTITY" not in env
 
 
 def test_killed_by_a_signal_is_told_as_such(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
+from statistics import NormalDist, median
 
 import numpy as np
 
@@ -24,10 +24,14 @@ from trainmaster.model.units import MS_PER_S
 SEEDS_MIN, SEEDS_MAX = 5, 40
 JOBS_ROLLED = 4_000
 """Jobs times futures that one forecast may cost."""
+LONG_QUEUE, HORIZON = 800, 400
+"""With more jobs than that, so many decisions of each future are rolled; what lies beyond them is estimated by how fast
+the queue moves."""
 LEAST_SPREAD = 0.02
 """Relative spread below which no forecast pretends to be: the backend has jitter of its own."""
 LEAST_SPREAD_S = 1.0
-_QUANTILES = {"p05_s": 0.05, "p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95}
+_DEVIATIONS = tuple(NormalDist().inv_cdf(probability) for probability in (0.05, 0.5, 0.9, 0.95))
+"""Of the fields of a band, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,14 @@ def forecast(
 ) -> dict[str, Outlook]:
     """An outlook for every active job, and for those that `events` submit."""
     count = futures_of(situation) if seeds is None else seeds
-    futures = [roll(situation, seed, events, policy, estimator) for seed in range(count)]
+    horizon = HORIZON if len(situation.image.jobs) > LONG_QUEUE else None
+    futures = [roll(situation, seed, events, policy, estimator, horizon) for seed in range(count)]
     return outlooks(situation, futures)
 
 
 def outlooks(situation: Situation, futures: Sequence[Future]) -> dict[str, Outlook]:
-    ids = sorted({*situation.image.jobs, *(end.spec.id for future in futures for end in future.ended)})
+    beyond = {job_id for future in futures for job_id in future.expected}
+    ids = sorted({*situation.image.jobs, *beyond, *(end.spec.id for future in futures for end in future.ended)})
     starts: dict[str, list[float]] = {job_id: [] for job_id in ids}
     finishes: dict[str, list[float]] = {job_id: [] for job_id in ids}
     phases: dict[str, list[Phase]] = {job_id: [] for job_id in ids}
@@ -105,6 +111,12 @@ def outlooks(situation: Situation, futures: Sequence[Future]) -> dict[str, Outlo
             declared[end.spec.id] = end.spec.work_total is not None
             if end.phase == Phase.FINISHED:
                 finishes[end.spec.id].append((end.ended_ms - future.now_ms) / MS_PER_S)
+        for job_id, (start_ms, end_ms, known) in future.expected.items():
+            phases[job_id].append(Phase.FINISHED)
+            declared[job_id] = known
+            finishes[job_id].append((end_ms - future.now_ms) / MS_PER_S)
+            if start_ms is not None and job_id not in future.started_ms:
+                starts[job_id].append((start_ms - future.now_ms) / MS_PER_S)
     result = {}
     for job_id in ids:
         has_started = job_id in situation.image.jobs and situation.image.jobs[job_id]["ints"]["first_start_ms"] >= 0
@@ -121,15 +133,16 @@ def outlooks(situation: Situation, futures: Sequence[Future]) -> dict[str, Outlo
 
 
 def band(samples_s: Sequence[float]) -> Band:
-    """Quantiles of the log-normal through the samples' logarithms."""
-    values = np.maximum(np.asarray(samples_s, float), 0.0)
-    middle = float(np.median(values))
+    """Quantiles of the log-normal through the samples' logarithms. Plain Python: a handful of samples for each of many
+    jobs, for which arrays are slow."""
+    values = [max(value, 0.0) for value in samples_s]
+    middle = median(values)
     floor_s = max(LEAST_SPREAD * middle, LEAST_SPREAD_S) / 1.645
     if middle <= 0.0:
         high = float(np.quantile(values, 0.95))
         return Band(0.0, 0.0, max(high, floor_s * 1.28), max(high, floor_s * 1.645))
-    logs = np.log(np.maximum(values, 1e-3 * middle))
-    sigma = math.hypot(float(logs.std(ddof=1)) if len(logs) > 1 else 0.0, floor_s / (middle + floor_s))
-    return Band(**{
-        name: middle * math.exp(NormalDist().inv_cdf(probability) * sigma) for name, probability in _QUANTILES.items()
-    })  # fmt: skip
+    logs = [math.log(max(value, 1e-3 * middle)) for value in values]
+    mean = math.fsum(logs) / len(logs)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in logs) / (len(logs) - 1)) if len(logs) > 1 else 0.0
+    sigma = math.hypot(spread, floor_s / (middle + floor_s))
+    return Band(*(middle * math.exp(deviations * sigma) for deviations in _DEVIATIONS))

@@ -8,18 +8,18 @@ is drawn by the seed from what is believed of them; seed 0 draws nothing and tak
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-
-import numpy as np
 
 from trainmaster.engine.core import Engine
 from trainmaster.engine.image import restore
 from trainmaster.engine.ports import Estimator
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.foresight.situation import Belief, Situation
+from trainmaster.foresight.beyond import Span, expected
+from trainmaster.foresight.situation import UNKNOWN_WORK, Belief, Situation
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command, Launch
 from trainmaster.model.job import JobId, JobSpec, P
@@ -32,18 +32,17 @@ from trainmaster.sim.truth import Truth, TruthOptions
 
 MAX_STEPS = 200_000
 MAX_IDLE_WAKES = 10_000
-UNKNOWN_WORK = (3600.0, 1.5)
-"""Median (at the believed speed, in seconds) and sigma of work of which nothing is known: an hour, more or less."""
 
 
 @dataclass
 class Future:
     """When jobs first run and end. Jobs that are neither (paused, or waiting for something that does not come)
-    are in `left`."""
+    are in `left`. `expected`: jobs beyond the horizon, see `beyond`."""
 
     now_ms: int
     started_ms: dict[str, int] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
+    expected: dict[str, Span] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     decisions: int = 0
     lost_gpu_s: float = 0.0
@@ -55,9 +54,10 @@ def roll(
     events: tuple[ev.Event, ...] = (),
     policy: Policy | None = None,
     estimator: Estimator | None = None,
+    decisions_max: int | None = None,
 ) -> Future:
     """Go on until every job that can end has ended. `events` happen at once; a node that one of them says to be
-    lost is really gone."""
+    lost is really gone. After `decisions_max` decisions the rest is estimated."""
     policy = policy or create(situation.policy)
     settings = replace(
         situation.settings, resend_ms=NEVER_MS // 2, restart_cost_ms=situation.costs.restart_ms,
@@ -68,6 +68,8 @@ def roll(
     backend = _take_over(situation, engine, truths)
     future = Future(situation.now_ms)
     active = {*engine.columns.slot_of, *(event.spec.id for event in events if isinstance(event, ev.JobSubmitted))}
+    waited_for = set(active)
+    last_decision = math.inf if decisions_max is None else engine.decisions + decisions_max
     now_ms = max(situation.now_ms, engine.now_ms)
     backend.now_ms = now_ms
     for command in engine.pending_commands():
@@ -92,7 +94,12 @@ def roll(
             upcoming_events = []
             ended = engine.drain_ended()
             future.ended += ended
-            if (ended or idle) and _nobody_waits(engine, active):  # looks at all jobs: only when it may have changed
+            waited_for.difference_update(end.spec.id for end in ended)
+            if (ended or idle) and _nobody_waits(engine, waited_for):
+                break
+            if engine.decisions >= last_decision:
+                future.expected = expected(situation, engine, backend, waited_for, seed)
+                waited_for -= future.expected.keys()
                 break
         # else an incarnation has ended that was stopped before: nobody hears of it
         next_ms = min(backend.next_ms, engine.next_wake_ms, newcomers[-1].submit_ms if newcomers else NEVER_MS)
@@ -100,17 +107,16 @@ def roll(
             break
         now_ms = max(now_ms, next_ms)
     future.ended = [end for end in future.ended if end.spec.id in active]
-    future.left = tuple(sorted(active & engine.columns.slot_of.keys()))
+    future.left = tuple(sorted(waited_for & engine.columns.slot_of.keys()))
     future.decisions = engine.decisions
     future.lost_gpu_s = backend.lost_gpu_s
     return future
 
 
-def _nobody_waits(engine: Engine, active: Set[JobId]) -> bool:
-    """Whether all that are asked about have ended, or are paused."""
-    columns = engine.columns
-    left = active & columns.slot_of.keys()
-    return all(int(columns.ints["phase"][columns.slot_of[job_id]]) == P.PAUSED for job_id in left)
+def _nobody_waits(engine: Engine, left: Set[JobId]) -> bool:
+    """Whether all that are asked about and have not ended are paused."""
+    slot_of, phases = engine.columns.slot_of, engine.columns.ints["phase"]
+    return all(job_id not in slot_of or int(phases[slot_of[job_id]]) == P.PAUSED for job_id in left)
 
 
 def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> SimulatedBackend:
@@ -125,10 +131,10 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
     backend.powered = [bool(up) for up in engine.up]
     columns = engine.columns
     for slot in engine.by_arrival(columns.slot_of.values()):
-        spec = truths.spec(columns.spec(slot).id)
+        job_id = columns.spec(slot).id
         phase = int(columns.ints["phase"][slot])
-        begun_ms, work = situation.starting.get(spec.id, (None, float(columns.floats["work_done"][slot])))
-        backend.saved[spec.id] = work
+        begun_ms, work = situation.starting.get(job_id, (None, float(columns.floats["work_done"][slot])))
+        backend.saved[job_id] = work
         if phase in (P.RUNNING, P.RESIZING, P.STOPPING) and slot in engine.held:
             columns.settle(slot, now_ms)
             generation = int(columns.ints["generation"][slot])
@@ -140,49 +146,42 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
             # A resize under way has an answer to come: until then it is where it was.
             allocation = columns.allocations[slot] if phase == P.RUNNING else engine.held[slot]
             assert allocation is not None
-            backend.adopt(spec, generation, allocation, work, max(now_ms, productive_ms))
+            backend.adopt(truths.spec(job_id), generation, allocation, work, max(now_ms, productive_ms))
         else:
-            backend.generations[spec.id] = int(columns.ints["generation"][slot]) - (phase == P.LAUNCHING)
+            backend.generations[job_id] = int(columns.ints["generation"][slot]) - (phase == P.LAUNCHING)
     return backend
 
 
 class _Truths:
-    """The jobs as this future has them; the engine's own specs stay as they were submitted."""
+    """The jobs as this future has them; the engine's own specs stay as they were submitted. A job is drawn when it is
+    first needed: most of a long queue is not."""
 
     def __init__(self, situation: Situation, engine: Engine, seed: int) -> None:
         self._situation = situation
         self._engine = engine
         self._seed = seed
         self._specs: dict[JobId, JobSpec] = {}
-        columns = engine.columns
-        for job_id, slot in columns.slot_of.items():
-            here = dict(zip(engine.cluster.types, columns.throughput[slot].tolist(), strict=True))
-            spread = dict(zip(engine.cluster.types, columns.throughput_spread[slot].tolist(), strict=True))
-            done = float(columns.floats["work_done"][slot])
-            self._specs[job_id] = self._draw(columns.spec(slot), here, spread, done)
 
     def spec(self, job_id: JobId) -> JobSpec:
+        if job_id not in self._specs:
+            columns, types = self._engine.columns, self._engine.cluster.types
+            slot = columns.slot_of[job_id]
+            here = dict(zip(types, columns.throughput[slot].tolist(), strict=True))
+            spread = dict(zip(types, columns.throughput_spread[slot].tolist(), strict=True))
+            done = float(columns.floats["work_done"][slot])
+            self._specs[job_id] = self._draw(columns.spec(slot), here, spread, done)
         return self._specs[job_id]
 
     def of(self, command: Command) -> Command:
-        if not isinstance(command, Launch):
-            return command
-        if command.job_id not in self._specs:  # submitted by an event of this future
-            here, spread = self._engine.estimator.profile(command.spec, self._engine.cluster.types)
-            types = self._engine.cluster.types
-            self._specs[command.job_id] = self._draw(
-                command.spec, dict(zip(types, here.tolist(), strict=True)),
-                dict(zip(types, spread.tolist(), strict=True)), 0.0,
-            )  # fmt: skip
-        return replace(command, spec=self._specs[command.job_id])
+        return replace(command, spec=self.spec(command.job_id)) if isinstance(command, Launch) else command
 
     def _draw(self, spec: JobSpec, here: Mapping[str, float], spread: Mapping[str, float], work_done: float) -> JobSpec:
         belief = self._situation.belief(spec.id)
-        # One stream per (seed, job): a job's luck does not depend on who else is there.
-        rng = np.random.Generator(np.random.PCG64([self._seed, stable_hash(spec.id)]))
-        slower, percentile = float(rng.normal()), float(rng.uniform(0.01, 0.99))
-        if self._seed == 0:
-            slower, percentile = 0.0, 0.5
+        slower, percentile = 0.0, 0.5
+        if self._seed:
+            # One stream per (seed, job): a job's luck does not depend on who else is there.
+            rng = random.Random(stable_hash(spec.id) << 32 | self._seed)
+            slower, percentile = rng.gauss(), rng.uniform(0.01, 0.99)
         factor = math.exp(slower * belief.sigma)
         work = spec.work_total
         if work is None:

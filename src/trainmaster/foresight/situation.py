@@ -22,6 +22,8 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.placement import Strategy
 
 FORMAT = 1
+UNKNOWN_WORK = (3600.0, 1.5)
+"""Median (at the believed speed, in seconds) and sigma of work of which nothing is known: an hour, more or less."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from trainmaster.launcher.loop import Launcher
-from trainmaster.launcher.settings import BadSettings, read_settings
+from trainmaster.launcher.settings import BadSettings, read_settings, unfolded
 from trainmaster.wire.agent import EXIT_NOT_RUN
 
 
@@ -16,11 +16,12 @@ def main() -> int:
     try:
         if not words:
             raise BadSettings("no command; expected launcher.pyz -- COMMAND ARGS...")
-        settings = read_settings(os.environ)
+        env = unfolded(os.environ)
+        settings = read_settings(env)
     except BadSettings as error:
         sys.stderr.write(f"trainmaster: {error}\n")
         return EXIT_NOT_RUN
-    return Launcher(settings, words, os.environ.copy()).run()
+    return Launcher(settings, words, env).run()
 
 
 if __name__ == "__main__":

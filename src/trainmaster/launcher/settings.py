@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 from collections.abc import Mapping
@@ -9,6 +10,9 @@ from dataclasses import dataclass, field
 
 NOTICE_PORT = 8644
 """Where a launcher hears of a new leader."""
+IDENTITY = "TRAINMASTER_IDENTITY"
+"""All variables of a pod's identity in one, as a JSON object: the API server keeps a record of every variable of every
+pod, of who set it and of each change."""
 
 
 class BadSettings(ValueError):
@@ -31,6 +35,19 @@ class Settings:
     """A folder that lives as long as the pod: shows whether the command was started before."""
     notice_port: int = NOTICE_PORT
     boot: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+def unfolded(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment that the command gets: the variables that the pod's identity holds, each by itself."""
+    plain = dict(env)
+    folded = plain.pop(IDENTITY, "{}")
+    try:
+        held = json.loads(folded)
+    except ValueError:
+        held = None
+    if not isinstance(held, dict) or not all(isinstance(value, str) for value in held.values()):
+        raise BadSettings(f"{IDENTITY} is '{folded[:80]}'; expected a JSON object of texts")
+    return {**plain, **held}
 
 
 def read_settings(env: Mapping[str, str]) -> Settings:

@@ -35,8 +35,10 @@ SETTLE_S = 2.0
 """A job that begins to wait, or waits for another reason, is told so if it still does then."""
 REFRESH_S = 30.0
 """Progress and estimates of a running job."""
-WAITING_PER_S = 50.0
-"""At most so many writes a second about jobs that wait."""
+WAITING_PER_S, WAITING_PER_S_BUSY = 50.0, 5.0
+"""At most so many writes a second about jobs that wait; and while pods are being made, which come first."""
+WAITING_AT_ONCE = 32
+"""So many of them are written together: each look goes through all jobs that something is to be said of."""
 ETAS_AT_ONCE = 50
 """So many jobs, those that end first, are told their new estimate after a forecast; the others after the next ones."""
 BATCH = 64
@@ -68,13 +70,15 @@ class Teller:
 
     def __init__(
         self, client: KubeClient, gateway: Gateway, object_for: Callable[[str], Json | None],
-        also: Callable[[str, Telling], None] | None = None,
+        also: Callable[[str, Telling], None] | None = None, busy: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        """`object_for`: the TrainingJob of a job's id, as last seen. `also` is told of jobs that have none."""
+        """`object_for`: the TrainingJob of a job's id, as last seen. `also` is told of jobs that have none. `busy`:
+        whether pods are being made."""
         self._client = client
         self._gateway = gateway
         self._object_for = object_for
         self.also = also
+        self._busy = busy
         self._lock = threading.Lock()
         self._due_s: dict[str, float] = {}
         self._keys: dict[str, tuple[int, ...]] = {}
@@ -84,7 +88,7 @@ class Teller:
         """The expected finish of each job, as it was last looked at."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
-        self._waiting_credit = WAITING_PER_S
+        self._waiting_credit = float(WAITING_AT_ONCE)
         self._credit_s = time.monotonic()
         self.tally = Tellings()
 
@@ -185,7 +189,8 @@ class Teller:
         """Jobs whose time has come, most urgent first, and how long to sleep when there are none."""
         now_s = time.monotonic()
         passed_s, self._credit_s = now_s - self._credit_s, now_s
-        self._waiting_credit = min(self._waiting_credit + passed_s * WAITING_PER_S, 2 * WAITING_PER_S)
+        per_s = WAITING_PER_S_BUSY if self._busy() else WAITING_PER_S
+        self._waiting_credit = min(self._waiting_credit + passed_s * per_s, 2 * WAITING_AT_ONCE)
         with self._lock:
             urgent, patient, next_s = [], [], 60.0
             for job_id, due_s in self._due_s.items():
@@ -195,13 +200,14 @@ class Teller:
                     patient.append(job_id)
                 else:
                     urgent.append(job_id)
-            room = min(BATCH - min(len(urgent), BATCH), int(self._waiting_credit))
+            at_once = min(len(patient), WAITING_AT_ONCE)
+            room = min(BATCH - min(len(urgent), BATCH), at_once if self._waiting_credit >= at_once else 0)
             chosen = urgent[:BATCH] + patient[:room]
             self._waiting_credit -= len(chosen) - min(len(urgent), BATCH)
             for job_id in chosen:
                 del self._due_s[job_id]
         if patient and not chosen:
-            next_s = min(next_s, 1.0 / WAITING_PER_S * 8)
+            next_s = min(next_s, (at_once - self._waiting_credit) / per_s)
         return chosen, max(next_s, 0.01)
 
     async def _tell(self, job_ids: Sequence[str]) -> None:

@@ -36,7 +36,7 @@ MOVING_MS = 5_000
 """While jobs report progress, forecasts are at most about so old, if they are cheap."""
 SHARE = 0.05
 """Part of a core that looking ahead may take."""
-CALM_SHARE = 0.02
+CALM_SHARE = 0.01
 """The same while nothing happens, and all that is new is the time."""
 MANY_STARTS = 32
 PUT_OFF_MS = 120_000

@@ -176,7 +176,7 @@ class Reign:
         expected = _answered_for(followed(image, cluster, prospect.estimator))
         active = [spec_from_json(record["spec"]) for record in image.jobs.values()]
         slot.backend = self._thread.call(self._adopt(plane, driver, cluster, active, expected), 60.0)
-        plane.slow_starts = slot.backend.slow_starts
+        plane.slow_starts = slot.backend.slow_starts.words
         plane.open()
         if plane.policy_name != (policy or "fifo"):
             load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
@@ -229,7 +229,7 @@ class Reign:
             options=PodOptions(grace_s=options.grace_s, agents=(own, *options.agents)),
             issued=lambda: plane.live.seq,
         )  # fmt: skip
-        listener.target = self.backend
+        listener.target = self.backend.launcher_words
         self.backend.start(expected)
         self.backend.gangs = self._gangs(plane, driver, active, expected)
         await self.hub.listen(options.agent_bind, options.agent_port, advertise=own)
@@ -267,8 +267,8 @@ class Reign:
         for job in self._jobs.objects.values():
             self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
         assert self.backend is not None
-        self.teller = Teller(self._client, driver, self._object_for)
-        self.backend.on_slow_start = self.teller.look_at
+        self.teller = Teller(self._client, driver, self._object_for, busy=self.backend.is_making_pods)
+        self.backend.slow_starts.on_change = self.teller.look_at
         if self.backend.gangs is not None:
             gang_teller = GangTeller(self._client, self.backend.gangs, self.teller)
             self.teller.also = gang_teller.tell

@@ -147,7 +147,7 @@ class KubeBench:
             job_of=lambda namespace, name: self.jobs.get((namespace, name)), options=options,
         )  # fmt: skip
         if hub is not None:
-            listener.target = self.backend  # type: ignore[possibly-undefined]
+            listener.target = self.backend.launcher_words  # type: ignore[possibly-undefined]
         self.backend.start()
 
     async def _end(self) -> None:

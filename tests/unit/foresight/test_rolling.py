@@ -99,6 +99,33 @@ def test_the_middle_future_is_what_happens(policy: str, steps: int) -> None:
     assert {end.spec.id: end.ended_ms for end in future.ended} == {key: live.ended[key] for key in sorted(active)}
 
 
+@pytest.mark.parametrize(("policy", "error_max"), [("fifo", 0.1), ("fifo:backfill=true", 0.3), ("srtf", 0.3)])
+def test_beyond_the_horizon_the_queue_goes_on_as_fast_as_before_it(policy: str, error_max: float) -> None:
+    live = Live(policy, jobs(300, seed=6, elastic=False))
+    live.go_on(20)
+    situation = live.situation()
+    whole, rolled = roll(situation), roll(situation, decisions_max=60)
+    ends_ms = {end.spec.id: end.ended_ms for end in whole.ended}
+    before = {end.spec.id: end.ended_ms for end in rolled.ended}
+    assert len(before) >= 40
+    assert before.items() <= ends_ms.items(), "up to the horizon it is the same future"
+    assert before.keys() | rolled.expected.keys() == ends_ms.keys()
+    assert not rolled.left
+    span_ms = max(ends_ms.values()) - situation.now_ms
+    errors = [abs(span.end_ms - ends_ms[job_id]) / span_ms for job_id, span in rolled.expected.items()]
+    assert np.median(errors) < error_max, "jobs that overtake others are not foreseen"
+    outlooks = forecast(situation, seeds=3)
+    assert all(outlook.finish is not None and outlook.known for outlook in outlooks.values())
+
+
+def test_a_paused_job_has_no_end_beyond_the_horizon_either() -> None:
+    live = Live("fifo", jobs(60, seed=6, elastic=False))
+    live._step([ev.JobPaused(JobId("j055"))])
+    future = roll(live.situation(), decisions_max=5)
+    assert "j055" not in future.expected
+    assert future.left == ("j055",)
+
+
 def test_a_situation_survives_a_file() -> None:
     live = Live("srtf", jobs(20, seed=5))
     live.go_on(9)

@@ -45,7 +45,7 @@ def test_names_are_made_up_from_the_request_and_arrays_are_numbered() -> None:
     copy["metadata"].update(uid="0a1b2c3d-0", creationTimestamp="2023-11-14T22:15:20Z")
     assert spec_of_trainingjob(copy, 0).name == "a-4"
     container = copy["spec"]["template"]["spec"]["containers"][0]
-    set_environment(container, {"TRAINMASTER_JOB_ID": "x"}, {})
+    set_environment(container, {"TRAINMASTER_JOB_ID"}, [{"name": "TRAINMASTER_JOB_ID", "value": "x"}])
     assert {"name": "TRAINMASTER_ARRAY_INDEX", "value": "4"} in container["env"], "it reaches the trainer"
 
 

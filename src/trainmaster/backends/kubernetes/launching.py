@@ -8,19 +8,23 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Mapping, Set
 from typing import Any, Protocol
 
 from trainmaster.backends.kubernetes.agent_run import port_of
 from trainmaster.backends.kubernetes.facts import USERS_OWN, PodSeat, RunFacts
 from trainmaster.launcher.bundle import FILE_NAME, launcher_bytes, launcher_hash
+from trainmaster.launcher.settings import IDENTITY
 from trainmaster.model.errors import InputError
 from trainmaster.wire.agent import WORKER
 
 SUBDOMAIN = "trainmaster-pods"
-"""Headless Service of every namespace with jobs: `<pod name>.trainmaster-pods` resolves to the pod."""
-POD_MARK = ("trainmaster.dev/trainer", "true")
+"""Headless Service of every namespace with jobs: `<pod name>.trainmaster-pods` resolves to a pod with the mark."""
+POD_MARK = ("trainmaster.dev/first", "true")
+"""Of the worker of rank 0, where the others meet. A cluster keeps an endpoint up to date for every pod that has it."""
 LAUNCHER_VOLUME, LAUNCHER_DIR = "trainmaster-launcher", "/trainmaster"
 RUN_VOLUME, RUN_DIR = "trainmaster-run", "/trainmaster-run"
+_POD_IP = {"name": "TRAINMASTER_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 FAREWELL_S = 5
 """After the grace of the command, for the launcher itself."""
 
@@ -34,7 +38,8 @@ def equip(pod: dict[str, Any], seat: PodSeat, run: RunFacts) -> None:
     spec = pod["spec"]
     container = spec["containers"][0]
     metadata = pod.setdefault("metadata", {})
-    metadata.setdefault("labels", {})[POD_MARK[0]] = POD_MARK[1]
+    if seat.role == WORKER and seat.rank == 0:
+        metadata.setdefault("labels", {})[POD_MARK[0]] = POD_MARK[1]
     if not spec.get("hostNetwork"):
         spec["hostname"], spec["subdomain"] = metadata["name"][:63].rstrip("-."), SUBDOMAIN
     spec["restartPolicy"] = "Never"
@@ -43,10 +48,11 @@ def equip(pod: dict[str, Any], seat: PodSeat, run: RunFacts) -> None:
         env |= _launcher_environment(run)
         wrap(spec, container)
         spec["terminationGracePeriodSeconds"] = math.ceil(run.grace_s) + FAREWELL_S
+        set_environment(container, env.keys(), [_POD_IP, {"name": IDENTITY, "value": folded(env)}])
     else:
         env |= static_rendezvous(metadata["name"], seat, run)
         spec.setdefault("terminationGracePeriodSeconds", math.ceil(run.grace_s))
-    set_environment(container, env, {"TRAINMASTER_POD_IP": "status.podIP"} if run.launcher else {})
+        set_environment(container, env.keys(), [{"name": name, "value": env[name]} for name in sorted(env)])
 
 
 def wrap(spec: dict[str, Any], container: dict[str, Any]) -> None:
@@ -74,17 +80,21 @@ def wrap(spec: dict[str, Any], container: dict[str, Any]) -> None:
     ]
 
 
-def set_environment(container: dict[str, Any], env: dict[str, str], fields: dict[str, str]) -> None:
-    """Ours wins over the template's, of which variables that look like ours but are not are left out."""
+def set_environment(container: dict[str, Any], taken: Set[str], ours: list[dict[str, Any]]) -> None:
+    """Ours wins over the template's, of which variables that look like ours but are not are left out. `taken`: the
+    names of all that ours hold."""
     kept = [
         entry
         for entry in container.get("env") or []
         if entry.get("name") in USERS_OWN
-        or (entry.get("name") not in env and not str(entry.get("name")).startswith("TRAINMASTER_"))
+        or (entry.get("name") not in taken and not str(entry.get("name")).startswith("TRAINMASTER_"))
     ]
-    ours = [{"name": name, "value": value} for name, value in sorted(env.items())]
-    from_pod = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in sorted(fields.items())]
-    container["env"] = [*from_pod, *ours, *kept]
+    container["env"] = [*ours, *kept]
+
+
+def folded(env: Mapping[str, str]) -> str:
+    """As one variable, which the launcher unfolds; a kubelet would take `$(NAME)` for another one."""
+    return json.dumps(env, sort_keys=True, separators=(",", ":")).replace("$(", "$$(")
 
 
 def environment(seat: PodSeat, run: RunFacts) -> dict[str, str]:
@@ -120,7 +130,9 @@ def _launcher_environment(run: RunFacts) -> dict[str, str]:
 
 def static_rendezvous(pod_name: str, seat: PodSeat, run: RunFacts) -> dict[str, str]:
     """For a job without launcher, whom nobody can tell addresses: the name of the pod of rank 0."""
-    first = pod_name.rpartition("-")[0] + "-w0"
+    base, _, last = pod_name.rpartition("-")
+    number = int(last[1:]) - seat.rank if seat.role == WORKER else 0  # a gang that was made anew counts on
+    first = f"{base}-w{number}"
     env = {"MASTER_ADDR": f"{first}.{SUBDOMAIN}.{run.namespace}.svc", "MASTER_PORT": str(port_of(run.key, 0))}
     if seat.role != WORKER:
         return env

@@ -16,6 +16,9 @@ from trainmaster.backends.kubernetes.pods import binding_body, trimmed
 BUSY = (0, 429, 500, 502, 503, 504)
 """Statuses that say nothing of the request itself."""
 AGAIN_S = 1.0
+TAKEN_AS_IT_IS = {"fieldValidation": "Ignore"}
+"""Templates have been checked, strictly, when their job came; otherwise the server would look again for unknown and
+double fields in every pod, and warn us of them."""
 
 
 class Refused(Exception):
@@ -52,7 +55,7 @@ class PodWriter:
         data = orjson.dumps(body)
         while True:
             try:
-                return trimmed(await self._client.create(path, data))
+                return trimmed(await self._client.create(path, data, params=TAKEN_AS_IT_IS))
             except Conflict as error:
                 if error.reason == "AlreadyExists":
                     return await self._same(f"{path}/{body['metadata']['name']}", body)
@@ -87,7 +90,7 @@ class PodWriter:
         data = orjson.dumps(binding_body(name, namespace, node))
         while True:
             try:
-                await self._client.create(f"{path}/binding", data)
+                await self._client.create(f"{path}/binding", data, params=TAKEN_AS_IT_IS)
                 return
             except NotFound:
                 raise Refused(f"{name} was deleted", node) from None

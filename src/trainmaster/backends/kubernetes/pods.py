@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from trainmaster.backends.kubernetes import facts as f
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
@@ -54,7 +55,7 @@ def pod_body(run: RunFacts, seat: PodSeat, number: int) -> Object:
     """The pod of one member, not bound to a node yet."""
     spec = run.job["spec"]
     template = spec.get("serverTemplate") if seat.role == SERVER else None
-    template = copy.deepcopy(template or spec["template"])
+    template = orjson.loads(orjson.dumps(template or spec["template"]))  # a copy, several times as fast as copy's
     meta = template.get("metadata") or {}
     name = pod_name(run, seat.role, number)
     pod: Object = template["spec"]
@@ -149,6 +150,12 @@ def member_of(pod: Object) -> tuple[str, str, int]:
     member = str(pod["metadata"]["annotations"].get(f.MEMBER, ""))
     role, _, digits = member.rpartition("-")
     return member, role if role in (WORKER, SERVER) else WORKER, int(digits) if digits.isdigit() else 0
+
+
+def seq_of(pod: Object) -> int:
+    """Number of the command that made it."""
+    text = pod["metadata"]["annotations"].get(f.SEQ, "0")
+    return int(text) if text.isdigit() else 0
 
 
 def node_of(pod: Object) -> str | None:

@@ -19,6 +19,10 @@ class StartGate:
         self._inside = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    @property
+    def busy(self) -> bool:
+        return self._inside > 0
+
     @asynccontextmanager
     async def passage(self, n_pods: int) -> AsyncIterator[None]:
         if self._waiting or not self._fits(n_pods):

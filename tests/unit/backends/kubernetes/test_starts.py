@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from trainmaster.backends.kubernetes import backend as b
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
+from trainmaster.backends.kubernetes.pod_work import PODS_AT_A_TIME
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
@@ -40,6 +40,8 @@ class Writer:
         self.bound: list[str] = []
         self.most_open = 0
 
+    async def ensure_namespace(self, _namespace: str) -> None: ...
+
     async def create(self, _namespace: str, bodies: Sequence[Object]) -> list[Object]:
         self.made += [body["metadata"]["name"] for body in bodies]
         self.most_open = max(self.most_open, len(self.made) - len(self.bound))
@@ -66,7 +68,7 @@ class Story:
             None, watch, LeaseRule(), self.told.append, lambda: 0, secret=b"s",  # type: ignore[arg-type]
             job_of=lambda _, name: self.jobs.get(name),
         )  # fmt: skip
-        self.backend._writer = self.writer  # type: ignore[assignment]
+        self.backend._work.writer = self.writer  # type: ignore[assignment]
         self.backend.start()
 
     def launch(self, name: str, seq: int) -> Launch:
@@ -75,7 +77,7 @@ class Story:
         return Launch(spec.id, 1, seq, Allocation(0, parts), spec)
 
     async def until_idle(self) -> None:
-        while self.backend._tasks:
+        while self.backend._book.tasks:
             await asyncio.sleep(0)
 
 
@@ -88,7 +90,7 @@ def test_gangs_are_described_a_few_at_a_time_and_bound_in_the_order_in_which_the
         await asyncio.sleep(0)
         await story.until_idle()
         assert len(story.writer.bound) == len(set(story.writer.made)) == sum(sizes)
-        assert story.writer.most_open <= b.PODS_AT_A_TIME + 64
+        assert story.writer.most_open <= PODS_AT_A_TIME + 64
         first = list(dict.fromkeys(name.split("-")[0] for name in story.writer.bound))
         assert first[:5] == ["j000", "j001", "j002", "j003", "j004"]
 
@@ -118,14 +120,14 @@ def test_a_launch_that_is_said_again_makes_nothing_twice_and_asks_nobody() -> No
 
 def test_a_gang_that_is_stopped_before_its_turn_makes_no_pods() -> None:
     async def run() -> None:
-        story = Story([b.PODS_AT_A_TIME, 5])
+        story = Story([PODS_AT_A_TIME, 5])
         first, second = story.launch("j000", 1), story.launch("j001", 2)
         story.backend.perform(first)
         story.backend.perform(second)
         story.backend.perform(Stop(second.job_id, 1, 3, "cancelled"))
         await asyncio.sleep(0)
         await story.until_idle()
-        assert len(story.writer.bound) == b.PODS_AT_A_TIME
+        assert len(story.writer.bound) == PODS_AT_A_TIME
         assert not any(name.startswith("j001") for name in story.writer.made)
         assert [type(event) for event in story.told] == [ev.Stopped]
 

@@ -1,0 +1,78 @@
+"""What the engine is told of incarnations: started, resized, ended, and all that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from trainmaster.backends.kubernetes.run import EXITED, START_FAILED, STOPPED, Run
+from trainmaster.backends.kubernetes.run_book import RunBook
+from trainmaster.model import event as ev
+from trainmaster.model.command import Command, Launch
+from trainmaster.model.job import JobId
+
+NAN = float("nan")
+
+
+class RunReports:
+    def __init__(self, book: RunBook, deliver: Callable[[ev.Event], None], now_ms: Callable[[], int]) -> None:
+        self._book = book
+        self._deliver = deliver
+        self.now_ms = now_ms
+
+    def tell(self, event: ev.Event) -> None:
+        if not self._book.halted:
+            self._deliver(event)
+
+    def started(self, run: Run) -> None:
+        run.told_started = True
+        self.tell(ev.Started(JobId(run.key.job_id), run.key.generation, run.work_saved, self.now_ms()))
+
+    def resized(self, run: Run, seq: int) -> None:
+        self.tell(ev.Resized(JobId(run.key.job_id), run.key.generation, seq, run.work, self.now_ms()))
+
+    def ended(self, run: Run) -> None:
+        job_id, generation, ending = JobId(run.key.job_id), run.key.generation, run.ending
+        assert ending is not None
+        if ending.kind == START_FAILED:
+            node = None if ending.node is None else self._book.watch.index_of(ending.node) or 0
+            self.tell(ev.StartFailed(job_id, generation, ending.why, node))
+        elif ending.kind == EXITED:
+            self.tell(ev.Exited(job_id, generation, ending.code, run.work_saved, ending.why))
+        else:
+            self.tell(ev.Stopped(job_id, generation, run.work_saved))
+
+    def silent(self, run: Run, nodes: Iterable[str]) -> None:
+        """All that may still live of it is on nodes that nobody hears of."""
+        found = (self._book.watch.index_of(node) for node in nodes)
+        indices = frozenset(index for index in found if index is not None)
+        self.tell(ev.Stopped(JobId(run.key.job_id), run.key.generation, run.work_saved, indices))
+
+    def never_was(self, command: Command) -> None:
+        """There is nothing of it, and there will not be."""
+        self.tell(ev.Stopped(command.job_id, command.generation, NAN))
+
+    def without_object(self, launch: Launch) -> None:
+        self.tell(ev.StartFailed(launch.job_id, launch.generation, "its TrainingJob or its gang is gone"))
+
+    def inventory(self, vouched: int | None, others: Iterable[ev.Observed]) -> None:
+        """Everything that is there; `vouched`: the last command that is answered for, by who handed them over."""
+        book = self._book
+        if book.halted:
+            return
+        seen = book.seen_seq if vouched is None else max(vouched, book.seen_seq)
+        own = [entry for _, run in sorted(book.runs.items()) if (entry := self._observed(run)) is not None]
+        entries = sorted([*own, *others], key=lambda entry: entry.job_id)
+        self.tell(ev.Inventory(tuple(entries), seen, book.watch.ready_indices()))
+
+    def _observed(self, run: Run) -> ev.Observed | None:
+        """None: it is over, and its end needs no repeating."""
+        key, job_id = run.key, JobId(run.key.job_id)
+        if not run.over:
+            return ev.Observed(job_id, key.generation, run.work, run.applied_seq, starting=not run.started)
+        if run.ending is None or key.generation != self._book.newest.get(key.job_id):
+            return None
+        if run.ending.kind == EXITED:
+            return ev.Observed(job_id, key.generation, run.work_saved, run.applied_seq, run.ending.code)
+        if run.ending.kind == STOPPED:
+            return ev.Observed(job_id, key.generation, run.work_saved, run.applied_seq, stopped=True)
+        return None

@@ -1,0 +1,113 @@
+"""What the watch sees of our pods and of nodes (see `cluster_watch.Listener`), entered in the book and judged."""
+
+from __future__ import annotations
+
+from trainmaster.backends.kubernetes import pods as p
+from trainmaster.backends.kubernetes.client import Object
+from trainmaster.backends.kubernetes.conclusions import Conclusions
+from trainmaster.backends.kubernetes.facts import RunKey
+from trainmaster.backends.kubernetes.pod_work import PodWork
+from trainmaster.backends.kubernetes.run import Member, Run
+from trainmaster.backends.kubernetes.run_book import RunBook
+from trainmaster.backends.kubernetes.run_reports import RunReports
+from trainmaster.backends.kubernetes.slow_starts import SlowStarts
+from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
+from trainmaster.model import event as ev
+from trainmaster.model.errors import InputError
+
+
+class Sightings:
+    def __init__(
+        self, book: RunBook, reports: RunReports, conclusions: Conclusions, work: PodWork, slow: SlowStarts
+    ) -> None:
+        self._book = book
+        self._reports = reports
+        self._conclusions = conclusions
+        self._work = work
+        self._slow = slow
+
+    # -- pods ------------------------------------------------------------------------------------------
+
+    def pod_changed(self, pod: Object, gone: bool) -> None:
+        key = p.run_of(pod)
+        if key is None or self._book.halted:
+            return
+        run = self._book.runs.get(key)
+        if run is None and not gone:
+            run = self._found(key, pod)
+        if run is None:
+            return
+        member = run.members.get(p.member_of(pod)[0])
+        if member is None:
+            if gone:
+                return
+            member = self._adopt(run, pod)
+        self._saw(run, member, pod, gone)
+        self._slow.changed(run)
+        self._conclusions.judge(run)
+
+    def _saw(self, run: Run, member: Member, pod: Object, gone: bool) -> None:
+        launchers, key = self._book.launchers, run.key
+        if gone:
+            member.heard = member.heard or launchers.last_renewed_ms(key, member.name) is not None
+        run.saw(member, pod, gone, self._book.watch.is_ready(member.slot.node))
+        address = pod.get("status", {}).get("podIP")
+        if address and not gone:
+            launchers.address(key, member.name, address)
+        if gone and member.alive:
+            launchers.fence(key, [member.name])
+
+    def _found(self, key: RunKey, pod: Object) -> Run | None:
+        """A run that another process began. What it is a run of is known by the TrainingJob it belongs to."""
+        book = self._book
+        if book.is_fenced(key):
+            if not p.is_over(pod) or not book.is_newest(key):
+                self._work.delete_stray(pod)
+            return None
+        meta = pod["metadata"]
+        job = book.job_of(meta["namespace"], meta["labels"].get(p.f.JOB, ""))
+        if job is None:
+            return None  # the garbage collector ends it with the object that it belonged to
+        try:
+            spec = spec_of_trainingjob(job, 0)
+        except InputError:
+            return None
+        facts = book.facts(spec, key, p.seq_of(pod)) if spec.id == key.job_id else None
+        return None if facts is None else book.enter(Run(key, facts))
+
+    def _adopt(self, run: Run, pod: Object) -> Member:
+        member = run.adopt(pod)
+        run.applied_seq = max(run.applied_seq, p.seq_of(pod))
+        if run.facts.launcher:
+            self._book.launchers.adopt(run.key, run.seat(member))
+        return member
+
+    # -- nodes -----------------------------------------------------------------------------------------
+
+    def node_lost(self, node: str, index: int) -> None:
+        """The node is not ready: nothing that runs there has its lease renewed from now on."""
+        launchers, now_ms = self._book.launchers, self._reports.now_ms()
+        renewed_ms: list[int] = []
+        for run in self._book.runs.values():
+            there = [m for m in run.alive if m.slot.node == node and m.bound]
+            for member in there:
+                member.severed = True
+                last_ms = launchers.last_renewed_ms(run.key, member.name)
+                renewed_ms.append(now_ms if last_ms is None else last_ms)
+            if there:
+                launchers.fence(run.key, [m.name for m in there])
+        self._reports.tell(ev.NodeLost(index, max(renewed_ms, default=now_ms), False, self._book.seen_seq))
+        self._conclusions.judge_all()
+
+    def node_ready(self, node: str, index: int) -> None:
+        for run in self._book.runs.values():
+            for member in run.alive:
+                if member.slot.node == node:
+                    member.severed = False
+                    if member.gone and not member.heard and member.pod is not None:
+                        run.saw(member, member.pod, True, True)
+        self._reports.tell(ev.NodeJoined(index))
+        self._conclusions.judge_all()
+
+    def node_used(self, index: int, amounts: tuple[int, int, int]) -> None:
+        self._reports.tell(ev.NodeUsed(index, *amounts))
