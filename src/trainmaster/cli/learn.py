@@ -18,7 +18,7 @@ from trainmaster.cli.output import Output, check_output, check_writable, one_mes
 from trainmaster.engine.image import ended_from_record
 from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
 from trainmaster.learn.history import COMMANDS, HISTORY, Lived, lived
-from trainmaster.learn.job_kinds import ANALYTIC, MEASURED
+from trainmaster.learn.job_kinds import ANALYTIC, DATA_PARALLEL, MEASURED
 from trainmaster.learn.options import TrainOptions, paper
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
 from trainmaster.learn.teachers import check_teacher
@@ -36,7 +36,7 @@ learn_app.command("das-evaluate")(das_evaluate)
 _FIELDS = {"servers": "servers", "gpus": "gpus_per_server", "cpus": "cpus_per_server", "slot": "slot_s", "jobs": "jobs",
            "arrivals": "arrivals_per_slot_max", "noise": "profile_noise", "variation": "speed_variation",
            "load": "arrival_scale", "speeds": "kinds"}  # fmt: skip
-_SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC}
+_SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC, "data-parallel": DATA_PARALLEL}
 
 
 @learn_app.command()
@@ -194,6 +194,8 @@ def _cluster(text: str) -> SizingSpec:
             if value not in _SPEEDS:
                 raise InputError(f"'speeds' is '{value}'", " or ".join(_SPEEDS), column="--cluster")
             changes["kinds"] = _SPEEDS[value]
+            if value == "data-parallel":
+                changes["servers_max"] = 0
             continue
         try:
             whole = name in ("servers", "gpus", "cpus", "jobs", "arrivals")
