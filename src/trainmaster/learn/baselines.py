@@ -72,7 +72,9 @@ def _time_saved_episode(b, s):
 def optimus_beliefs(trace: SizingTrace, error: float, fitted: bool, seed: int = 0) -> SizingTrace:
     """The trace as `optimus:error=...,fitted=...` believes it, with the very draws that the policy makes."""
     believed = trace.curve.copy()
-    sizes = profile_sizes((1, trace.spec.workers_max), (min(1, trace.spec.servers_max), trace.spec.servers_max), PROFILE_POINTS)
+    sizes = profile_sizes(
+        (1, trace.spec.workers_max), (min(1, trace.spec.servers_max), trace.spec.servers_max), PROFILE_POINTS
+    )
     for k, job_id in enumerate(trace.ids):
         if fitted:
             rng = np.random.Generator(np.random.PCG64([seed, stable_hash(job_id), 2]))

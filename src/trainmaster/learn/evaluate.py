@@ -57,7 +57,9 @@ SCENARIOS: Mapping[str, SizingSpec] = {
     "speed-25%": replace(SMALL, speed_variation=0.25),
     "data-parallel": PARALLEL,
     "data-parallel-linear": replace(PARALLEL, kinds=(ParallelKind("linear"),)),
-    "data-parallel-unseen": replace(PARALLEL, kinds=(ParallelKind("tenth", 0.1), ParallelKind("saturating", 0.0, 0.01))),
+    "data-parallel-unseen": replace(
+        PARALLEL, kinds=(ParallelKind("tenth", 0.1), ParallelKind("saturating", 0.0, 0.01))
+    ),
     "large": replace(SMALL, servers=120, jobs=150, arrivals_per_slot_max=8),
 }
 

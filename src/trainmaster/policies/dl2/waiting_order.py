@@ -61,7 +61,9 @@ def least_time_s(view: Snapshot, rows: Ints, beliefs: Beliefs, growable: Bools, 
     """Time left at the smallest size on the fastest type. Work of unknown amount: as long again as it has run so far,
     and `UNKNOWN_S` at least."""
     jobs = view.jobs
-    time_s = np.where(np.isfinite(jobs.remaining_s[rows]), jobs.remaining_s[rows], np.maximum(jobs.run_s[rows], UNKNOWN_S))
+    time_s = np.where(
+        np.isfinite(jobs.remaining_s[rows]), jobs.remaining_s[rows], np.maximum(jobs.run_s[rows], UNKNOWN_S)
+    )
     speed = np.where(jobs.allowed, jobs.throughput, 0.0)
     for i in np.flatnonzero(growable[rows] & np.isfinite(beliefs.remaining[rows])).tolist():
         row = int(rows[i])
