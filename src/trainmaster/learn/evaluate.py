@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.engine.core import Settings
-from trainmaster.learn.job_kinds import ANALYTIC, DATA_PARALLEL, JobKind, Kind, ParallelKind, ProfiledKind
+from trainmaster.learn.job_kinds import ANALYTIC, DATA_PARALLEL, LINEAR, JobKind, Kind, ParallelKind, ProfiledKind
 from trainmaster.learn.seeds import TEST_SEEDS
 from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_trace
 from trainmaster.model.errors import InputError
@@ -56,7 +56,7 @@ SCENARIOS: Mapping[str, SizingSpec] = {
     "speed-15%": replace(SMALL, speed_variation=0.15),
     "speed-25%": replace(SMALL, speed_variation=0.25),
     "data-parallel": PARALLEL,
-    "data-parallel-linear": replace(PARALLEL, kinds=(ParallelKind("linear"),)),
+    "data-parallel-linear": replace(PARALLEL, kinds=LINEAR),
     "data-parallel-unseen": replace(
         PARALLEL, kinds=(ParallelKind("tenth", 0.1), ParallelKind("saturating", 0.0, 0.01))
     ),

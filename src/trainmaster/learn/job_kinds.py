@@ -124,8 +124,9 @@ MEASURED: tuple[Kind, ...] = (
     ProfiledKind("wlm", Scaling(0.02877, 0.09246, 0.05971, 0.04633, 0.002970, 0.7594, 0.007072)),
 )
 
+LINEAR: tuple[Kind, ...] = (ParallelKind("linear"),)
 DATA_PARALLEL: tuple[Kind, ...] = (
-    ParallelKind("linear"),
+    *LINEAR,
     ParallelKind("serial-2%", serial=0.02),
     ParallelKind("serial-5%", serial=0.05),
     ParallelKind("serial-15%", serial=0.15),

@@ -12,7 +12,7 @@ Everything is drawn from the seed of the options; a run that was interrupted res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +98,12 @@ class Trainer:
             self._note(row, report)
             if save and (self.iteration % o.validate_every == 0 or self.iteration == o.iterations):
                 save()
+
+    def start_from(self, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        """These weights instead of those that the actor has."""
+        with torch.no_grad():
+            for name, value in self.actor.named_parameters():
+                value.copy_(torch.from_numpy(np.array(weights[name])))
 
     def scorer(self) -> Scorer:
         return scorer_of(self.options, self.actor.export())
@@ -259,9 +265,7 @@ class Trainer:
         weights, mean_s = evolve(
             self.actor.export(), traces, self.ascent, rng, pairs=o.pairs, width=o.width, rate=o.rate, floor=o.floor
         )
-        with torch.no_grad():
-            for name, value in self.actor.named_parameters():
-                value.copy_(torch.from_numpy(weights[name]))
+        self.start_from(weights)
         return {"iteration": float(self.iteration), "completion_s": mean_s}
 
     def _step(self, loss: Tensor) -> None:

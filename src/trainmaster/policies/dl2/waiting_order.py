@@ -38,8 +38,8 @@ class Turns(NamedTuple):
 
 @njit(cache=True)
 def discounted_area(time_s, share, waited_s):
-    """The smaller, the sooner: after a day of waiting an area counts half."""
-    return time_s * share / (1.0 + waited_s / DAY_S)
+    """The smaller, the sooner. An area counts half when its job has waited as long as it will run."""
+    return time_s * share * time_s / (time_s + waited_s + 1e-9)
 
 
 def take_turns(
