@@ -318,6 +318,7 @@ class Trainer:
             "actor_optimiser": self.actor_optimiser.state_dict(),
             "critic_optimiser": self.critic_optimiser.state_dict(), "ascent_steps": self.ascent.steps,
             "ascent": [torch.from_numpy(m) for m in (self.ascent.first, self.ascent.second) if m is not None],
+            "memory": [(_tensors(kept), _tensors(seen), torch.from_numpy(back)) for kept, seen, back in self.memory],
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -329,6 +330,18 @@ class Trainer:
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
         moments = [m.numpy() for m in state["ascent"]]
         self.ascent = Ascent(*moments, steps=state["ascent_steps"]) if moments else Ascent()
+        self.memory = [
+            (Samples(**_arrays(kept)), Slots(**_arrays(seen)), back.numpy())
+            for kept, seen, back in state.get("memory", [])
+        ]
+
+
+def _tensors(columns: Samples | Slots) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in vars(columns).items()}
+
+
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {name: value.numpy() for name, value in tensors.items()}
 
 
 def _recorded(trace: SizingTrace, teacher: Teacher) -> tuple[Sizes, float]:
