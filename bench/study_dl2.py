@@ -87,7 +87,7 @@ def teachers(spec: SizingSpec, only: str) -> None:
 
 PAPER = replace(
     SHORT, teacher="drf", update="replay", reward="progress", exploration=0.4, discount=0.9, trace_decay=1.0,
-    entropy=0.1, rate=1e-4, batch=256, iterations=60,
+    entropy=0.1, rate=1e-4, batch=256, iterations=40,
 )  # fmt: skip
 WITHOUT = {
     "all of it": {},
