@@ -87,7 +87,7 @@ def teachers(spec: SizingSpec, only: str) -> None:
 
 PAPER = replace(
     SHORT, teacher="drf", update="replay", reward="progress", exploration=0.4, discount=0.9, trace_decay=1.0,
-    entropy=0.01, rate=1e-3, batch=256, iterations=25,
+    entropy=0.1, rate=1e-4, batch=256, iterations=40,
 )  # fmt: skip
 WITHOUT = {
     "all of it": {},
@@ -97,35 +97,40 @@ WITHOUT = {
     "reward per job": {"reward": "per-job"},
     "no warm-up": {"warm_up": False},
     "ours: PPO, completion reward": {"update": "clipped", "reward": "completion", "discount": 0.97, "trace_decay": 0.9,
-                                     "exploration": 0.0, "entropy": 1e-3},
+                                     "exploration": 0.0, "entropy": 1e-3, "rate": 1e-3},
     "ours: evolution": {"update": "evolution", "rate": 0.5, "pairs": 6, "episodes": 5},
 }  # fmt: skip
 
 
-def ablations(spec: SizingSpec, only: str) -> None:
-    """The paper's update on our network, with one part left out at a time."""
-    print("| recipe | mean, s | under imitation alone | against all of it | CPU s |")
-    print("|---|---|---|---|---|")
-    imitated = tested(run(replace(PAPER, iterations=0), [spec])[0], spec)
+def ablations(spec: SizingSpec, only: str, seeds: int) -> None:
+    """The paper's update on our network, with one part left out at a time; every recipe from every seed."""
+    print("| recipe | mean, s | by seed | under imitation alone | against all of it | CPU s |")
+    print("|---|---|---|---|---|---|")
+    imitated = np.concatenate(
+        [tested(run(replace(PAPER, iterations=0, seed=k), [spec])[0], spec) for k in range(seeds)]
+    )
     whole: np.ndarray | None = None
     for name, changes in WITHOUT.items():
         if only not in name and whole is not None:
             continue
-        trainer, cpu_s = run(replace(PAPER, **changes), [spec])
-        # The last weights, not the best: what the recipe does, not what choosing among its steps does.
-        trainer.best = trainer.actor.export()
-        figures = tested(trainer, spec)
-        whole = figures if whole is None else whole
-        print(
-            f"| {name} | {figures.mean():,.0f} | {below(figures, imitated)} | {below(figures, whole)} | {cpu_s:.0f} |",
-            flush=True,
-        )
+        figures, cpu_s = [], 0.0
+        for k in range(seeds):
+            trainer, took_s = run(replace(PAPER, **changes, seed=k), [spec])
+            # The last weights, not the best: what the recipe does, not what choosing among its steps does.
+            trainer.best = trainer.actor.export()
+            figures.append(tested(trainer, spec))
+            cpu_s += took_s
+        both = np.concatenate(figures)
+        whole = both if whole is None else whole
+        by_seed = ", ".join(f"{values.mean():,.0f}" for values in figures)
+        unders = f"{below(both, imitated)} | {below(both, whole)}"
+        print(f"| {name} | {both.mean():,.0f} | {by_seed} | {unders} | {cpu_s:.0f} |", flush=True)
 
 
-def federated(spec: SizingSpec, only: str) -> None:
+def federated(spec: SizingSpec, only: str, seeds: int) -> None:
     """Episodes of several clusters in every iteration: what is reached after equally many iterations."""
-    print("| clusters | episodes an iteration | mean, s | under DRF |")
-    print("|---|---|---|---|")
+    print("| clusters | episodes an iteration | mean, s | by seed | under DRF |")
+    print("|---|---|---|---|---|")
     traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
     equal = np.array([record(trace, "drf")[1] for trace in traces])
     for clusters in (1, 2, 4):
@@ -133,8 +138,13 @@ def federated(spec: SizingSpec, only: str) -> None:
             continue
         options = replace(SHORT, teacher="drf", update="evolution", rate=0.5, pairs=6, episodes=2 * clusters,
                           iterations=15)  # fmt: skip
-        figures = tested(run(options, [spec] * clusters)[0], spec)
-        print(f"| {clusters} | {2 * clusters} | {figures.mean():,.0f} | {below(figures, equal)} |", flush=True)
+        figures = [tested(run(replace(options, seed=k), [spec] * clusters)[0], spec) for k in range(seeds)]
+        by_seed = ", ".join(f"{values.mean():,.0f}" for values in figures)
+        both = np.concatenate(figures)
+        print(
+            f"| {clusters} | {2 * clusters} | {both.mean():,.0f} | {by_seed} | {below(both, np.tile(equal, seeds))} |",
+            flush=True,
+        )
 
 
 def margins(traces: int, only: str) -> None:
@@ -211,6 +221,7 @@ def main() -> None:
     parser.add_argument("--traces", type=int, default=10, help="of `margins`, `scenarios`, `baselines`")
     parser.add_argument("--only", default="", help="only rows whose name holds this; the scenario of `baselines`")
     parser.add_argument("--trace", type=Path, action="append", default=[], help="`scenarios`: sample its lengths, gaps")
+    parser.add_argument("--seeds", type=int, default=3, help="of `ablations`, `federated`")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     if wanted.table == "margins":
@@ -219,8 +230,10 @@ def main() -> None:
         scenarios(wanted.traces, wanted.only, wanted.trace)
     elif wanted.table == "baselines":
         baselines(wanted.traces, wanted.only)
+    elif wanted.table == "teachers":
+        teachers(TINY, wanted.only)
     else:
-        {"teachers": teachers, "ablations": ablations, "federated": federated}[wanted.table](TINY, wanted.only)
+        {"ablations": ablations, "federated": federated}[wanted.table](TINY, wanted.only, wanted.seeds)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from trainmaster.cli.learn import learn_app
-from trainmaster.policies.dl2.weights import load
+from trainmaster.policies.dl2.weights import SHIPPED, load
 
 TINY = [
     "--cluster", "servers=4,jobs=5,arrivals=1", "--set", "warm_up_traces=1", "--set", "warm_up_steps=10",
@@ -32,6 +32,22 @@ def test_train_then_resume_then_use(tmp_path: Path) -> None:
     assert (out / "metrics.csv").read_text().count("\n") == 4
     made_by = load(out / "weights.npz").made_by
     assert made_by["options"]["teacher"] == "drf" and str(tmp_path) not in json.dumps(made_by)
+
+
+def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
+    """No imitation, and what it begins with is what the file holds."""
+    out = tmp_path / "run"
+    code, text = run("dl2", "--start", str(SHIPPED), "--iterations", "0", "--out", str(out), *TINY)
+    assert code == 0, text
+    begun, kept = load(SHIPPED).network.weights, load(out / "weights.npz").network.weights
+    assert all((kept[name] == value).all() for name, value in begun.items())
+    assert load(out / "weights.npz").made_by["options"]["warm_up"] is False
+
+
+def test_jobs_without_servers_can_be_trained_on(tmp_path: Path) -> None:
+    parallel = [part.replace("arrivals=1", "arrivals=1,speeds=data-parallel") for part in TINY]
+    code, text = run("dl2", "--teacher", "rule", "--iterations", "0", "--out", str(tmp_path / "run"), *parallel)
+    assert code == 0, text
 
 
 def test_evaluate_compares_on_the_same_traces(tmp_path: Path) -> None:

@@ -50,14 +50,32 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
     assert not same(first.actor.export(), trained(replace(QUICK, seed=1)).actor.export())
 
 
-def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
-    whole = trained(QUICK)
-    half = trained(replace(QUICK, iterations=1))
+@pytest.mark.parametrize("update", ["clipped", "replay", "evolution"])
+def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path, update: str) -> None:
+    options = replace(QUICK, update=update, pairs=2)
+    whole = trained(options)
+    half = trained(replace(options, iterations=1))
     checkpoints.save(half, tmp_path, "trainmaster learn dl2")
-    rest = Trainer(QUICK, [TINY])
+    rest = Trainer(options, [TINY])
     checkpoints.resume(rest, tmp_path)
     rest.run()
     assert same(whole.actor.export(), rest.actor.export())
+
+
+def test_replayed_decisions_are_judged_by_the_critic_of_today() -> None:
+    """A second update from the same memory changes with the critic, not only with what is new."""
+    options = replace(QUICK, update="replay", iterations=1, passes=1)
+    ends = []
+    for shift in (0.0, 100.0):
+        trainer = trained(options)
+        samples, slots, returns = trainer.memory[0]
+        with torch.no_grad():
+            for value in trainer.critic.parameters():
+                value.mul_(1.0 + shift)
+        trainer.iteration += 1
+        trainer._replayed(samples, slots, returns)
+        ends.append(trainer.actor.export())
+    assert not same(*ends)
 
 
 def test_a_checkpoint_of_other_options_is_refused(tmp_path: Path) -> None:

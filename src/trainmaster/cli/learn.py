@@ -18,11 +18,12 @@ from trainmaster.cli.output import Output, check_output, check_writable, one_mes
 from trainmaster.engine.image import ended_from_record
 from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
 from trainmaster.learn.history import COMMANDS, HISTORY, Lived, lived
-from trainmaster.learn.job_kinds import ANALYTIC, MEASURED
+from trainmaster.learn.job_kinds import ANALYTIC, DATA_PARALLEL, LINEAR, MEASURED
 from trainmaster.learn.options import TrainOptions, paper
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
 from trainmaster.learn.teachers import check_teacher
 from trainmaster.model.errors import InputError
+from trainmaster.policies.dl2.weights import shared_weights
 from trainmaster.report.statistics import mean_interval, paired_ratio
 from trainmaster.service.home import Home
 from trainmaster.service.learning import REMEMBERED
@@ -36,7 +37,7 @@ learn_app.command("das-evaluate")(das_evaluate)
 _FIELDS = {"servers": "servers", "gpus": "gpus_per_server", "cpus": "cpus_per_server", "slot": "slot_s", "jobs": "jobs",
            "arrivals": "arrivals_per_slot_max", "noise": "profile_noise", "variation": "speed_variation",
            "load": "arrival_scale", "speeds": "kinds"}  # fmt: skip
-_SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC}
+_SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC, "data-parallel": DATA_PARALLEL, "linear": LINEAR}
 
 
 @learn_app.command()
@@ -57,6 +58,9 @@ def dl2(
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="That play episodes; the result is the same.")] = 1,
     resume: Annotated[bool, typer.Option(help="Continue the run in this folder.")] = False,
+    start: Annotated[
+        Path | None, typer.Option(help="Weights of an earlier run to go on from, instead of imitating a teacher.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights.")] = 0,
 ) -> None:
     """Train DL2: imitate a teacher, then improve by reinforcement. Writes weights.npz for `dl2:weights=FILE`."""
@@ -81,18 +85,25 @@ def dl2(
     else:
         check_teacher(teacher, draw_trace(clusters[0], 0).job_specs())
     options = replace(base, **set_by_name, teacher=teacher, iterations=iterations, seed=seed)
+    begun = None
+    if start is not None:
+        begun = shared_weights(start)
+        options = replace(options, network="shared", warm_up=False, hidden=len(begun["u"]), context=len(begun["v"]))
     if not out.parent.is_dir():
         raise InputError(f"folder '{out.parent}' does not exist", "an existing folder", "Create it first.", file=out)
     torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
     with collectors(processes) as collector:
         trainer = Trainer(options, clusters, collector, recorded)
+        if begun is not None:
+            trainer.start_from(begun)
         if resume:
             checkpoints.resume(trainer, out)
         out.mkdir(exist_ok=True)
         metrics = MetricsWriter(out, resume)
-        command = shlex.join(
-            ["trainmaster", *documented(sys.argv[1:], ("--out", "--processes", *(("--teacher",) if recorded else ())))]
-        )
+        paths = ("--out", "--processes", "--start", *(("--teacher",) if recorded else ()))
+        command = shlex.join(["trainmaster", *documented(sys.argv[1:], paths)])
+        if start is not None:
+            command += f" --start {start.name}"
         with progress_bar("training", max(iterations, 1)) as advance:
 
             def report(row: Row) -> None:
@@ -195,6 +206,8 @@ def _cluster(text: str) -> SizingSpec:
             if value not in _SPEEDS:
                 raise InputError(f"'speeds' is '{value}'", " or ".join(_SPEEDS), column="--cluster")
             changes["kinds"] = _SPEEDS[value]
+            if _SPEEDS[value] in (DATA_PARALLEL, LINEAR):
+                changes["servers_max"] = 0
             continue
         try:
             whole = name in ("servers", "gpus", "cpus", "jobs", "arrivals")

@@ -53,10 +53,12 @@ def _time_saved_episode(b, s):
             best, job, chosen = -np.inf, -1, -1
             for i in range(s.n_rows[b]):
                 j = s.rows[b, i]
-                for action in range(2):
+                for turn in range(2):
+                    # A worker for a job without servers is "both", at the cost of a worker.
+                    action = turn if s.servers_max[b] > 0 else kernels.BOTH
                     gain = np.float64(s.features[b, j, GAIN + action])
                     if gain > 0.0 and kernels.legal(b, j, action, s, True):
-                        log_left, log_cost = 3.0 * s.features[b, j, LEFT], 5.0 * s.features[b, j, COST + action]
+                        log_left, log_cost = 3.0 * s.features[b, j, LEFT], 5.0 * s.features[b, j, COST + turn]
                         saved = log_left + np.log(-np.expm1(-gain)) - log_cost
                         if saved > best:
                             best, job, chosen = saved, j, action
@@ -70,7 +72,9 @@ def _time_saved_episode(b, s):
 def optimus_beliefs(trace: SizingTrace, error: float, fitted: bool, seed: int = 0) -> SizingTrace:
     """The trace as `optimus:error=...,fitted=...` believes it, with the very draws that the policy makes."""
     believed = trace.curve.copy()
-    sizes = profile_sizes((1, trace.spec.workers_max), (1, trace.spec.servers_max), PROFILE_POINTS)
+    sizes = profile_sizes(
+        (1, trace.spec.workers_max), (min(1, trace.spec.servers_max), trace.spec.servers_max), PROFILE_POINTS
+    )
     for k, job_id in enumerate(trace.ids):
         if fitted:
             rng = np.random.Generator(np.random.PCG64([seed, stable_hash(job_id), 2]))

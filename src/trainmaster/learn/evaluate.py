@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.engine.core import Settings
-from trainmaster.learn.job_kinds import ANALYTIC, JobKind, Kind, ProfiledKind
+from trainmaster.learn.job_kinds import ANALYTIC, DATA_PARALLEL, LINEAR, JobKind, Kind, ParallelKind, ProfiledKind
 from trainmaster.learn.seeds import TEST_SEEDS
 from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_trace
 from trainmaster.model.errors import InputError
@@ -43,6 +43,8 @@ UNSEEN_ANALYTIC: tuple[Kind, ...] = (
 )
 
 SMALL = SizingSpec()
+PARALLEL = SizingSpec(servers=24, jobs=40, arrivals_per_slot_max=2, servers_max=0, kinds=DATA_PARALLEL)
+"""Jobs without servers."""
 SCENARIOS: Mapping[str, SizingSpec] = {
     "small": SMALL,
     "unseen-kinds": replace(SMALL, kinds=UNSEEN_KINDS),
@@ -53,6 +55,11 @@ SCENARIOS: Mapping[str, SizingSpec] = {
     "speed-5%": replace(SMALL, speed_variation=0.05),
     "speed-15%": replace(SMALL, speed_variation=0.15),
     "speed-25%": replace(SMALL, speed_variation=0.25),
+    "data-parallel": PARALLEL,
+    "data-parallel-linear": replace(PARALLEL, kinds=LINEAR),
+    "data-parallel-unseen": replace(
+        PARALLEL, kinds=(ParallelKind("tenth", 0.1), ParallelKind("saturating", 0.0, 0.01))
+    ),
     "large": replace(SMALL, servers=120, jobs=150, arrivals_per_slot_max=8),
 }
 

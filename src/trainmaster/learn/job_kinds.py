@@ -1,6 +1,7 @@
 """The eight kinds of training job of the DL2 evaluation, and how fast each runs with w workers and p servers.
 
 `MEASURED` is fitted to what the authors measured and published; `ANALYTIC` is built from the constants of their paper.
+`DATA_PARALLEL` are kinds of our own that take no servers.
 
 Analytic. Compute time L of a step, model size S and the bandwidth B seen between nodes are those of the paper. Workers
 exchange the model with p servers over links that they share, in the form that Optimus fits (EuroSys'18, 3.2):
@@ -74,7 +75,26 @@ class ProfiledKind:
         return int(workers.flat[best]), int(servers.flat[best])
 
 
-Kind = JobKind | ProfiledKind
+@dataclass(frozen=True)
+class ParallelKind:
+    """A kind without servers: every step is split among the workers but for a serial part, and each further worker
+    costs a little more. A length is the time alone with `LENGTH_WORKERS`."""
+
+    name: str
+    serial: float = 0.0
+    crowding: float = 0.0
+
+    def scaling(self) -> Scaling:
+        return Scaling(a=1.0 - self.serial, b=self.serial, d=self.crowding)
+
+    def length_size(self, workers_max: int, servers_max: int) -> tuple[int, int]:
+        del servers_max
+        return min(LENGTH_WORKERS, workers_max), 0
+
+
+LENGTH_WORKERS = 4
+
+Kind = JobKind | ProfiledKind | ParallelKind
 
 
 ANALYTIC: tuple[Kind, ...] = (
@@ -102,4 +122,14 @@ MEASURED: tuple[Kind, ...] = (
     ProfiledKind("cnn-text", Scaling(0.3603, 0.3093, 0.01642, 0.01883, 0.001101, 0.1154, 0.001190)),
     ProfiledKind("dssm", Scaling(a=0.4010, b=0.1146, d=0.007626, e=0.0002246)),
     ProfiledKind("wlm", Scaling(0.02877, 0.09246, 0.05971, 0.04633, 0.002970, 0.7594, 0.007072)),
+)
+
+LINEAR: tuple[Kind, ...] = (ParallelKind("linear"),)
+DATA_PARALLEL: tuple[Kind, ...] = (
+    *LINEAR,
+    ParallelKind("serial-2%", serial=0.02),
+    ParallelKind("serial-5%", serial=0.05),
+    ParallelKind("serial-15%", serial=0.15),
+    ParallelKind("saturating-8", serial=0.03, crowding=0.015),
+    ParallelKind("saturating-16", serial=0.01, crowding=0.004),
 )

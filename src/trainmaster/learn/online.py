@@ -6,13 +6,12 @@ Nothing here reads a clock or talks to the service: the caller brings the jobs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from trainmaster.engine.core import Ended, Settings
 from trainmaster.learn.job_kinds import ProfiledKind
@@ -24,7 +23,7 @@ from trainmaster.model.job import JobSpec, Phase
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies import registry
-from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
+from trainmaster.policies.dl2.weights import SHIPPED, load, shared_weights, to_bytes
 from trainmaster.sim.run import simulate
 
 FEWEST_JOBS = 20
@@ -103,31 +102,20 @@ def train_candidate(
 ) -> Path:
     """Go on from the current weights, or the shipped ones where those do better, on traces like the recent past; writes
     the best to `out`."""
-    import torch
-
     from trainmaster.learn.trainer import Trainer
-    from trainmaster.policies.dl2.network import ScoringNetwork
 
-    weights = load(current)
-    if not isinstance(weights.network, ScoringNetwork):
-        raise InputError("weights of the window network", "those of the shared network", file=current)
-    arrays = weights.network.weights
+    arrays = shared_weights(current)
     options = replace(
         options, network="shared", warm_up=False, hidden=arrays["u"].shape[0], context=arrays["v"].shape[0]
     )
     trainer = Trainer(options, [history_spec(finished_specs(ended, cluster.types), cluster, slot_s)])
 
-    def start_from(weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        with torch.no_grad():
-            for name, value in trainer.actor.named_parameters():
-                value.copy_(torch.from_numpy(np.array(weights[name])))
-
     # Weights that have gone astray would take long to lead back: the shipped ones are where to begin then.
     for start in (load(SHIPPED).network.weights, arrays):
         if all(start[name].shape == value.shape for name, value in arrays.items()):
-            start_from(start)
+            trainer.start_from(start)
             trainer.validate()
-    start_from(trainer.best)
+    trainer.start_from(trainer.best)
     trainer.run()
     made_by = {"from": "history", "jobs": len(ended), "options": options.to_json()}
     out.write_bytes(to_bytes(trainer.best, "shared", 0, made_by))

@@ -96,6 +96,7 @@ def collect(
         row, action, log_p = choose(decisions, scores, void, uniform, False)
         if exploration:
             override(decisions, luck < exploration, row, action)
+            log_p = _log_p(decisions, scores, void, row, action)
         book.add(decisions, row, action, log_p, keep)
         outcome = batch.apply(decisions, row, action)
         if outcome.ended.any():
@@ -122,6 +123,17 @@ def override(decisions: Decisions, tempted: Bools, row: Ints, action: Ints) -> N
     for k, i in zip(owner[::-1].tolist(), poor[::-1].tolist(), strict=True):
         if tempted[k]:
             row[k], action[k] = i, 1 if lacks_server[i] else 0
+
+
+def _log_p(decisions: Decisions, scores: Singles, void: Singles, row: Ints, action: Ints) -> Floats:
+    """Of these choices, by the masked softmax of each decision."""
+    counts = np.diff(np.append(decisions.starts, len(decisions.rows)))
+    masked = np.where(decisions.allowed, scores, -np.inf)
+    top = np.maximum(np.maximum.reduceat(masked.max(axis=1), decisions.starts), void).astype(np.float64)
+    odds = np.exp(masked - np.repeat(top, counts)[:, None]).sum(axis=1)
+    total = np.add.reduceat(odds, decisions.starts) + np.exp(void - top)
+    chosen = np.where(row < 0, void, scores[np.maximum(row, 0), np.maximum(action, 0)])
+    return chosen - top - np.log(total)
 
 
 def _only(decisions: Decisions, episodes: Ints) -> Decisions:

@@ -87,8 +87,10 @@ class SizingSpec:
     def reference_size(self) -> int:
         """Workers, and as many servers, that a user would ask of a policy that does not size: at most a quarter of the
         cluster, so that such policies can run (and teach) on small ones too."""
-        return max(1, min(REFERENCE_SIZE, self.workers_max, self.servers_max, self.gpus // 4,
-                          self.cpus // self.server_cpus // 4))  # fmt: skip
+        most = [REFERENCE_SIZE, self.workers_max, self.gpus // 4]
+        if self.servers_max > 0:
+            most += [self.servers_max, self.cpus // self.server_cpus // 4]
+        return max(1, min(most))
 
     def cluster(self) -> Cluster:
         cpu_milli = self.cpus_per_server * 1000
@@ -119,21 +121,22 @@ class SizingTrace:
         """The same jobs for the engine; they declare the speed of their kind, not the hidden factor."""
         spec, out = self.spec, []
         asked = spec.reference_size
+        asked_servers = min(asked, spec.servers_max)
         for k, job_id in enumerate(self.ids):
             scaling = Scaling(**dict(zip(TERMS, self.curve[k].tolist(), strict=True)))
-            speed = float(scaling.speed(asked, asked))
+            speed = float(scaling.speed(asked, asked_servers))
             out.append(
                 JobSpec(
                     id=JobId(job_id),
                     submit_ms=int(self.submit_ms[k]),
                     workers_min=1,
                     workers_max=spec.workers_max,
-                    servers_min=1,
+                    servers_min=min(1, spec.servers_max),
                     servers_max=spec.servers_max,
                     worker=Demand(GPU_MILLI),
                     server=Demand(0, spec.server_cpus * 1000),
                     workers_ref=asked,
-                    servers_ref=asked,
+                    servers_ref=asked_servers,
                     work_total=float(self.work[k]),
                     steps_per_s={ACCELERATOR: speed},
                     scaling=scaling,

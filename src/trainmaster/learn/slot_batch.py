@@ -49,6 +49,7 @@ class SlotState(NamedTuple):
     finish_ms: Ints
     workers: Ints
     servers: Ints
+    held: Bools
     trained: Floats
     features: Singles
     rows: Ints
@@ -137,6 +138,7 @@ class SlotBatch:
             finish_ms=empty - 1,
             workers=empty.copy(),
             servers=empty.copy(),
+            held=np.zeros((size, width), np.bool_),
             trained=np.zeros((size, width)),
             features=np.zeros((size, width, N_JOB), np.float32),
             rows=empty.copy(),

@@ -17,18 +17,20 @@ from trainmaster.policies.dl2.features import (
     slot_features,
     step_time,
 )
+from trainmaster.policies.dl2.waiting_order import discounted_area
 
 WORKER, SERVER, BOTH, VOID = 0, 1, 2, -1
 
 
 @njit(cache=True)
 def begin_slot(b, s, floor):
-    """Admit what has arrived, give everyone one worker and one server (in order of arrival, while they last), and
+    """Admit what has arrived, give everyone one worker and one server (while they last: see `_least_sizes`), and
     write the features of the first decision. Returns False when the trace is over."""
     now = s.slot[b] * s.slot_ms[b]
     n = 0
     next_arrival = -1
     for j in range(s.n_jobs[b]):
+        s.held[b, j] = s.workers[b, j] > 0
         s.workers[b, j] = 0
         s.servers[b, j] = 0
         if s.finish_ms[b, j] >= 0:
@@ -71,13 +73,7 @@ def _open_slot(b, s, floor):
     s.free_cpu[b] = s.cpus[b]
     least_p = min(1, s.servers_max[b])
     if floor:
-        for i in range(n):
-            j = s.rows[b, i]
-            if s.free_gpu[b] >= 1 and s.free_cpu[b] >= least_p * s.server_cpus[b]:
-                s.workers[b, j] = 1
-                s.servers[b, j] = least_p
-                s.free_gpu[b] -= 1
-                s.free_cpu[b] -= least_p * s.server_cpus[b]
+        _least_sizes(b, s, least_p)
     cost_w = 1.0 / s.gpus[b]
     cost_p = _server_cost(b, s)
     slot_s = s.slot_ms[b] / 1000.0
@@ -96,6 +92,32 @@ def _open_slot(b, s, floor):
         done = 1.0 - s.left[b, j] / s.work[b, j]
         slot_features(s.features[b, j], log_time[i], age, done, cost_w, cost_p, mean, shorter[i])
         _resized(b, j, s)
+
+
+@njit(cache=True)
+def _least_sizes(b, s, least_p):
+    """One worker and one server each: whoever ran keeps them, those who wait follow in the order of the policy
+    (`policies.dl2.waiting_order`) when there is not room for all."""
+    n = s.n_rows[b]
+    room = np.int64(s.gpus[b])
+    if least_p > 0:
+        room = min(room, np.int64(s.cpus[b] // s.server_cpus[b]))
+    turn = np.arange(n)
+    if n > room:
+        now = s.slot[b] * s.slot_ms[b]
+        key = np.empty(n)
+        for i in range(n):
+            j = s.rows[b, i]
+            time_s = s.left[b, j] * step_time(s.believed[b, j], 1, least_p)
+            waited_s = (now - s.submit_ms[b, j]) / 1000.0
+            key[i] = -1.0 if s.held[b, j] else discounted_area(time_s, 1.0, waited_s)
+        turn = np.argsort(key, kind="mergesort")
+    for i in turn[:room]:
+        j = s.rows[b, i]
+        s.workers[b, j] = 1
+        s.servers[b, j] = least_p
+        s.free_gpu[b] -= 1
+        s.free_cpu[b] -= least_p * s.server_cpus[b]
 
 
 @njit(cache=True)

@@ -12,7 +12,7 @@ Everything is drawn from the seed of the options; a run that was interrupted res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,7 +77,7 @@ class Trainer:
         self.critic = Critic(32)
         self.actor_optimiser = torch.optim.Adam(self.actor.parameters(), lr=o.rate)
         self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), lr=1e-3)
-        self.memory: list[tuple[Samples, Floats]] = []
+        self.memory: list[tuple[Samples, Slots, Floats]] = []
         self.ascent = Ascent()
         self._validation: list[SizingTrace] = []
 
@@ -98,6 +98,12 @@ class Trainer:
             self._note(row, report)
             if save and (self.iteration % o.validate_every == 0 or self.iteration == o.iterations):
                 save()
+
+    def start_from(self, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        """These weights instead of those that the actor has."""
+        with torch.no_grad():
+            for name, value in self.actor.named_parameters():
+                value.copy_(torch.from_numpy(np.array(weights[name])))
 
     def scorer(self) -> Scorer:
         return scorer_of(self.options, self.actor.export())
@@ -196,11 +202,10 @@ class Trainer:
         advantage, target = advantages(slot_reward(slots, o), value, slots.last, o.discount, o.trace_decay)
         if o.critic:
             self._fit_critic(slots, target)
-        judged = advantage[samples.slot]
-        if o.reward == "per-job":
-            judged = judged + samples.own_progress
-        judged = (judged - judged.mean()) / (judged.std() + 1e-8)
-        entropy = self._clipped(samples, judged) if o.update == "clipped" else self._replayed(samples, judged)
+        if o.update == "clipped":
+            entropy = self._clipped(samples, _standard(self._per_action(samples, advantage)))
+        else:
+            entropy = self._replayed(samples, slots, target)
         return {
             "iteration": float(self.iteration), "completion_s": float(mean_s.mean()), "entropy": entropy,
             "value_error": float(np.mean((target - value) ** 2)), "decisions": float(len(samples)),
@@ -224,25 +229,34 @@ class Trainer:
                 entropies.append(float(entropy.mean().detach()))
         return float(np.mean(entropies))
 
-    def _replayed(self, samples: Samples, judged: Floats) -> float:
-        """The paper's update: batches drawn from the last `replay` decisions, plain policy gradient."""
+    def _replayed(self, samples: Samples, slots: Slots, target: Floats) -> float:
+        """The paper's update: batches drawn from the last `replay` decisions, plain policy gradient. What was decided
+        long ago is judged by the critic of today: its return against what the slot is now thought to be worth."""
         o = self.options
-        self.memory.append((samples, judged))
-        while len(self.memory) > 1 and sum(len(s) for s, _ in self.memory[1:]) >= max(o.replay, 1):
+        self.memory.append((samples, slots, target))
+        while len(self.memory) > 1 and (o.replay == 0 or sum(len(s) for s, _, _ in self.memory[1:]) >= o.replay):
             self.memory.pop(0)
-        if o.replay == 0:
-            self.memory = [(samples, judged)]
+        own = [
+            self._per_action(kept, returns - (self._values(seen) if o.critic else 0.0))
+            for kept, seen, returns in self.memory
+        ]
+        source = joined([(kept, seen, returns) for kept, seen, returns in self.memory])[0]
+        judged = _standard(np.concatenate(own))
         rng = np.random.Generator(np.random.PCG64([o.seed, 4, self.iteration]))
         entropies = []
         for _ in range(max(1, o.passes * len(samples) // o.batch)):
-            source, gains = self.memory[int(rng.integers(len(self.memory)))]
             picked = rng.integers(0, len(source), size=o.batch)
             part, _ = take(source, picked)
             log_p, entropy = self._log_p(part)
-            gain = torch.from_numpy(gains[picked]).float()
+            gain = torch.from_numpy(judged[picked]).float()
             self._step(-(log_p.clamp(min=-20.0) * gain).mean() - o.entropy * entropy.mean())
             entropies.append(float(entropy.mean().detach()))
         return float(np.mean(entropies))
+
+    def _per_action(self, samples: Samples, advantage: Floats) -> Floats:
+        """Every action of a slot has the slot's advantage; with `per-job` its own job's progress instead."""
+        judged = advantage[samples.slot]
+        return judged + samples.own_progress if self.options.reward == "per-job" else judged
 
     def _evolved(self, traces: Sequence[SizingTrace]) -> Row:
         """Perturb, play, follow the slope; see `evolution`."""
@@ -251,9 +265,7 @@ class Trainer:
         weights, mean_s = evolve(
             self.actor.export(), traces, self.ascent, rng, pairs=o.pairs, width=o.width, rate=o.rate, floor=o.floor
         )
-        with torch.no_grad():
-            for name, value in self.actor.named_parameters():
-                value.copy_(torch.from_numpy(weights[name]))
+        self.start_from(weights)
         return {"iteration": float(self.iteration), "completion_s": mean_s}
 
     def _step(self, loss: Tensor) -> None:
@@ -306,6 +318,7 @@ class Trainer:
             "actor_optimiser": self.actor_optimiser.state_dict(),
             "critic_optimiser": self.critic_optimiser.state_dict(), "ascent_steps": self.ascent.steps,
             "ascent": [torch.from_numpy(m) for m in (self.ascent.first, self.ascent.second) if m is not None],
+            "memory": [(_tensors(kept), _tensors(seen), torch.from_numpy(back)) for kept, seen, back in self.memory],
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -317,6 +330,18 @@ class Trainer:
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
         moments = [m.numpy() for m in state["ascent"]]
         self.ascent = Ascent(*moments, steps=state["ascent_steps"]) if moments else Ascent()
+        self.memory = [
+            (Samples(**_arrays(kept)), Slots(**_arrays(seen)), back.numpy())
+            for kept, seen, back in state.get("memory", [])
+        ]
+
+
+def _tensors(columns: Samples | Slots) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in vars(columns).items()}
+
+
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {name: value.numpy() for name, value in tensors.items()}
 
 
 def _recorded(trace: SizingTrace, teacher: Teacher) -> tuple[Sizes, float]:
@@ -357,6 +382,10 @@ def play_best(traces: Sequence[SizingTrace], scorer: Scorer, floor: bool = True)
 
 def scorer_of(options: TrainOptions, weights: dict[str, npt.NDArray[np.float32]]) -> Scorer:
     return ScoringNetwork(weights) if options.network == "shared" else WindowNetwork(weights, options.window)
+
+
+def _standard(values: Floats) -> Floats:
+    return (values - values.mean()) / (values.std() + 1e-8)
 
 
 def slot_reward(slots: Slots, options: TrainOptions) -> Floats:

@@ -17,11 +17,12 @@ from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.growth import AbsurdScores, Candidates, grow
 from trainmaster.policies.dl2.profiles import learn_speeds
+from trainmaster.policies.dl2.waiting_order import Turns, take_turns
 from trainmaster.policies.dl2.weights import load_once
 from trainmaster.policies.optimus import start_small
 from trainmaster.policies.optimus_estimates import TERMS, Beliefs, believe
 from trainmaster.policies.ordering import decide_by_arrival
-from trainmaster.policies.pools import Demands, capacity, demands, free_pools, take
+from trainmaster.policies.pools import Demands, Pools, capacity, demands, free_pools, sizes_when_giving_way
 from trainmaster.policies.registry import register
 from trainmaster.policies.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
 
@@ -75,39 +76,52 @@ class Dl2:
             learn_speeds if self.pooled else None,
         )  # fmt: skip
         try:
-            sizes = self._sizes(view, beliefs, waiting, growable)
+            sizes, turns = self._sizes(view, beliefs, waiting, growable)
         except AbsurdScores as absurd:
             plan = registry.create(self.teacher).decide(view)
             return replace(plan, notes=(*plan.notes, f"dl2: the network gave {absurd}; {self.teacher} decided"))
         draft = view.draft()
-        apply_sizes(draft, sizes, np.concatenate([np.flatnonzero(resizable), waiting]))
+        kept_for = np.array([turns.kept_for]) if turns.kept_for >= 0 else None
+        apply_sizes(draft, sizes, np.concatenate([np.flatnonzero(resizable), turns.rows]), kept_for)
         # Remaining times shrink while nothing else happens: the sizes are looked at again in the next slot.
         slot_ms = view.round_ms or int(SLOT_S * MS_PER_S)
         wake_at_ms = (view.now_ms // slot_ms + 1) * slot_ms if growable.any() else None
         return draft.plan(memo=beliefs.memo, wake_at_ms=wake_at_ms)
 
-    def _sizes(self, view: Snapshot, beliefs: Beliefs, waiting: Ints, growable: npt.NDArray[np.bool_]) -> Sizes:
-        jobs = view.jobs
+    def _sizes(
+        self, view: Snapshot, beliefs: Beliefs, waiting: Ints, growable: npt.NDArray[np.bool_]
+    ) -> tuple[Sizes, Turns]:
         start_servers = smallest_servers(view)
         need, pools, total = demands(view), free_pools(view), capacity(view)
-        workers = np.where(jobs.holding, jobs.workers, 0)
-        servers = np.where(jobs.holding, jobs.servers, 0)
-        kind = np.where(jobs.holding, jobs.held_type, -1)
-        for row in np.flatnonzero(growable & jobs.holding).tolist():
-            fewest = min(int(start_servers[row]), int(jobs.servers[row]))
-            fewer_workers = int(jobs.workers_min[row] - workers[row])
-            take(pools, need, row, int(kind[row]), fewer_workers, fewest - int(servers[row]))
-            workers[row], servers[row] = jobs.workers_min[row], fewest
-        start_small(
-            pools, need, waiting, workers, servers, kind, jobs.workers_min, start_servers, jobs.allowed, jobs.throughput
-        )
-        rows = np.flatnonzero(growable & (workers > 0))
+        sizes = Sizes(*sizes_when_giving_way(view, growable & view.jobs.holding, start_servers, need, pools))
+        turns = Turns(waiting, -1)
+        trial = Sizes(sizes.workers.copy(), sizes.servers.copy(), sizes.kind.copy())
+        if not _begin(view, Pools(*(free.copy() for free in pools)), need, waiting, start_servers, trial):
+            turns = take_turns(view, waiting, beliefs, growable, need, total, start_servers)
+        kept_for = turns.kept_for
+        if kept_for >= 0 and not _begin(view, pools, need, turns.rows[:1], start_servers, sizes):
+            for free in (pools.whole, pools.milli, pools.cpu, pools.mem):
+                free[view.jobs.allowed[kept_for]] = 0.0
+            sizes.workers[kept_for], sizes.servers[kept_for] = view.jobs.workers_min[kept_for], start_servers[kept_for]
+        _begin(view, pools, need, turns.rows[0 if kept_for < 0 else 1 :], start_servers, sizes)
+        rows = np.flatnonzero(growable & (sizes.workers > 0) & (sizes.kind >= 0))
         if len(rows):
             grow(
-                load_once(self.weights).network, _candidates(view, beliefs, rows, kind, need, total, start_servers),
-                pools, need, total, workers, servers, GRANTS_MAX,
+                load_once(self.weights).network,
+                _candidates(view, beliefs, rows, sizes.kind, need, total, start_servers),
+                pools, need, total, sizes.workers, sizes.servers, GRANTS_MAX,
             )  # fmt: skip
-        return Sizes(workers, servers, kind)
+        return sizes, turns
+
+
+def _begin(view: Snapshot, pools: Pools, need: Demands, waiting: Ints, start_servers: Ints, sizes: Sizes) -> bool:
+    """The smallest size for each in this order, where it fits; whether all have one."""
+    jobs = view.jobs
+    start_small(
+        pools, need, waiting, sizes.workers, sizes.servers, sizes.kind, jobs.workers_min, start_servers, jobs.allowed,
+        jobs.throughput,
+    )  # fmt: skip
+    return bool((sizes.kind[waiting] >= 0).all())
 
 
 def _candidates(

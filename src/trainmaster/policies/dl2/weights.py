@@ -66,3 +66,11 @@ def _wanted_shapes(
 def load_once(path: str) -> Weights:
     """`load`, remembered: a policy is built many times in a comparison."""
     return load(Path(path) if path else SHIPPED)
+
+
+def shared_weights(path: Path) -> Mapping[str, npt.NDArray[np.float32]]:
+    """The arrays of a file that holds a shared network, from which a training can go on."""
+    network = load(path).network
+    if not isinstance(network, ScoringNetwork):
+        raise InputError("weights of the window network", "those of the shared network", file=path)
+    return network.weights
