@@ -84,7 +84,7 @@ def test_episodes_on_one_stream_are_judged_against_each_other():
     """The others' reward to come is the sum of their discounted rewards from that time on; a lone episode has none."""
     trainer = Trainer(replace(TINY, jobs=20, rollouts=3, reward="completion"), [POOL])
     trainer.iteration = 1
-    three = [trainer._play(3 * k) for k in range(3)]  # small, three times
+    three = [trainer._play((3 + TINY.varied) * k) for k in range(3)]  # small, three times
     alone = trainer._play(1)
     assert len({e.stream for e in three}) == 1
     assert len({e.completion_min for e in three}) > 1

@@ -23,6 +23,7 @@ from trainmaster.policies.das.features import (
 from trainmaster.policies.das.gaussian import Kernel, SpeedHistory, slowest, walk_features
 from trainmaster.policies.das.holding import Hold, hold_for, startable
 from trainmaster.policies.das.network import Agents
+from trainmaster.policies.das.patience import settle
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -38,21 +39,41 @@ def scene_of(world: World) -> Scene:
     pending, running = world.pending(), world.running()
     on = world.held[running] > 0
     jobs_on = on.sum(axis=0)
-    log_run = world.expected(running)[0] - np.log(world.type_speed[world.held_type[running]])
+    log_run, deviation_run = world.expected(running)
+    log_run = log_run - np.log(world.type_speed[world.held_type[running]])
     elapsed = world.now_s - world.start_s[running]
-    left = np.maximum(np.exp(log_run) - elapsed, 0.2 * elapsed + 60.0)
+    left = expected_left(log_run, deviation_run, elapsed)
     log_time, deviation = world.expected(pending)
     held = world.held[running]
     job, machine = np.nonzero(held)
     need = world.stream.gpus[pending]
-    return Scene(
+    scene = Scene(
         gpus=world.gpus, free=world.free.copy(), type_of=world.type_of, rack_of=world.rack_of,
         jobs_on=jobs_on, left_s=(left @ on) / np.maximum(jobs_on, 1),
         parts=Parts.sorted(machine, held[job, machine], left[job]), need=need, each=np.ones(len(pending), np.int64),
         speed=np.tile(world.type_speed / world.type_speed.max(), (len(pending), 1)),
         log_time=log_time, deviation=deviation, waited_s=world.now_s - world.stream.submit_s[pending],
-        whole_only=(need <= world.gpus.max()) & (len(running) > 0),
+        whole_only=np.zeros(len(pending), np.bool_), kept=np.full(len(pending), world.spread_kept),
     )  # fmt: skip
+    return settle(scene, need <= world.gpus.max())
+
+
+LEFT = 0
+
+
+def expected_left(log_run, deviation, elapsed):
+    if LEFT == 0:
+        return np.maximum(np.exp(log_run) - elapsed, 0.2 * elapsed + 60.0)
+    from scipy.special import ndtr, ndtri
+    s = deviation
+    z = (np.log(np.maximum(elapsed, 1.0)) - log_run) / s
+    if LEFT == 1:  # conditional mean
+        above = np.maximum(ndtr(-z), 1e-9)
+        out = np.exp(log_run + 0.5 * s * s) * ndtr(s - z) / above - elapsed
+    else:  # conditional quantile
+        q = {2: 0.5, 3: 0.6, 4: 0.4}[LEFT]
+        out = np.exp(log_run + s * ndtri(np.minimum(1 - (1 - q) * ndtr(-z), 1 - 1e-9))) - elapsed
+    return np.maximum(out, 60.0)
 
 
 @dataclass
@@ -167,7 +188,9 @@ class Player:
         starts = startable(scene, hold)
         if not starts.any():
             return
-        x, machines = job_features(scene), machine_features(scene)
+        x = machines = np.zeros((0, 0))
+        if not self.teacher or self.rng is not None:
+            x, machines = job_features(scene), machine_features(scene)
         scores = teacher_scores(scene) if self.teacher else self.agents.scores(x, machines)
         if self.rng is not None:
             record.jobs.append(x)
@@ -304,7 +327,10 @@ def filled(free: Ints, machines: Ints, need: int) -> Ints:
 
 def teacher_scores(scene: Scene) -> Floats:
     """Smallest expected area (GPUs times duration) first, whether it fits or not."""
-    return -(scene.log_time + np.log(np.maximum(scene.need, 1)))
+    return -(scene.log_time + VARIANCE * 0.5 * scene.deviation**2 + POWER * np.log(np.maximum(scene.need, 1)))
+
+
+POWER, VARIANCE, PACK, QUICK = 1.0, 0.0, 10.0, 1.0
 
 
 def teacher_affinity(pairs: Floats, log_speed: Floats) -> Floats:
@@ -313,4 +339,4 @@ def teacher_affinity(pairs: Floats, log_speed: Floats) -> Floats:
     seen = dict(zip(PAIR_FEATURES, pairs.T, strict=True))
     whole = seen["fits"] > 0
     packed = np.where(whole.any(), -seen["left_over"], seen["free"])
-    return 100.0 * seen["speed"] + 10.0 * packed + (log_speed if len(log_speed) else 0.0)
+    return 100.0 * seen["speed"] + PACK * packed + QUICK * (log_speed if len(log_speed) else 0.0)
