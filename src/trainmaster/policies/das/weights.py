@@ -20,7 +20,8 @@ from trainmaster.policies.das.gaussian import Kernel
 from trainmaster.policies.das.network import VARIANTS, Agents, shapes
 
 FORMAT = "trainmaster-das"
-VERSION = 1
+VERSION = 2
+"""2: agents see as fitting what may start where it pays; 1 had them wait for whole machines at any price."""
 SHIPPED = Path(__file__).with_name("weights.npz")
 _STAMP = (2020, 1, 1, 0, 0, 0)
 _REMEDY = "Train with `trainmaster learn das`, or leave the option out to use the weights that are shipped."
