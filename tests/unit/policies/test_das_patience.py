@@ -6,7 +6,9 @@ import pytest
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.reasons import Why
 from trainmaster.policies import registry
+from trainmaster.policies.das.beliefs import Beliefs
 from trainmaster.policies.das.features import Parts, Scene
+from trainmaster.policies.das.gaussian import Kernel, SpeedHistory
 from trainmaster.policies.das.patience import LATER, PATIENCE, settle
 from trainmaster.testing.builders import Held, a_job, a_view
 
@@ -89,3 +91,31 @@ def test_who_waits_by_choice_is_looked_at_again():
     assert 100_000 < plan.wake_at_ms <= 1_000_000
     full = registry.create("das").decide(a_view(jobs, "v100=1", running={"r": 1}, now_s=100.0))
     assert full.wake_at_ms is None
+
+
+def beliefs() -> Beliefs:
+    return Beliefs(SpeedHistory(Kernel()), declared=True, groups={}, running={})
+
+
+def test_what_gangs_lose_apart_is_learned():
+    """At first a little is feared; gangs that lose nothing, or a third, are believed before long."""
+    free, dear = beliefs(), beliefs()
+    before = free.kept_apart()
+    for _ in range(40):
+        free.seen_apart(0.0)
+        dear.seen_apart(np.log(2 / 3))
+    assert 0.9 < before < 1.0
+    assert free.kept_apart() > 0.99
+    assert dear.kept_apart() == pytest.approx(2 / 3, abs=0.04)
+    for _ in range(100):  # what was once so is not so for ever
+        dear.seen_apart(0.0)
+    assert dear.kept_apart() > 0.95
+
+
+def test_a_job_on_a_slower_type_is_expected_to_stay_longer():
+    speeds = {"v100": 1.0, "k80": 0.2}
+    jobs = [a_job(name, seconds=1000.0, speeds=speeds) for name in ("fast", "slow")]
+    on = {name: Held(allocation=Allocation(k, (Part(k, 1, 0, (0,)),))) for name, k in (("slow", 0), ("fast", 1))}
+    view = a_view(jobs, "k80=1,v100=1", running=on)
+    left = beliefs().left_s(view, np.arange(2))
+    assert left[1] == pytest.approx(5 * left[0], rel=0.01)

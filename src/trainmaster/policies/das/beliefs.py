@@ -124,7 +124,7 @@ class Beliefs:
             if not usual > 0:
                 continue
             if new and allocation.spread:
-                self._seen_apart(float(np.log(rate / usual)) - self.history.overall())
+                self.seen_apart(float(np.log(rate / usual)) - self.history.overall())
             own = np.zeros(len(cluster.nodes), np.int64)
             for part in allocation.parts:
                 own[part.node] = len(part.devices)
@@ -136,7 +136,7 @@ class Beliefs:
             psi = walk_features(phi_of(speed, free, own * view.up, gpus, need), cluster.rack_of, self.history.kernel)
             self.history.add(job, jobs.spec(row).model, np.flatnonzero(own).tolist(), psi, rate / usual)
 
-    def _seen_apart(self, log_speed: float) -> None:
+    def seen_apart(self, log_speed: float) -> None:
         total, count = self.apart
         kept = min(1.0, (APART_JOBS_MAX - 1.0) / max(count, 1.0))
         self.apart = [kept * total + log_speed, kept * count + 1.0]
