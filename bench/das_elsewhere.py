@@ -2,8 +2,8 @@
 
     python bench/das_elsewhere.py --trace A.csv.gz --trace B.csv.gz --out OUT.json [--part test] [POLICY ...]
 
-Windows of real traces, durations as they were (a minute to five days) and known exactly, as `trainmaster simulate` tells
-them to every policy; gaps stretched to a load. Played by the engine. What OUT.json holds is not played again.
+Windows of real traces, durations as they were (a minute to five days) and known exactly, as `trainmaster simulate`
+tells them to every policy; gaps stretched to a load. Played by the engine. What OUT.json holds is not played again.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def show(figures: Figures, policies: list[str]) -> None:
         for other in policies[1:]:
             logs = np.log([np.array(figures[first][c]) / np.array(figures[other][c]) for c in cases])
             mean, half = logs.mean(axis=0), 1.96 * logs.std(axis=0, ddof=1) / np.sqrt(len(logs))
-            cells.append(f"{np.exp(mean[0]):.3f} ± {half[0]:.3f} | {np.exp(logs[:, 0].max()):.2f} | {np.exp(mean[1]):.3f}")
+            cells.append(
+                f"{np.exp(mean[0]):.3f} ± {half[0]:.3f} | {np.exp(logs[:, 0].max()):.2f} | {np.exp(mean[1]):.3f}"
+            )
         minutes = np.mean([figures[first][c][0] for c in cases]) / 60.0
         print(f"| {group or 'all'} | {minutes:.0f} | {' | '.join(cells)} |", flush=True)
 

@@ -48,7 +48,10 @@ class Beliefs:
         """From the memo. Jobs that ran at the last decision and are gone have ended: their time becomes history."""
         values = view.memo.values
         groups = {key: list(known) for key, known in values.get("groups", {}).items()}
-        seen, apart = SpeedHistory.from_json(kernel, _history(values.get("seen"))), list(values.get("apart", (0.0, 0.0)))
+        seen, apart = (
+            SpeedHistory.from_json(kernel, _history(values.get("seen"))),
+            list(values.get("apart", (0.0, 0.0))),
+        )
         beliefs = cls(seen, declared, groups, {}, apart)
         jobs = view.jobs
         present = {jobs.id(row): row for row in range(len(jobs))}

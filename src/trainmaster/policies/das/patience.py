@@ -2,8 +2,8 @@
 
 Faster type. Pending jobs are laid on the types in order of expected area, each where it is expected to end first, GPUs
 coming free as running jobs are expected to end (earliest completion time; Ibarra and Kim, 1977). A job may start on a
-type now only if it would end there about as early as where it is laid. With a long queue that is everywhere, with a short
-one a job does not take five times as long for want of a few minutes' patience.
+type now only if it would not end there much later than where it is laid. With a long queue that is everywhere, with a
+short one a job does not take five times as long for want of a few minutes' patience.
 
 One machine. A gang on several machines loses part of its speed. It is not split while a machine that takes it whole is
 expected soon enough, as measured by what it would lose.
@@ -72,14 +72,14 @@ def _lay(order, need, time_s, speed, free_at, count, later):
             if speed[row, kind] <= 0.0:
                 continue
             out[row, kind] = chosen < 0 or time_s[row] / speed[row, kind] <= later * best
-            if out[row, kind] and g <= count[kind] and free_at[kind, g - 1] <= 0.0:
-                if now < 0 or speed[row, kind] > speed[row, now]:
-                    now = kind
+            free = out[row, kind] and g <= count[kind] and free_at[kind, g - 1] <= 0.0
+            if free and (now < 0 or speed[row, kind] > speed[row, now]):
+                now = kind
         if now >= 0:
             chosen = now
         if chosen >= 0:
             ends = free_at[chosen, g - 1] + time_s[row] / speed[row, chosen]
-            # The first g GPUs are taken until then; the rest, already sorted, moves before them as far as it is earlier.
+            # The first g GPUs are taken until then; of the rest, already sorted, what is earlier moves before them.
             line, total = free_at[chosen], count[chosen]
             k = g
             while k < total and line[k] < ends:

@@ -41,6 +41,8 @@ ABSURD = 1e6
 
 
 LOOK_AGAIN_MIN_S = 60.0
+AS_FAST = 0.99
+"""Types whose speeds differ by less are as fast as each other."""
 
 
 class AbsurdOutput(Exception):
@@ -125,6 +127,7 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
         if agents.models_speed:
             log_speed = _expected_speed(scene, place, row, view, weights, beliefs, walks)
         affinity = _sane(agents.affinities(pair_features(scene, place), log_speed), "affinities")
+        affinity = affinity - ABSURD * dearer(scene.speed[place], view.cluster.prices)[scene.type_of]
         found = machines_for(np.where(barred, 0, room), workers, scene.type_of, affinity, whole_only)
         assert found is not None
         nodes = np.zeros(len(room), np.bool_)
@@ -141,6 +144,14 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
             if hold is not None:
                 hold.note_start(scene, place, taken)
     return look_again_s
+
+
+def dearer(speed: Floats, price: Floats) -> npt.NDArray[np.bool_]:
+    """Types beside which another is as fast for a job and costs less. The agents are told no prices, and a job should
+    not pay more for nothing. Unknown prices (NaN) compare with none."""
+    as_fast = (speed[None, :] >= AS_FAST * speed[:, None]) & (speed[:, None] > 0)
+    cheaper = price[None, :] < price[:, None]
+    return np.asarray((as_fast & cheaper).any(axis=1))
 
 
 def _takes(room: Ints, workers: int, type_of: Ints, whole_only: bool) -> bool:
