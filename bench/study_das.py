@@ -61,10 +61,9 @@ def calibration_study(pools: list[JobPool], traces: int, out: Path) -> None:
     z, real, mean = [], [], []
     for site in SITES.values():
         for seed in seeds_of("test", traces):
-            player = Player(
-                World(site, draw_stream(pools, "test", seed, JOBS, GPUS_ASKED)), weights.agents, weights.kernel
-            )
-            world = player.play()
+            world = World(site, draw_stream(pools, "test", seed, JOBS, GPUS_ASKED))
+            player = Player(world, weights.agents, weights.kernel, calibrates=True)
+            player.play()
             for expected, variance, job in player.expectations:
                 took_s = world.end_s[job] - world.start_s[job]
                 speed = world.stream.work_s[job] / took_s / world.type_speed[world.held_type[job]]

@@ -84,7 +84,7 @@ def test_episodes_on_one_stream_are_judged_against_each_other():
     """The others' reward to come is the sum of their discounted rewards from that time on; a lone episode has none."""
     trainer = Trainer(replace(TINY, jobs=20, rollouts=3, reward="completion"), [POOL])
     trainer.iteration = 1
-    three = [trainer._play(3 * k) for k in range(3)]  # small, three times
+    three = [trainer._play((3 + TINY.varied) * k) for k in range(3)]  # small, three times
     alone = trainer._play(1)
     assert len({e.stream for e in three}) == 1
     assert len({e.completion_min for e in three}) > 1
@@ -162,9 +162,11 @@ def test_no_checkpoint_to_resume(tmp_path):
 
 def test_imitation_learns_the_rule():
     """After imitation the agents mostly choose as the rule does on a stream that they have not seen; before, seldom."""
-    options = replace(TINY, width=16, hidden=16, jobs=60, warm_up_episodes=6, warm_up_steps=250, warm_up_rate=0.01)
+    options = replace(
+        TINY, width=16, hidden=16, jobs=60, warm_up_episodes=15, warm_up_steps=250, warm_up_rate=0.01, gain=20.0
+    )
     trainer = Trainer(options, [POOL])
-    shown = trainer._play(9, teacher=True).record
+    shown = trainer._play(46, teacher=True).record  # medium
     orders = [(shown, c) for c in shown.choices if len(c.could) > 1]
     places = [c for c in shown.choices if len(c.pairs) > 1]
 

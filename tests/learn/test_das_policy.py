@@ -119,6 +119,15 @@ def test_prices_change_nothing(nodes: str):
     assert plans[0].changes == plans[1].changes == plans[2].changes
 
 
+def test_of_types_as_fast_as_each_other_the_cheaper_is_taken():
+    jobs = [a_job("a", gpus=2, speeds={"v100": 1.0, "k80": 1.0})]
+    for prices, wanted in (({"v100": 2.48, "k80": 0.45}, "k80"), ({"v100": 0.45, "k80": 2.48}, "v100")):
+        view = a_view(jobs, parse_cluster("v100=8x8,k80=8x4", prices))
+        given = registry.create("das").decide(view).changes[0]
+        assert given is not None
+        assert view.cluster.types[given.accelerator] == wanted
+
+
 def test_an_empty_fast_machine_is_preferred():
     view = a_view([a_job("a", speeds={"v100": 1.0, "k80": 0.5})], "v100=4x4,k80=4x4")
     plan = registry.create("das").decide(view)

@@ -11,6 +11,7 @@ from trainmaster.learn.das import heuristics
 from trainmaster.learn.das.heuristics import RULES
 from trainmaster.learn.das.jobs import PARTS, draw_stream, seeds_of, synthetic_pool
 from trainmaster.learn.das.metaheuristics import LookAhead, Malo, Mosa
+from trainmaster.learn.das.varied import varied_site, varied_world
 from trainmaster.learn.das.world import GPUS_ASKED, SITES, TRUTH, World, job_name
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.memo import Memo
@@ -140,3 +141,27 @@ def test_expectations_come_from_declarations_and_the_past_alone():
     assert (one.expected(jobs)[0] == two.expected(jobs)[0]).all()
     told = np.corrcoef(one.expected(jobs)[0], np.log(stream.work_s))[0, 1]
     assert 0.4 < told < 0.99
+
+
+def test_varied_worlds_are_varied_and_repeat():
+    """Sites differ in shape, speeds and losses; the same seed gives the same one, and rules end every job on it."""
+    sites = [varied_site(seed) for seed in range(40)]
+    assert {len(site.speed) for site in sites} == {1, 2, 3}
+    assert {gpus for site in sites for _, gpus in site.machines} == {1, 2, 4, 8}
+    assert len({site.truth.spread_penalty for site in sites}) > 2
+    assert min(speed for site in sites for _, speed in site.speed) < 0.4
+    assert varied_site(7) == varied_site(7)
+    for seed in range(4):
+        one, two = (varied_world([POOL], "train", seed, 30) for _ in range(2))
+        for world in (one, two):
+            heuristics.run(world, RULES["SJF-BestFit, expected durations"])
+        assert one.over
+        assert (one.end_s == two.end_s).all()
+
+
+def test_real_durations_are_not_scaled():
+    scaled, real = (draw_stream([POOL], "train", 3, 40, GPUS_ASKED, real=flag) for flag in (False, True))
+    ratio = real.work_s / scaled.work_s
+    assert ratio.min() == pytest.approx(ratio.max())
+    assert ratio[0] != pytest.approx(1.0)
+    assert (scaled.gpus == real.gpus).all()

@@ -88,18 +88,18 @@ def test_startable_is_what_placement_finds():
             assert fits[row] == (found is not None)
 
 
-@pytest.mark.parametrize("others_run", [False, True])
-def test_a_gang_is_split_only_when_no_machine_can_take_it(others_run: bool):
-    """Two machines of two GPUs: a gang of two waits for one of them, a gang of four takes both."""
-    jobs = [a_job("r1", gpus=1, seconds=100.0), a_job("r2", gpus=1, seconds=100.0), a_job("gang", gpus=2, seconds=50.0)]
-    if others_run:
-        on = [Held(allocation=Allocation(0, (Part(node, 1, 0, (0,)),))) for node in (0, 1)]
-        view = a_view(jobs, "v100=4x2", running={"r1": on[0], "r2": on[1]})
-        plan = registry.create("das").decide(view)
-        assert not plan.changes
-        assert plan.why[2] == Why.SHAPE
-    else:
-        plan = registry.create("das").decide(a_view([a_job("gang", gpus=4, seconds=50.0)], "v100=4x2"))
-        given = plan.changes[0]
-        assert given is not None
-        assert len(given.parts) == 2
+@pytest.mark.parametrize(("gang_s", "waits"), [(10_000.0, True), (50.0, False)])
+def test_a_gang_waits_for_one_machine_while_that_pays(gang_s: float, waits: bool):
+    """Two machines of two GPUs, each with a job of 100 seconds: a long gang of two waits for one of them."""
+    jobs = [a_job("r1", seconds=100.0), a_job("r2", seconds=100.0), a_job("gang", gpus=2, seconds=gang_s)]
+    on = [Held(allocation=Allocation(0, (Part(node, 1, 0, (0,)),))) for node in (0, 1)]
+    plan = registry.create("das").decide(a_view(jobs, "v100=4x2", running={"r1": on[0], "r2": on[1]}))
+    assert bool(plan.changes) != waits
+    assert not waits or plan.why[2] == Why.SHAPE
+
+
+def test_a_gang_that_no_machine_can_take_is_split():
+    plan = registry.create("das").decide(a_view([a_job("gang", gpus=4, seconds=50.0)], "v100=4x2"))
+    given = plan.changes[0]
+    assert given is not None
+    assert len(given.parts) == 2

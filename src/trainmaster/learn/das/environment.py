@@ -65,7 +65,7 @@ class DualAgentEnv(ParallelEnv[str, Any, Any]):
         self.agents: list[str] = []
         self.render_mode = None
         self._seed, self._episode = 0, -1
-        m = self.site.machines
+        m = len(self.site.machines)
 
         def box(*shape: int) -> spaces.Box:
             return spaces.Box(-BOUND, BOUND, shape, np.float32)

@@ -24,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SHORTEST_S, LONGEST_S = 180.0, 36_000.0
+REAL_SHORTEST_S, REAL_LONGEST_S = 60.0, 432_000.0
+"""Of streams whose durations are not scaled: from a minute to five days."""
 MEAN_RUN_S = 4_500.0
 """Mean run time on an undisturbed machine of the fast type: a job that does not wait ends after about 110 minutes."""
 GPUS_MAX = 16
@@ -48,6 +50,9 @@ class JobPool:
     name: str
     gpus: Ints
     duration_s: Floats
+    """Clipped and scaled."""
+    real_s: Floats
+    """As long as they were, but for the extremes."""
     gap_s: Floats
     """To the job before."""
     group: Ints
@@ -135,7 +140,8 @@ def pool_of(trace: JobTrace) -> JobPool:
     lengths = np.clip(np.array(duration), SHORTEST_S, LONGEST_S)
     gaps = np.diff(np.array(submit), prepend=submit[0])
     return JobPool(
-        trace.name, np.array(gpus, np.int64), lengths * (MEAN_RUN_S / lengths.mean()), np.maximum(gaps, 0.0),
+        trace.name, np.array(gpus, np.int64), lengths * (MEAN_RUN_S / lengths.mean()),
+        np.clip(np.array(duration), REAL_SHORTEST_S, REAL_LONGEST_S), np.maximum(gaps, 0.0),
         np.array(group, np.int64), np.array(team, np.int64),
     )  # fmt: skip
 
@@ -151,7 +157,7 @@ def synthetic_pool(seed: int = 0, jobs: int = 6000) -> JobPool:
     lengths = np.clip(2_000.0 * np.exp(median[group] + rng.normal(0.0, 1.1, jobs)), SHORTEST_S, LONGEST_S)
     gaps = rng.gamma(0.5, 2.0, jobs)
     return JobPool(
-        "synthetic", size[group].astype(np.int64), lengths * (MEAN_RUN_S / lengths.mean()), gaps,
+        "synthetic", size[group].astype(np.int64), lengths * (MEAN_RUN_S / lengths.mean()), lengths, gaps,
         group.astype(np.int64), owner[group].astype(np.int64),
     )  # fmt: skip
 
@@ -161,9 +167,12 @@ def pools_of(paths: Sequence[Path]) -> list[JobPool]:
     return [pool_of(load(path)) for path in paths] or [synthetic_pool()]
 
 
-def draw_stream(pools: Sequence[JobPool], part: str, seed: int, jobs: int, gpus_asked: float) -> JobStream:
+def draw_stream(
+    pools: Sequence[JobPool], part: str, seed: int, jobs: int, gpus_asked: float, gpus_max: int = GPUS_MAX,
+    real: bool = False,
+) -> JobStream:  # fmt: skip
     """Consecutive jobs from a place drawn in this part of a source; sources take turns by seed. They come at the rate
-    at which they would keep `gpus_asked` GPUs busy."""
+    at which they would keep `gpus_asked` GPUs busy. `real`: their durations are not scaled."""
     pool = pools[seed % len(pools)]
     rng = np.random.Generator(np.random.PCG64([seed, 5]))
     low, high = (int(bound * len(pool)) for bound in PARTS[part])
@@ -172,15 +181,16 @@ def draw_stream(pools: Sequence[JobPool], part: str, seed: int, jobs: int, gpus_
     gaps = pool.gap_s[picked].copy()
     # Days in which nothing comes say nothing about scheduling: gaps are cut at ten times their mean, then stretched.
     gaps = np.minimum(gaps, 10.0 * max(gaps.mean(), 1e-9)) + 1e-3
-    gaps *= float((pool.gpus * pool.duration_s)[picked].mean()) / gpus_asked / gaps.mean()
+    length_s, gpus = pool.real_s if real else pool.duration_s, np.minimum(pool.gpus, gpus_max)
+    gaps *= float((gpus * length_s)[picked].mean()) / gpus_asked / gaps.mean()
     groups, group = np.unique(pool.group[picked], return_inverse=True)
     before = slice(max(0, first - HISTORY), first)
-    known = Durations.of(len(groups), np.log(pool.duration_s[before]), np.searchsorted(groups, pool.group[before]),
+    known = Durations.of(len(groups), np.log(length_s[before]), np.searchsorted(groups, pool.group[before]),
                          np.isin(pool.group[before], groups))  # fmt: skip
     return JobStream(
-        seed, np.cumsum(gaps) - gaps[0], pool.duration_s[picked].copy(), pool.gpus[picked].copy(),
+        seed, np.cumsum(gaps) - gaps[0], length_s[picked].copy(), gpus[picked].copy(),
         pool.group[picked] * 7 % KINDS, pool.team[picked].copy(), group.astype(np.int64), known,
-        np.log(pool.duration_s[picked]) + rng.normal(0.0, DECLARED_DEVIATION, jobs),
+        np.log(length_s[picked]) + rng.normal(0.0, DECLARED_DEVIATION, jobs),
     )  # fmt: skip
 
 

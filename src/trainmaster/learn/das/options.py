@@ -28,6 +28,8 @@ class DasOptions:
     iterations: int = 80
     episodes: int = 9
     """Per iteration; sites take turns."""
+    varied: int = 2
+    """Worlds of varied shape that have a turn beside the three sites of the study."""
     rollouts: int = 4
     """Episodes of an iteration that a site plays on the same stream; each is judged against the others."""
     jobs: int = 160

@@ -28,6 +28,7 @@ from trainmaster.learn.das.jobs import JobPool, draw_stream, seeds_of
 from trainmaster.learn.das.options import DasOptions
 from trainmaster.learn.das.play import Choice, Player, Record, noise_covariance
 from trainmaster.learn.das.torch_agents import Critic, TorchAgents
+from trainmaster.learn.das.varied import varied_world
 from trainmaster.learn.das.world import GPUS_ASKED, JOBS, SITES, Site, World
 from trainmaster.policies.das.network import Agents
 
@@ -40,6 +41,8 @@ PENDING_MAX = 160
 """Choices among more pending jobs than this are not learned from (they would only be padding for all others)."""
 TERMS = 40
 """Streams by which iterations are apart in their seeds."""
+VARIED_SEEDS = 10_000_000
+"""By which the varied worlds of one turn are apart."""
 
 
 @dataclass
@@ -145,17 +148,21 @@ class Trainer:
     # -- 2. episodes -----------------------------------------------------------------------------------------
 
     def _play(self, number: int, teacher: bool = False) -> Episode:
-        """Episode `number` of this iteration: a fresh stream on the site whose turn it is."""
+        """Episode `number` of this iteration: a fresh stream on the site whose turn it is, those of the study first."""
         o = self.options
-        site = list(SITES.values())[number % len(SITES)]
-        turn = number // len(SITES)
+        turn, place = divmod(number, len(SITES) + o.varied)
         first = (o.seed % 1000) * 100_000 + self.iteration * TERMS + (turn if teacher else turn // o.rollouts)
-        stream = draw_stream(self.pools, "train", seeds_of("train", 1, first)[0], o.jobs, GPUS_ASKED)
+        seed = seeds_of("train", 1, first)[0]
+        if place < len(SITES):
+            stream = draw_stream(self.pools, "train", seed, o.jobs, GPUS_ASKED)
+            world = World(list(SITES.values())[place], stream)
+        else:
+            world = varied_world(self.pools, "train", seed + VARIED_SEEDS * (place - len(SITES) + 1), o.jobs)
         rng = np.random.Generator(np.random.PCG64([o.seed, 2, self.iteration, number]))
-        player = Player(World(site, stream), self.frozen(), self.kernel, rng, teacher, o.fee_weight)
+        player = Player(world, self.frozen(), self.kernel, rng, teacher, o.fee_weight)
         world = player.play()
         reward = _paper_reward(player, o) if o.reward == "paper" else time_reward(player.record, o.horizon_h)
-        return Episode(site, first, player.record, reward, float(world.completion_s().mean()) / 60.0)
+        return Episode(world.site, first, player.record, reward, float(world.completion_s().mean()) / 60.0)
 
     # -- 3. and 4. ---------------------------------------------------------------------------------------------
 

@@ -36,26 +36,31 @@ PENDING, RUNNING, OVER, COMING = 0, 1, 2, 3
 
 @dataclass(frozen=True)
 class Site:
-    """A cluster: machines of four GPUs, three of eight of the slower type, four to a rack."""
+    """A cluster and the truth about it. Four machines to a rack."""
 
     name: str
-    machines: int
-    gpus_each: int = 4
+    machines: tuple[tuple[str, int], ...]
+    """Type and GPUs of each."""
+    speed: tuple[tuple[str, float], ...] = tuple(TYPE_SPEED.items())
+    price: tuple[tuple[str, float], ...] = tuple(PRICE_PER_HOUR.items())
+    truth: TruthOptions = TRUTH
 
     def cluster(self) -> Cluster:
         return _cluster(self)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 def _cluster(site: Site) -> Cluster:
-    nodes = [
-        Node(f"m{k:03d}", FAST if k % 8 < 5 else SLOW, site.gpus_each, rack=f"r{k // 4:02d}")
-        for k in range(site.machines)
-    ]
-    return cluster_of(nodes, PRICE_PER_HOUR)
+    nodes = [Node(f"m{k:03d}", kind, gpus, rack=f"r{k // 4:02d}") for k, (kind, gpus) in enumerate(site.machines)]
+    return cluster_of(nodes, dict(site.price))
 
 
-SITES = {"small": Site("small", 8), "medium": Site("medium", 18), "large": Site("large", 32)}
+def of_four(name: str, machines: int) -> Site:
+    """A site of the study: machines of four GPUs, three of eight of the slower type."""
+    return Site(name, tuple((FAST if k % 8 < 5 else SLOW, 4) for k in range(machines)))
+
+
+SITES = {"small": of_four("small", 8), "medium": of_four("medium", 18), "large": of_four("large", 32)}
 JOBS, GPUS_ASKED = 240, 70.0
 """Jobs of an episode, and how many GPUs they would keep busy in the mean: the same streams on every site."""
 
@@ -63,8 +68,8 @@ JOBS, GPUS_ASKED = 240, 70.0
 class World:
     """One episode. Times in seconds; `state` of a job is one of COMING, PENDING, RUNNING, OVER."""
 
-    def __init__(self, site: Site, stream: JobStream, truth: TruthOptions = TRUTH) -> None:
-        cluster = site.cluster()
+    def __init__(self, site: Site, stream: JobStream) -> None:
+        cluster, truth = site.cluster(), site.truth
         self.site, self.stream, self.cluster = site, stream, cluster
         hidden = Truth(cluster, truth, stream.seed)
         n, m = len(stream), len(cluster.nodes)
@@ -72,7 +77,7 @@ class World:
         self.gpus = cluster.gpus.astype(np.int64)
         self.free = self.gpus.copy()
         self.type_of, self.rack_of = cluster.type_of, cluster.rack_of
-        self.type_speed = np.array([TYPE_SPEED[name] for name in cluster.types])
+        self.type_speed = np.array([dict(site.speed)[name] for name in cluster.types])
         self.price = cluster.prices
         self.node_speed = np.array([hidden.node_speed(k) for k in range(m)])
         self.sensitivity = np.array([hidden.sensitivity(kind_name(k)) for k in range(KINDS)])
@@ -178,7 +183,7 @@ class World:
             JobSpec(
                 JobId(job_name(j)), ms_from_s(float(s.submit_s[j])), workers_min=int(s.gpus[j]),
                 workers_max=int(s.gpus[j]), workers_ref=int(s.gpus[j]), work_total=float(s.work_s[j]),
-                steps_per_s=dict(TYPE_SPEED), model=kind_name(int(s.kind[j])), entity=f"team-{s.team[j]}",
+                steps_per_s=dict(self.site.speed), model=kind_name(int(s.kind[j])), entity=f"team-{s.team[j]}",
             )
             for j in range(len(s))
         ]  # fmt: skip

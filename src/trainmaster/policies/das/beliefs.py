@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,12 @@ DECLARED_DEVIATION = 0.6
 """How far off the logarithm of a declared duration usually is; the agents were trained with this."""
 PRIOR_JOBS = 4.0
 GROUPS_MAX = 512
+PACE_MIN = 0.02
+OVERTIME = 0.2
+"""A job that runs beyond what was expected is expected to go on for this part of what it ran."""
+APART_PRIOR, APART_PRIOR_JOBS, APART_JOBS_MAX = -0.05, 3.0, 30.0
+"""Before gangs have been seen on several machines they are taken to lose a twentieth of their speed there; the last
+thirty or so are remembered."""
 RATE_NEWS = 0.03
 """A running job is looked at again when its speed has changed by this part."""
 
@@ -34,13 +40,19 @@ class Beliefs:
     """Mean and mean square deviation of the log-duration, and how many jobs, by group of jobs that have ended."""
     running: dict[str, list[Any]]
     """Group, start (ms) and last speed seen of jobs that run."""
+    apart: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Of gangs seen on several machines: sum of the logarithms of measured over usual speed, and how many."""
 
     @classmethod
     def recall(cls, view: Snapshot, kernel: Kernel, declared: bool) -> Beliefs:
         """From the memo. Jobs that ran at the last decision and are gone have ended: their time becomes history."""
         values = view.memo.values
         groups = {key: list(known) for key, known in values.get("groups", {}).items()}
-        beliefs = cls(SpeedHistory.from_json(kernel, _history(values.get("seen"))), declared, groups, {})
+        seen, apart = (
+            SpeedHistory.from_json(kernel, _history(values.get("seen"))),
+            list(values.get("apart", (0.0, 0.0))),
+        )
+        beliefs = cls(seen, declared, groups, {}, apart)
         jobs = view.jobs
         present = {jobs.id(row): row for row in range(len(jobs))}
         before: dict[str, list[Any]] = {**values.get("running", {})}
@@ -81,11 +93,19 @@ class Beliefs:
     def left_s(self, view: Snapshot, rows: Ints) -> Floats:
         """Expected time left of jobs that run; those over time are expected to go on for a fifth of what they ran."""
         jobs = view.jobs
-        ran = jobs.run_s[rows]
-        expected = np.exp(self.expected(view, rows)[0])
+        ran, running = jobs.run_s[rows], jobs.rate[rows] > 0
+        # Expectations are for the fastest type; a job on a slower one is at it for longer.
+        throughput = np.where(jobs.allowed[rows], jobs.throughput[rows], 0.0)
+        pace = np.where(running, jobs.rate[rows] / np.maximum(throughput.max(axis=1, initial=0.0), 1e-12), 1.0)
+        expected = np.exp(self.expected(view, rows)[0]) / np.clip(pace, PACE_MIN, 1.0 / PACE_MIN)
         # A declared remainder shrinks by itself; an expectation from history is of the whole.
         ahead = expected if self.declared else expected - ran
-        return np.maximum(ahead, 0.2 * ran + 60.0)
+        return np.maximum(ahead, OVERTIME * ran + 60.0)
+
+    def kept_apart(self) -> float:
+        """Part of its speed that a gang keeps on several machines, beyond what is stated for it."""
+        total, count = self.apart
+        return float(np.exp(min((total + APART_PRIOR_JOBS * APART_PRIOR) / (count + APART_PRIOR_JOBS), 0.0)))
 
     def observe(self, view: Snapshot) -> None:
         """Note how fast jobs run that have started, or whose speed has changed, since the last decision."""
@@ -94,9 +114,10 @@ class Beliefs:
         for row in np.flatnonzero(jobs.holding & (jobs.rate > 0)).tolist():
             job, rate = jobs.id(row), float(jobs.rate[row])
             if job in self.running and abs(rate - self.running[job][2]) > RATE_NEWS * rate:
+                new = self.running[job][2] == 0.0
                 self.running[job][2] = rate
-                news.append((row, job, rate))
-        for row, job, rate in news[-self.history.kernel.history :]:  # more than that would be forgotten at once
+                news.append((row, job, rate, new))
+        for row, job, rate, new in news[-self.history.kernel.history :]:  # more than that would be forgotten at once
             allocation = jobs.allocation(row)
             if allocation is None or allocation.accelerator < 0:
                 continue
@@ -105,6 +126,8 @@ class Beliefs:
             )
             if not usual > 0:
                 continue
+            if new and allocation.spread:
+                self.seen_apart(float(np.log(rate / usual)) - self.history.overall())
             own = np.zeros(len(cluster.nodes), np.int64)
             for part in allocation.parts:
                 own[part.node] = len(part.devices)
@@ -116,9 +139,15 @@ class Beliefs:
             psi = walk_features(phi_of(speed, free, own * view.up, gpus, need), cluster.rack_of, self.history.kernel)
             self.history.add(job, jobs.spec(row).model, np.flatnonzero(own).tolist(), psi, rate / usual)
 
-    def to_json(self, view: Snapshot) -> dict[str, Any]:
-        del view
-        return {"groups": self.groups, "running": self.running, "seen": self.history.to_json()}
+    def seen_apart(self, log_speed: float) -> None:
+        total, count = self.apart
+        kept = min(1.0, (APART_JOBS_MAX - 1.0) / max(count, 1.0))
+        self.apart = [kept * total + log_speed, kept * count + 1.0]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "groups": self.groups, "running": self.running, "seen": self.history.to_json(), "apart": self.apart,
+        }  # fmt: skip
 
 
 def _history(kept: Any) -> dict[str, Any]:

@@ -77,9 +77,19 @@ class Scene:
     """How far off that logarithm usually is."""
     waited_s: Floats
     whole_only: Bools
-    """Pending jobs that are not split: some machine could take them whole, and others run whose end makes room."""
+    """Pending jobs that are not split: a machine that takes them whole is there or expected soon enough."""
+    kept: Floats = field(default_factory=lambda: np.ones(0))
+    """Part of its speed that each pending job keeps on several machines."""
+    usable: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    """As `speed`, but 0 also on types on which a job had better not start now."""
     started: list[tuple[Ints, Ints, float]] = field(default_factory=list)
     """Jobs that have started meanwhile and are not in `parts` yet, which few ask for."""
+
+    def __post_init__(self) -> None:
+        if not len(self.kept):
+            self.kept = np.ones(len(self.need))
+        if not len(self.usable):
+            self.usable = self.speed
 
     @property
     def types(self) -> int:
@@ -88,13 +98,15 @@ class Scene:
     def by_type(self, per_machine: Ints) -> Ints:
         return np.bincount(self.type_of, weights=per_machine, minlength=self.types).astype(np.int64)
 
-    def earliest(self, row: int) -> tuple[float, int, int, int]:
+    def earliest(self, row: int, whole: bool | None = None) -> tuple[float, int, int, int]:
         """When (s from now) a pending job is expected to fit; the machine, -1 for several; their type; and the GPUs
-        that will be left over there. 0: it fits now; inf: it never does."""
+        that will be left over there. 0: it fits now; inf: it never does. `whole`: on one machine only; not said: as
+        the job does."""
         if self.started:
             self.parts, self.started = self.parts.with_jobs(self.started), []
         return _earliest(
-            int(self.need[row]), bool(self.whole_only[row]), self.speed[row], self.free, self.type_of,
+            int(self.need[row]), bool(self.whole_only[row]) if whole is None else whole, self.usable[row], self.free,
+            self.type_of,
             self.parts.machine, self.parts.gpus, self.parts.left_s,
         )  # fmt: skip
 
@@ -124,7 +136,7 @@ def job_features(scene: Scene) -> Floats:
     out[:, 5] = np.log1p(scene.waited_s / 60.0) / 5.0
     out[:, 6] = np.log1p(scene.waited_s / np.exp(scene.log_time)) / 3.0
     out[:, 7] = until_s == 0
-    out[:, 8] = ((scene.speed > 0) & (largest >= scene.need[:, None])).any(axis=1)
+    out[:, 8] = ((scene.usable > 0) & (largest >= scene.need[:, None])).any(axis=1)
     out[:, 9] = _ranks(scene.log_time)
     out[:, 10] = _ranks(area)
     out[:, 11] = np.log1p(n) / 5.0
@@ -137,7 +149,7 @@ def _until(scene: Scene) -> Floats:
     asked: dict[tuple[int, bool, bytes], float] = {}
     out = np.zeros(len(scene.need))
     for row in range(len(out)):
-        key = (int(scene.need[row]), bool(scene.whole_only[row]), scene.speed[row].tobytes())
+        key = (int(scene.need[row]), bool(scene.whole_only[row]), scene.usable[row].tobytes())
         if key not in asked:
             asked[key] = scene.earliest(row)[0]
         out[row] = asked[key]
@@ -253,7 +265,7 @@ def rooms(scene: Scene, job: int) -> Ints:
     """Workers of a pending job that each machine could take."""
     each = int(scene.each[job])
     room = scene.free // each if each > 0 else np.full(len(scene.free), 1 << 20)
-    return np.where(scene.speed[job][scene.type_of] > 0, room, 0)
+    return np.where(scene.usable[job][scene.type_of] > 0, room, 0)
 
 
 def machines_for(

@@ -222,7 +222,7 @@ class SpeedHistory:
         """Keep what an observation says of its machines, the walk's term being noise here."""
         k = self.kernel
         known = [self._own(machine) for machine in old.machines]
-        surprise = old.log_speed - self._overall() - sum(p * m for p, (m, _) in zip(old.share, known, strict=True))
+        surprise = old.log_speed - self.overall() - sum(p * m for p, (m, _) in zip(old.share, known, strict=True))
         spread = sum(p**2 * v for p, (_, v) in zip(old.share, known, strict=True)) + k.walk**2 + k.noise**2
         for machine, p, (mean, variance) in zip(old.machines, old.share, known, strict=True):
             gain = variance * p / spread
@@ -239,7 +239,7 @@ class SpeedHistory:
                 mean[machine], variance[machine] = known
         return mean, variance
 
-    def _overall(self) -> float:
+    def overall(self) -> float:
         """The mean of all, drawn to 0 while little has been seen."""
         return sum(o.log_speed for o in self.seen.values()) / (len(self.seen) + 2.0)
 
@@ -311,7 +311,7 @@ class SpeedHistory:
             like = np.where(kinds[:, None] == kinds[None, :], 1.0, k.same_kind)
             gram = k.walk**2 * (psi @ psi.T) * like + on.T @ (own_variance[:, None] * on)
             inverse = np.linalg.inv(gram + k.noise**2 * np.eye(len(all_)))
-            mean = self._overall()
+            mean = self.overall()
             y = np.array([o.log_speed for o in all_]) - mean - own @ on
             self._solved = (mean, psi, kinds, share, machine, number, inverse, inverse @ y)
         return self._solved

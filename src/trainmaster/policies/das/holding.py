@@ -70,7 +70,7 @@ def startable(scene: Scene, hold: Hold | None) -> Bools:
     held, until_s, spare = (hold.machines, hold.until_s, hold.spare) if hold is not None else (nowhere, 0.0, 0)
     counted_s = BACKFILL_COUNTED * np.exp(scene.log_time)
     return _startable(
-        scene.need, scene.whole_only, scene.speed, counted_s, scene.free, scene.type_of, held, until_s, spare
+        scene.need, scene.whole_only, scene.usable, counted_s, scene.free, scene.type_of, held, until_s, spare
     )
 
 

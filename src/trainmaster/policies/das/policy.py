@@ -40,6 +40,11 @@ ABSURD = 1e6
 """Scores and affinities beyond this are those of a network gone wrong."""
 
 
+LOOK_AGAIN_MIN_S = 60.0
+AS_FAST = 0.99
+"""Types whose speeds differ by less are as fast as each other."""
+
+
 class AbsurdOutput(Exception):
     """The agents gave numbers that nothing can be decided by."""
 
@@ -71,28 +76,31 @@ class Das:
         beliefs = Beliefs.recall(view, weights.kernel, declared=self.durations == "declared")
         if weights.agents.models_speed:
             beliefs.observe(view)
-        memo = Memo(beliefs.to_json(view))
+        memo = Memo(beliefs.to_json())
         draft = view.draft()
         try:
-            _place(draft, weights, beliefs)
+            look_again_s = _place(draft, weights, beliefs)
         except AbsurdOutput as absurd:
             plan = registry.create(self.fallback).decide(view)
             note = f"das: the agents gave {absurd}; {self.fallback} decided"
             return replace(plan, memo=memo, notes=(*plan.notes, note))
-        return draft.plan(memo=memo)
+        wake_at_ms = view.now_ms + int(1000 * max(look_again_s, LOOK_AGAIN_MIN_S)) if look_again_s < np.inf else None
+        return draft.plan(memo=memo, wake_at_ms=wake_at_ms)
 
 
-def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> None:
+def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
+    """Start what is to start. Returns after how many seconds to look again if nothing has happened by then: somebody
+    waits by choice for the end of another, which may have been expected too early."""
     view, agents = draft.view, weights.agents
     waiting = view.waiting_rows()
     if not len(waiting):
-        return
+        return np.inf
     scene = scene_of(view, waiting, beliefs)
     scores = _sane(agents.scores(job_features(scene), machine_features(scene)), "scores")
     jobs = view.jobs
     plain = (jobs.devices_each > 0) & (jobs.servers_ask == 0) & (view.placement != Strategy.COUNT)
     walks: dict[tuple[bytes, int], Floats] = {}
-    hold, held_row = None, -1
+    hold, held_row, look_again_s = None, -1, np.inf
     for place in np.argsort(-scores, kind="stable").tolist():
         row = int(waiting[place])
         if not plain[row]:
@@ -101,21 +109,25 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> None:
             continue
         if not scene.free.any() and int(jobs.share_milli[row]) == GPU_MILLI:
             continue  # the plan says that capacity is short
-        room = gang_rooms(draft, row)
+        anywhere = gang_rooms(draft, row)
+        room = np.where(scene.usable[place][scene.type_of] > 0, anywhere, 0)
         barred = hold.bars(scene, place) if hold is not None else np.zeros(len(room), np.bool_)
         whole_only, workers = bool(scene.whole_only[place]), int(jobs.workers_ask[row])
         if not _takes(np.where(barred, 0, room), workers, scene.type_of, whole_only):
             if _takes(room, workers, scene.type_of, whole_only):
                 draft.wait(row, Why.BEHIND, held_row)
-            elif _takes(room, workers, scene.type_of, whole_only=False):
-                draft.wait(row, Why.SHAPE)
+            elif _takes(anywhere, workers, scene.type_of, whole_only=False):
+                draft.wait(row, Why.SHAPE)  # on several machines, or on a slower type, it would end later
             if hold is None:
                 hold, held_row = hold_for(scene, place), row
+            if hold is not None and _takes(anywhere, workers, scene.type_of, whole_only=False):
+                look_again_s = hold.until_s
             continue
         log_speed = None
         if agents.models_speed:
             log_speed = _expected_speed(scene, place, row, view, weights, beliefs, walks)
         affinity = _sane(agents.affinities(pair_features(scene, place), log_speed), "affinities")
+        affinity = affinity - ABSURD * dearer(scene.speed[place], view.cluster.prices)[scene.type_of]
         found = machines_for(np.where(barred, 0, room), workers, scene.type_of, affinity, whole_only)
         assert found is not None
         nodes = np.zeros(len(room), np.bool_)
@@ -131,6 +143,15 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> None:
             scene.note_start(place, taken)
             if hold is not None:
                 hold.note_start(scene, place, taken)
+    return look_again_s
+
+
+def dearer(speed: Floats, price: Floats) -> npt.NDArray[np.bool_]:
+    """Types beside which another is as fast for a job and costs less. The agents are told no prices, and a job should
+    not pay more for nothing. Unknown prices (NaN) compare with none."""
+    as_fast = (speed[None, :] >= AS_FAST * speed[:, None]) & (speed[:, None] > 0)
+    cheaper = price[None, :] < price[:, None]
+    return np.asarray((as_fast & cheaper).any(axis=1))
 
 
 def _takes(room: Ints, workers: int, type_of: Ints, whole_only: bool) -> bool:

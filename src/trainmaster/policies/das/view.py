@@ -10,6 +10,7 @@ from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.das.beliefs import Beliefs
 from trainmaster.policies.das.features import Parts, Scene
+from trainmaster.policies.das.patience import settle
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -35,15 +36,26 @@ def scene_of(view: Snapshot, waiting: Ints, beliefs: Beliefs) -> Scene:
     fastest = np.maximum(throughput.max(axis=1, keepdims=True), 1e-12)
     log_time, deviation = beliefs.expected(view, waiting)
     need = -(-jobs.workers_ask[waiting] * jobs.worker_gpu_milli[waiting] // GPU_MILLI)
-    return Scene(
+    scene = Scene(
         gpus=cluster.gpus * view.up, free=(view.ledger.whole * view.up).astype(np.int64), type_of=cluster.type_of,
         rack_of=cluster.rack_of,
         jobs_on=jobs_on, left_s=left_s / np.maximum(jobs_on, 1),
         parts=Parts.sorted(np.array(machine, np.int64), np.array(gpus, np.int64), np.array(part_left_s)), need=need,
         each=jobs.devices_each[waiting], speed=throughput / fastest, log_time=log_time, deviation=deviation,
         waited_s=np.maximum(view.now_ms - jobs.submit_ms[waiting], 0) / MS_PER_S,
-        whole_only=_taken_whole(view, waiting) & (len(machine) > 0),
+        whole_only=np.zeros(len(waiting), np.bool_), kept=_kept_apart(view, waiting, beliefs),
     )  # fmt: skip
+    return settle(scene, _taken_whole(view, waiting))
+
+
+def _kept_apart(view: Snapshot, waiting: Ints, beliefs: Beliefs) -> Floats:
+    """Part of its speed that a job keeps on several machines: as stated for it, and as gangs were seen to."""
+    jobs = view.jobs
+    alone = np.where(jobs.allowed[waiting], jobs.throughput[waiting], 0.0)
+    best = alone.argmax(axis=1)
+    rows = np.arange(len(waiting))
+    stated = jobs.throughput_spread[waiting][rows, best] / np.maximum(alone[rows, best], 1e-12)
+    return np.clip(np.where(stated > 0, stated, 1.0) * beliefs.kept_apart(), 0.1, 1.0)
 
 
 def _taken_whole(view: Snapshot, waiting: Ints) -> npt.NDArray[np.bool_]:

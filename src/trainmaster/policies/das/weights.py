@@ -13,7 +13,8 @@ from trainmaster.policies.das.gaussian import Kernel
 from trainmaster.policies.das.network import VARIANTS, Agents, shapes
 from trainmaster.policies.weights_file import WeightsFormat
 
-VERSION = 1
+VERSION = 2
+"""2: agents see as fitting what may start where it pays; 1 had them wait for whole machines at any price."""
 FORMAT = WeightsFormat(
     "das", VERSION,
     {"job_features": JOB_FEATURES, "machine_features": MACHINE_FEATURES, "pair_features": PAIR_FEATURES},
