@@ -72,5 +72,5 @@ def shared_weights(path: Path) -> Mapping[str, npt.NDArray[np.float32]]:
     """The arrays of a file that holds a shared network, from which a training can go on."""
     network = load(path).network
     if not isinstance(network, ScoringNetwork):
-        raise InputError("weights of the window network", "those of the shared network", file=path)
+        raise FORMAT.fault("weights of the window network", "those of the shared network", path)
     return network.weights
