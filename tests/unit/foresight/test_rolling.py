@@ -112,7 +112,7 @@ def test_beyond_the_horizon_the_queue_goes_on_as_fast_as_before_it(policy: str, 
     assert before.keys() | rolled.expected.keys() == ends_ms.keys()
     assert not rolled.left
     span_ms = max(ends_ms.values()) - situation.now_ms
-    errors = [abs(span.end_ms - ends_ms[job_id]) / span_ms for job_id, span in rolled.expected.items()]
+    errors = [abs(span.end_ms - ends_ms[JobId(job_id)]) / span_ms for job_id, span in rolled.expected.items()]
     assert np.median(errors) < error_max, "jobs that overtake others are not foreseen"
     outlooks = forecast(situation, seeds=3)
     assert all(outlook.finish is not None and outlook.known for outlook in outlooks.values())
