@@ -74,6 +74,7 @@ class Election:
         watching = asyncio.ensure_future(self._watch())
         try:
             while True:
+                self._changed.clear()  # before the look: what changes while it is under way is looked at again
                 await self._once()
                 await self._pause()
         finally:
@@ -182,7 +183,6 @@ class Election:
             await asyncio.sleep(wait_s)
             return
         wait_s = max(self._seen_s + self.rule.lease_s - time.monotonic(), 0.0) + 0.1
-        self._changed.clear()
         try:
             await asyncio.wait_for(self._changed.wait(), min(wait_s, self.rule.lease_s))
         except TimeoutError:
@@ -195,6 +195,8 @@ class Election:
                 found, version = await self._client.list_all(self._path, fieldSelector=f"metadata.name={self._name}")
                 for lease in found:
                     self._saw(lease)
+                    if not self._leads and not lease.get("spec", {}).get("holderIdentity"):
+                        self._changed.set()  # given back before we watched
                 async for _, lease in self._client.watch(
                     self._path, version, fieldSelector=f"metadata.name={self._name}"
                 ):
