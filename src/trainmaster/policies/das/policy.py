@@ -130,7 +130,7 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
         affinity = _sane(agents.affinities(pair_features(scene, place), log_speed), "affinities")
         kind = scene.speed[place].tobytes()
         if kind not in dear:
-            dear[kind] = ABSURD * dearer(scene.speed[place], view.cluster.prices)[scene.type_of]
+            dear[kind] = np.where(dearer(scene.speed[place], view.cluster.prices)[scene.type_of], ABSURD, 0.0)
         affinity = affinity - dear[kind]
         found = machines_for(np.where(barred, 0, room), workers, scene.type_of, affinity, whole_only)
         assert found is not None
