@@ -83,7 +83,7 @@ def show(figures: Figures, policies: list[str]) -> None:
     first = policies[0]
     groups = dict.fromkeys(case.rsplit("/", 2)[0] for case in figures[first])
     for group in [*groups, ""]:
-        cases = [case for case in figures[first] if case.startswith(group)]
+        cases = [case for case in figures[first] if group in ("", case.rsplit("/", 2)[0])]
         cells = []
         for other in policies[1:]:
             logs = np.log([np.array(figures[first][c]) / np.array(figures[other][c]) for c in cases])

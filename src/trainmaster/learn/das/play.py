@@ -30,9 +30,9 @@ Floats = npt.NDArray[np.float64]
 
 NOISE_FLOOR = 0.3
 """Standard deviation that exploration adds to every affinity, beyond what the process is unsure of."""
-PACKED = 10.0
-"""Log-speed that a machine's worth of GPUs left over weighs for the rule that is imitated. On validation streams 0.3 to
-10 made no difference to completion times; fees were lower the more was packed."""
+PACKED = 0.3
+"""Log-speed that a machine's worth of GPUs left over weighs for the rule that is imitated; on validation streams 0.3 to
+10 made little difference."""
 RATE_NEWS = 0.03
 """A running job is looked at again when its speed has changed by this part."""
 
@@ -316,8 +316,8 @@ def teacher_scores(scene: Scene) -> Floats:
 
 
 def teacher_affinity(pairs: Floats, log_speed: Floats) -> Floats:
-    """The faster type, there the machine with least left over (the emptiest for a gang of several), of those the one
-    that is expected to be fastest."""
+    """The faster type, there a machine that is expected to be fast and has little left over (much for a gang of
+    several)."""
     seen = dict(zip(PAIR_FEATURES, pairs.T, strict=True))
     whole = seen["fits"] > 0
     packed = np.where(whole.any(), -seen["left_over"], seen["free"])

@@ -100,6 +100,7 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
     jobs = view.jobs
     plain = (jobs.devices_each > 0) & (jobs.servers_ask == 0) & (view.placement != Strategy.COUNT)
     walks: dict[tuple[bytes, int], Floats] = {}
+    dear: dict[bytes, Floats] = {}
     hold, held_row, look_again_s = None, -1, np.inf
     for place in np.argsort(-scores, kind="stable").tolist():
         row = int(waiting[place])
@@ -127,7 +128,10 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
         if agents.models_speed:
             log_speed = _expected_speed(scene, place, row, view, weights, beliefs, walks)
         affinity = _sane(agents.affinities(pair_features(scene, place), log_speed), "affinities")
-        affinity = affinity - ABSURD * dearer(scene.speed[place], view.cluster.prices)[scene.type_of]
+        kind = scene.speed[place].tobytes()
+        if kind not in dear:
+            dear[kind] = np.where(dearer(scene.speed[place], view.cluster.prices)[scene.type_of], ABSURD, 0.0)
+        affinity = affinity - dear[kind]
         found = machines_for(np.where(barred, 0, room), workers, scene.type_of, affinity, whole_only)
         assert found is not None
         nodes = np.zeros(len(room), np.bool_)
