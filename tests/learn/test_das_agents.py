@@ -18,6 +18,7 @@ from trainmaster.learn.das.trainer import (  # noqa: E402
     judged_against_others,
     time_reward,
 )
+from trainmaster.learn.run_folder import CHECKPOINT, WEIGHTS  # noqa: E402
 from trainmaster.model.errors import InputError  # noqa: E402
 from trainmaster.policies.das.features import N_JOB, N_MACHINE, N_PAIR  # noqa: E402
 from trainmaster.policies.das.network import VARIANTS, Agents  # noqa: E402
@@ -147,7 +148,7 @@ def test_same_seed_same_weights_and_resume(tmp_path, reward: str):
     assert rest.iteration == 2
     for name, value in whole.agents.export().items():
         assert np.array_equal(value, rest.agents.export()[name]), name
-    assert load(tmp_path / files.WEIGHTS).made_by["command"] == "a command"
+    assert load(tmp_path / WEIGHTS).made_by["command"] == "a command"
     with pytest.raises(InputError, match="heads"):
         files.resume(Trainer(replace(options, heads=4), [POOL]), tmp_path)
 
@@ -155,7 +156,7 @@ def test_same_seed_same_weights_and_resume(tmp_path, reward: str):
 def test_no_checkpoint_to_resume(tmp_path):
     with pytest.raises(InputError, match="no checkpoint"):
         files.resume(Trainer(TINY, [POOL]), tmp_path)
-    (tmp_path / files.CHECKPOINT).write_bytes(b"nonsense")
+    (tmp_path / CHECKPOINT).write_bytes(b"nonsense")
     with pytest.raises(InputError, match="no checkpoint of das"):
         files.resume(Trainer(TINY, [POOL]), tmp_path)
 

@@ -13,6 +13,7 @@ from trainmaster.learn.evolution import Ascent, evolve  # noqa: E402
 from trainmaster.learn.options import TrainOptions, paper  # noqa: E402
 from trainmaster.learn.parallel import collectors  # noqa: E402
 from trainmaster.learn.rollout import Slots, play  # noqa: E402
+from trainmaster.learn.run_folder import CHECKPOINT  # noqa: E402
 from trainmaster.learn.seeds import LESSON_SEEDS, TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS  # noqa: E402
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace, draw_traces  # noqa: E402
 from trainmaster.learn.teachers import GainRule, check_teacher, lessons, record  # noqa: E402
@@ -82,7 +83,7 @@ def test_a_checkpoint_of_other_options_is_refused(tmp_path: Path) -> None:
     checkpoints.save(trained(replace(QUICK, iterations=0)), tmp_path, "")
     with pytest.raises(InputError, match="rate="):
         checkpoints.resume(Trainer(replace(QUICK, rate=0.5), [TINY]), tmp_path)
-    (tmp_path / checkpoints.CHECKPOINT).write_bytes(b"nothing")
+    (tmp_path / CHECKPOINT).write_bytes(b"nothing")
     with pytest.raises(InputError, match="no checkpoint"):
         checkpoints.resume(Trainer(QUICK, [TINY]), tmp_path)
     with pytest.raises(InputError, match="no checkpoint to resume"):

@@ -41,7 +41,7 @@ def test_engine_and_slots_begin_the_same_jobs(seed: int, servers_max: int) -> No
         decisions = batch.decisions()
         scores, void = network.scores(decisions.rows, decisions.starts, decisions.globals_)
         batch.apply(decisions, *choose(decisions, scores, void, np.zeros(1), True)[:2])
-    ended_ms = {end.spec.id: end.ended_ms for end in result.ended}
+    ended_ms = {str(end.spec.id): end.ended_ms for end in result.ended}
     for k, job_id in enumerate(trace.ids):
         assert abs(ended_ms[job_id] - int(batch.state.finish_ms[0, k])) <= 2, job_id
 
