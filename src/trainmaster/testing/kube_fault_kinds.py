@@ -170,6 +170,30 @@ def kubelet_restarted(world: World, rng: random.Random) -> float:
     return took_s
 
 
+def kubelet_away(world: World, rng: random.Random) -> float:
+    """For so long that the cluster calls the node lost. Its trainers renew their leases all the same, so they go on,
+    and who is done is believed; new jobs go elsewhere, which is what is timed."""
+    job, life = _victim(world, rng)
+    node = _node_of(world, job)
+    world.cluster.order("stop", f"{node}-kubelet")
+    world.until(f"the cluster to call {node} lost", lambda: not _is_ready(world, node), 120)
+    took_s = _probe_s(world, boot_s())
+    if rng.random() < 0.5:
+        world.until(f"the end of {job}", lambda: world.statuses()[job].get("state") == "finished", 120)
+    _start_kubelet(world, node)
+    world.until(f"the cluster to call {node} ready", lambda: _is_ready(world, node), 120)
+    generations = {other.generation for other in world.lives(job)}
+    world.chosen.discard(job)
+    if max(generations) > life.generation:
+        raise AssertionError(f"{job} was started again because its kubelet was away: {sorted(generations)}")
+    return took_s
+
+
+def _is_ready(world: World, node: str) -> bool:
+    conditions = world.ask("get", paths.core("nodes", name=node))["status"]["conditions"]
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
 def _start_kubelet(world: World, node: str) -> None:
     """The rest of the node runs; the program waits for a sign that only a whole start of it gives, so we give it."""
     assert world.cluster.folder is not None
@@ -230,6 +254,7 @@ KINDS: dict[str, Fault] = {
     "node-power-cut": power_cut,
     "partition-and-heal": partition,
     "kubelet-restarted": kubelet_restarted,
+    "kubelet-away": kubelet_away,
     "pod-deleted": pod_deleted,
     "image-missing": image_missing,
     "evicted": evicted,

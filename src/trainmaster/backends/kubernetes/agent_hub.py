@@ -156,6 +156,13 @@ class AgentHub:
         trainer = self._trainer(key, member)
         return trainer is not None and trainer.boot != ""
 
+    def renews(self, key: RunKey, member: str) -> bool:
+        """Whether its lease runs, and is to be renewed again."""
+        trainer = self._trainer(key, member)
+        if trainer is None or trainer.over or trainer.answered_ms is None:
+            return False
+        return self._now_ms() < trainer.answered_ms + self._lease.lease_ms
+
     def last_renewed_ms(self, key: RunKey, member: str) -> int | None:
         """When its last renewal was answered; None: it has never had a lease."""
         trainer = self._trainer(key, member)

@@ -23,12 +23,22 @@ FLUSH_S = 0.05
 DISTRUST_S = 60.0
 """A node that went silent gets nothing new for so long, unless its kubelet speaks, or the cluster says that it was lost
 and is back."""
+HEARD_EVERY_S = 1.0
+"""A node that the cluster calls not ready while trainers there renew their leases is looked at so often."""
 NOBODY = Node("(none)", n.NO_GPU, 0, 0, 0)
 """Stands in where a cluster has no node at all."""
 
 
 class Listener(Protocol):
     def pod_changed(self, pod: Object, gone: bool) -> None: ...
+
+    def heard_nodes(self) -> frozenset[str]:
+        """Nodes with trainers that renew their leases, whatever the cluster says of them."""
+        ...
+
+    def nodes_unready(self, nodes: Iterable[str]) -> None:
+        """Their kubelets are silent, their trainers are heard: they go on."""
+        ...
 
     def node_lost(self, node: str, index: int) -> None: ...
 
@@ -56,7 +66,10 @@ class ClusterWatch:
         self.cluster = Cluster((NOBODY,), {})
         self._index: dict[str, int] = {}
         self._told: dict[str, bool] = {}
-        """Whether the listener believes that a node is ready."""
+        """Whether the listener believes that a node is there."""
+        self._unready: set[str] = set()
+        """Nodes that are there by their trainers' word alone."""
+        self._listening: asyncio.TimerHandle | None = None
         self._told_used: dict[str, n.Amounts] = {}
         self._dirty: set[str] = set()
         self._distrusted: dict[str, asyncio.TimerHandle] = {}
@@ -144,7 +157,7 @@ class ClusterWatch:
 
     def tell_all(self) -> None:
         """Tell the listener of every node, as if nothing had been told before."""
-        self._told, self._told_used = {}, {}
+        self._told, self._told_used, self._unready = {}, {}, set()
         for name in self._index:
             self._touch(name)
 
@@ -189,25 +202,48 @@ class ClusterWatch:
         dirty, self._dirty = sorted(self._dirty), set()
         if self.listener is None:
             return
+        silent = [name for name in dirty if name in self._index and not self.is_ready(name)]
+        heard = self._heard_of(silent)
         for name in dirty:
             index = self._index.get(name)
             if index is None:
                 continue
-            ready = self.is_ready(name)
-            if ready != self._told.get(name):
-                self._told[name] = ready
-                if ready:
+            there = self.is_ready(name) or name in heard
+            if there != self._told.get(name):
+                self._told[name] = there
+                if there:
                     self._trust(name)
                     self.listener.node_ready(name, index)
                 else:
                     self.listener.node_lost(name, index)
             self._tell_used(name)
 
+    def _heard_of(self, silent: list[str]) -> set[str]:
+        """Which of these nodes, none of them ready, are there all the same. While the API server is away no kubelet can
+        report, and the cluster calls all nodes lost: no reason to end what goes on well. A node that was given up is
+        not among them, since its trainers are not renewed any more."""
+        assert self.listener is not None
+        possible = {name for name in silent if self._told.get(name, True)}
+        heard = possible & self.listener.heard_nodes() if possible else set()
+        new = sorted(heard - self._unready)
+        self._unready = {name for name in self._unready if not self.is_ready(name)} - set(silent) | heard
+        if new:
+            self.listener.nodes_unready(new)
+        if self._unready and self._listening is None:
+            self._listening = asyncio.get_running_loop().call_later(HEARD_EVERY_S, self._listen_again)
+        return heard
+
+    def _listen_again(self) -> None:
+        self._listening = None
+        for name in self._unready:
+            self._touch(name)
+
     def _tell_used(self, name: str) -> None:
         index = self._index.get(name)
         if index is None or self.listener is None:
             return
-        facts = None if name in self._distrusted else self.facts.get(name)
+        shunned = name in self._distrusted or name in self._unready
+        facts = None if shunned else self.facts.get(name)
         used = n.withheld(facts, self.cluster.nodes[index], self.usage.of(name))
         if used != self._told_used.get(name, n.NOTHING):
             self._told_used[name] = used

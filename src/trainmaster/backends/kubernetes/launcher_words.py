@@ -67,8 +67,8 @@ class LauncherWords:
     def exited(self, key: RunKey, member: str, code: int, why: str = "") -> None:
         run, found = self._find(key, member)
         if run is not None and found is not None:
-            run.said_ended(found, code, why)
-            if found.gone:
+            run.said_ended(found, code, why, self._book.watch.is_ready(found.slot.node))
+            if not found.alive:
                 self._judge(run)
 
     def lapsed(self, key: RunKey, member: str) -> None:

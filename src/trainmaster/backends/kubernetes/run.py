@@ -198,11 +198,21 @@ class Run:
             why = f"{member.pod_name}: deleted"
             member.end = PodEnd(KILLED, why, NOBODYS, ran=member.running)
 
-    def said_ended(self, member: Member, code: int, why: str) -> None:
-        """The launcher's word. The pod follows and says it too, unless it has vanished, or vanishes before that."""
+    def said_ended(self, member: Member, code: int, why: str, node_ready: bool = True) -> None:
+        """The launcher's word. The pod follows and says it too, unless it has vanished, or vanishes before that, or its
+        kubelet is silent."""
         member.last_word = (code, why or "ended")
         if member.gone:
             self.certainly_over(member, *member.last_word)
+        elif not node_ready:
+            self.believe_last_word(member)
+
+    def believe_last_word(self, member: Member) -> None:
+        """Its kubelet is silent: nobody else will tell. Nothing is started there, so nobody needs its devices."""
+        if member.end is None and member.last_word is not None:
+            code, why = member.last_word
+            fault = NOBODYS if code in p.NOBODYS_FAULT else p.OWN
+            member.end, member.released = PodEnd(code, "" if code == 0 else f"{member.pod_name}: {why}", fault), True
 
     def certainly_over(self, member: Member, code: int = KILLED, why: str = "its lease ran out") -> None:
         if member.end is None:

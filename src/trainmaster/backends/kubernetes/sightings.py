@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trainmaster.backends.kubernetes import pods as p
 from trainmaster.backends.kubernetes.client import Object
 from trainmaster.backends.kubernetes.conclusions import Conclusions
@@ -84,8 +86,23 @@ class Sightings:
 
     # -- nodes -----------------------------------------------------------------------------------------
 
+    def heard_nodes(self) -> frozenset[str]:
+        renews = self._book.launchers.renews
+        return frozenset(m.slot.node for run in self._book.runs.values() for m in run.alive if renews(run.key, m.name))
+
+    def nodes_unready(self, nodes: Iterable[str]) -> None:
+        """What launchers have said already of ends there has to do."""
+        silent = frozenset(nodes)
+        for run in list(self._book.runs.values()):
+            ended = [m for m in run.alive if m.slot.node in silent and m.last_word is not None]
+            for member in ended:
+                run.believe_last_word(member)
+            if ended:
+                self._conclusions.judge(run)
+
     def node_lost(self, node: str, index: int) -> None:
-        """The node is not ready: nothing that runs there has its lease renewed from now on."""
+        """The node is not ready, and silent: nothing that runs there has its lease renewed from now on."""
+        self.nodes_unready([node])
         launchers, now_ms = self._book.launchers, self._reports.now_ms()
         renewed_ms: list[int] = []
         for run in self._book.runs.values():

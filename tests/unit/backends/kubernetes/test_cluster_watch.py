@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from trainmaster.backends.kubernetes import cluster_watch
@@ -16,6 +17,13 @@ class Heard:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self.renewing: frozenset[str] = frozenset()
+
+    def heard_nodes(self) -> frozenset[str]:
+        return self.renewing
+
+    def nodes_unready(self, nodes: Iterable[str]) -> None:
+        self.told.append(("unready", *nodes))
 
     def pod_changed(self, pod: dict[str, Any], gone: bool) -> None:
         self.told.append(("pod", pod["metadata"]["name"], gone))
@@ -94,3 +102,56 @@ def test_a_node_that_the_cluster_never_calls_lost_is_trusted_again(monkeypatch: 
         return heard.told
 
     assert asyncio.run(story()) == [("used", 0, 8), ("used", 0, 0)]
+
+
+def _become(watch: ClusterWatch, ready: bool) -> None:
+    watch._node_changed(MODIFIED, _node(ready), _node(not ready))
+
+
+def test_a_node_whose_kubelet_is_silent_is_there_while_its_trainers_are_heard(monkeypatch: Any) -> None:
+    monkeypatch.setattr(cluster_watch, "HEARD_EVERY_S", 0.05)
+
+    async def story() -> list[tuple[Any, ...]]:
+        watch, heard = await _watch()
+        heard.renewing = frozenset({"n0"})
+        _become(watch, False)
+        await asyncio.sleep(6 * cluster_watch.FLUSH_S)
+        assert heard.told == [("unready", "n0"), ("used", 0, 8)], "it gets nothing new, and what runs there goes on"
+        assert watch.ready_indices() == {0}
+        heard.renewing = frozenset()
+        await asyncio.sleep(6 * cluster_watch.FLUSH_S)
+        assert heard.told[2:] == [("lost", "n0"), ("used", 0, 0)]
+        heard.renewing = frozenset({"n0"})
+        await asyncio.sleep(6 * cluster_watch.FLUSH_S)
+        assert len(heard.told) == 4, "given up once: whoever speaks there is not renewed"
+        _become(watch, True)
+        await asyncio.sleep(2 * cluster_watch.FLUSH_S)
+        return heard.told[4:]
+
+    assert asyncio.run(story()) == [("ready", "n0")]
+
+
+def test_a_kubelet_that_was_silent_for_a_while_changes_nothing() -> None:
+    async def story() -> list[tuple[Any, ...]]:
+        watch, heard = await _watch()
+        heard.renewing = frozenset({"n0"})
+        for ready in (False, True):
+            _become(watch, ready)
+            await asyncio.sleep(2 * cluster_watch.FLUSH_S)
+        return heard.told
+
+    assert asyncio.run(story()) == [("unready", "n0"), ("used", 0, 8), ("used", 0, 0)]
+
+
+def test_a_new_leader_believes_trainers_before_the_cluster() -> None:
+    async def story() -> list[tuple[Any, ...]]:
+        watch, heard = await _watch()
+        _become(watch, False)
+        await asyncio.sleep(2 * cluster_watch.FLUSH_S)
+        heard.told.clear()
+        heard.renewing = frozenset({"n0"})
+        watch.tell_all()
+        await asyncio.sleep(2 * cluster_watch.FLUSH_S)
+        return heard.told
+
+    assert asyncio.run(story()) == [("unready", "n0"), ("ready", "n0"), ("used", 0, 8)]

@@ -6,7 +6,7 @@ import pytest
 
 from trainmaster.backends.kubernetes.facts import RunFacts, RunKey
 from trainmaster.backends.kubernetes.pods import Object, waits_for
-from trainmaster.backends.kubernetes.run import STOPPED, Member, Run, Slot
+from trainmaster.backends.kubernetes.run import EXITED, STOPPED, Ending, Member, Run, Slot
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.wire.agent import EXIT_STOPPED, WORKER
 
@@ -52,6 +52,30 @@ def test_the_launchers_word_counts_when_it_came_before_the_pod_vanished(run: Run
     run.saw(_only(run), _pod(running=True), gone=True, node_ready=True)
     run.conclude()
     assert not _only(run).alive and run.ending is not None and run.ending.kind == STOPPED
+
+
+@pytest.mark.parametrize(
+    ("code", "ending"),
+    [(0, Ending(EXITED, 0)), (3, Ending(EXITED, 3, "j-u-g1-w0: exit code 3")),
+     (EXIT_STOPPED, Ending(STOPPED, why="j-u-g1-w0: stopped"))],
+)  # fmt: skip
+@pytest.mark.parametrize("word_first", [True, False])
+def test_the_launchers_word_counts_where_no_kubelet_speaks(
+    run: Run, code: int, ending: Ending, word_first: bool
+) -> None:
+    why = {3: "exit code 3", EXIT_STOPPED: "stopped"}.get(code, "")
+    run.said_ended(_only(run), code, why, node_ready=word_first)
+    if word_first:
+        assert _only(run).alive
+        run.believe_last_word(_only(run))  # its kubelet goes silent
+    run.conclude()
+    assert run.ending == ending
+    assert run.is_released()
+
+
+def test_a_silent_kubelet_alone_ends_nothing(run: Run) -> None:
+    run.believe_last_word(_only(run))
+    assert _only(run).alive
 
 
 @pytest.mark.parametrize(
