@@ -1,0 +1,78 @@
+"""How fast waiting jobs are told that they wait: those that start come first."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainmaster.model.job import JobId, P
+from trainmaster.service import kube_telling
+from trainmaster.service.kube_telling import Teller
+
+
+class Clock:
+    """Stands in for the module `time`."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(kube_telling, "time", made)
+    return made
+
+
+def _plane(phases: dict[str, P]) -> Any:
+    columns = {name: [0] * len(phases) for name in ("reason", *kube_telling._TOLD)}
+    columns["phase"] = [int(phase) for phase in phases.values()]
+    slot_of = {JobId(name): k for k, name in enumerate(phases)}
+    return SimpleNamespace(live=SimpleNamespace(columns=SimpleNamespace(ints=columns, slot_of=slot_of)))
+
+
+def _told_within(clock: Clock, teller: Teller, seconds: float) -> list[str]:
+    """What is told if somebody looks as often as the teller asks for."""
+    told, end_s = [], clock.now_s + seconds
+    while clock.now_s < end_s:
+        ready, next_s = teller._ready()
+        told += ready
+        clock.now_s += 0.0 if ready else next_s
+    return told
+
+
+@pytest.mark.parametrize(
+    ("busy", "per_s"), [(False, kube_telling.WAITING_PER_S), (True, kube_telling.WAITING_PER_S_BUSY)]
+)
+def test_a_long_queue_is_told_slowly_and_slower_while_pods_are_made(clock: Clock, busy: bool, per_s: float) -> None:
+    teller = Teller(None, None, lambda _: None, busy=lambda: busy)  # type: ignore[arg-type]
+    jobs = dict.fromkeys((f"w{k}" for k in range(5_000)), P.PENDING)
+    teller.stepped(_plane(jobs), (), jobs)
+    clock.now_s += kube_telling.SETTLE_S
+    told = _told_within(clock, teller, 60.0)
+    assert len(told) == len(set(told)), "nobody twice"
+    assert len(told) == pytest.approx(60 * per_s, abs=2 * kube_telling.WAITING_AT_ONCE)
+
+
+def test_jobs_that_start_do_not_wait_behind_the_queue(clock: Clock) -> None:
+    teller = Teller(None, None, lambda _: None, busy=lambda: True)  # type: ignore[arg-type]
+    jobs = {**dict.fromkeys((f"w{k}" for k in range(1_000)), P.PENDING), "first": P.RUNNING, "last": P.RUNNING}
+    teller.stepped(_plane(jobs), (), jobs)
+    clock.now_s += kube_telling.SETTLE_S
+    ready, _ = teller._ready()
+    assert ready[:2] == ["first", "last"]
+    teller.stepped(_plane({**jobs, "w999": P.RUNNING}), (), ["w999"])
+    assert "w999" in _told_within(clock, teller, 2 * kube_telling.SOON_S), "it was let out of the queue"
+
+
+def test_a_job_that_waits_for_a_moment_is_told_of_its_start_alone(clock: Clock) -> None:
+    teller = Teller(None, None, lambda _: None)  # type: ignore[arg-type]
+    teller.stepped(_plane({"j": P.PENDING}), (), ["j"])
+    clock.now_s += kube_telling.SETTLE_S / 2
+    teller.stepped(_plane({"j": P.RUNNING}), (), ["j"])
+    assert _told_within(clock, teller, 3 * kube_telling.SETTLE_S) == ["j"]
