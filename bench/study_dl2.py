@@ -127,24 +127,37 @@ def ablations(spec: SizingSpec, only: str, seeds: int) -> None:
         print(f"| {name} | {both.mean():,.0f} | {by_seed} | {unders} | {cpu_s:.0f} |", flush=True)
 
 
+UPDATES = {
+    "paper": PAPER,
+    "evolution": replace(SHORT, teacher="drf", update="evolution", rate=0.5, pairs=6, iterations=15),
+}
+
+
 def federated(spec: SizingSpec, only: str, seeds: int) -> None:
-    """Episodes of several clusters in every iteration: what is reached after equally many iterations."""
-    print("| clusters | episodes an iteration | mean, s | by seed | under DRF |")
-    print("|---|---|---|---|---|")
+    """Episodes of several clusters in every iteration: what is reached after equally many iterations. The last weights
+    of the paper's update, as in its ablations; the best of evolution's."""
+    print("| update | clusters | episodes an iteration | mean, s | by seed | under DRF | CPU s |")
+    print("|---|---|---|---|---|---|---|")
     traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
     equal = np.array([record(trace, "drf")[1] for trace in traces])
-    for clusters in (1, 2, 4):
-        if only not in str(clusters):
+    for name, options in UPDATES.items():
+        if only not in name:
             continue
-        options = replace(SHORT, teacher="drf", update="evolution", rate=0.5, pairs=6, episodes=2 * clusters,
-                          iterations=15)  # fmt: skip
-        figures = [tested(run(replace(options, seed=k), [spec] * clusters)[0], spec) for k in range(seeds)]
-        by_seed = ", ".join(f"{values.mean():,.0f}" for values in figures)
-        both = np.concatenate(figures)
-        print(
-            f"| {clusters} | {2 * clusters} | {both.mean():,.0f} | {by_seed} | {below(both, np.tile(equal, seeds))} |",
-            flush=True,
-        )
+        for clusters in (1, 2, 4):
+            figures, cpu_s = [], 0.0
+            for k in range(seeds):
+                trainer, took_s = run(replace(options, episodes=2 * clusters, seed=k), [spec] * clusters)
+                if name == "paper":
+                    trainer.best = trainer.actor.export()
+                figures.append(tested(trainer, spec))
+                cpu_s += took_s
+            by_seed = ", ".join(f"{values.mean():,.0f}" for values in figures)
+            both = np.concatenate(figures)
+            under = below(both, np.tile(equal, seeds))
+            print(
+                f"| {name} | {clusters} | {2 * clusters} | {both.mean():,.0f} | {by_seed} | {under} | {cpu_s:.0f} |",
+                flush=True,
+            )
 
 
 def margins(traces: int, only: str) -> None:
