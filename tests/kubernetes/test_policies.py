@@ -34,11 +34,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 V100, K80 = "Tesla-V100-SXM2-16GB", "Tesla-K80"
 SPEEDS = {V100: 10.0, K80: 5.0}
 ROUND_S = 10.0
-JOBS = ((480, 1), (320, 2), (260, 1), (380, 1), (240, 1))
+JOBS = ((400, 1), (520, 1), (240, 2), (300, 1), (540, 1))
 """Steps and workers: half a minute to a minute of work, of which the two seconds until a kubelet has taken down a pod
-are a small part."""
-APART_S = 1.2
-"""Creation is stamped to the second: jobs are submitted so far apart that their order is plain."""
+are a small part. No two have about as much left when one of them arrives: who goes first must not hang on a start that
+took a second longer."""
+APART_S = 6.0
+"""Jobs are submitted so far apart that the one before has begun: while it starts it is not preempted, so who arrives
+just before or after that fares otherwise. (Creation is stamped to the second.)"""
 UTILITY = {"kind": "sigmoid", "theta1": 50.0, "theta2": 0.01, "theta3": 600.0}
 CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "fifo": ((), {}),
