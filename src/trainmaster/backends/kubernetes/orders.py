@@ -49,6 +49,11 @@ class Orders:
         if run is not None and run.seq >= command.seq:  # it is only said again
             if run.started:
                 self._conclusions.tell_started(run)
+            elif stranded := self._conclusions.stranded(run):
+                # Others there may be heard for days: this gang begins sooner elsewhere.
+                why = f"node {stranded[0].slot.node} is not ready"
+                run.stop(why)
+                self._book.launchers.stop(key, why, run.facts.grace_s)
             self._conclusions.judge(run)
             return
         if self._book.is_fenced(key):
