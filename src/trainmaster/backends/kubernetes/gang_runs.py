@@ -67,6 +67,11 @@ class Gang:
     def living(self) -> list[str]:
         return [name for name in self.bound if name in self.pods and not is_over(self.pods[name])]
 
+    def placed(self) -> dict[str, str]:
+        """Pods that have a node and live, whoever gave it to them."""
+        pods = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") and not is_over(pod)]
+        return {pod["metadata"]["name"]: str(pod["spec"]["nodeName"]) for pod in pods}
+
 
 def _waits(pod: Object) -> bool:
     gone = pod["metadata"].get("deletionTimestamp") or pod["spec"].get("schedulingGates")
@@ -119,6 +124,7 @@ class GangRuns:
                 gang = self.gangs[_key_of(spec)] = Gang(_key_of(spec))
             gang.spec, gang.size = spec, spec.workers_min
             self.by_id[spec.id] = gang
+            gang.bound = gang.placed()  # also if its command is under way: it is said again
             if launch is not None:
                 gang.generation, gang.seq, gang.started = launch.generation, launch.seq, True
                 gang.places = self._places(launch)
@@ -166,9 +172,9 @@ class GangRuns:
             return
         if gang.spec is None:
             self._spawn(self._enter(gang))
-        elif gang.places:
+        elif gang.places or gang.stopping:
             self._watch_over(gang)
-        elif not gang.waiting():
+        elif not gang.waiting() and not gang.living():
             self._leave(gang)
 
     async def _enter(self, gang: Gang) -> None:
@@ -207,7 +213,7 @@ class GangRuns:
             return labelled_size(waiting)
         if not gang.key.owned:
             return 1
-        if gang.size is None:
+        if gang.size is None or len(waiting) < gang.size:  # it may want fewer by now
             gang.size = size_of_object(await self._client.get(object_path(gang.key)))
         return gang.size
 
@@ -238,12 +244,13 @@ class GangRuns:
         if isinstance(command, Launch):
             if gang.generation != command.generation or not gang.places:
                 gang.generation, gang.places = command.generation, self._places(command)
-                gang.bound, gang.started, gang.stopping, gang.lonely_s = {}, False, False, None
+                # Pods that live on nodes already were bound by a leader before, by the same command.
+                gang.bound, gang.started, gang.stopping, gang.lonely_s = gang.placed(), False, False, None
             elif gang.started:
                 self._tell_started(gang)
             self._watch_over(gang)
-        elif isinstance(command, Stop):
-            gang.stopping = True
+        elif isinstance(command, Stop) and command.generation >= gang.generation:
+            gang.generation, gang.stopping = command.generation, True
             self._watch_over(gang)
 
     def _places(self, launch: Launch) -> list[str]:
@@ -302,7 +309,8 @@ class GangRuns:
         if now_s - gang.lonely_s < OVER_S:
             self._look(gang.key, OVER_S)
             return
-        fine = bool(members) and all(pod["status"].get("phase") == "Succeeded" for pod in members)
+        done = sum(pod["status"].get("phase") == "Succeeded" for pod in members)
+        fine = done > 0 and done >= min(len(members), len(gang.places))  # one that failed may have been made good
         why = "" if fine else "its pods failed or were deleted"
         self._end(gang, ev.Exited(self._id(gang), gang.generation, 0 if fine else 1, NAN, why))
 
@@ -335,7 +343,7 @@ class GangRuns:
         return [
             ev.Observed(gang.spec.id, gang.generation, NAN, gang.seq, starting=not gang.started)
             for gang in self.by_id.values()
-            if gang.spec is not None and gang.places
+            if gang.spec is not None and (gang.places or gang.stopping)
         ]
 
 
