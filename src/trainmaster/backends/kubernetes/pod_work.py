@@ -129,10 +129,16 @@ class PodWork:
             for member in new:
                 self._book.launchers.admit(run.key, run.seat(member))
         bodies = [_body(run, member) for member in new]
-        made = await self.writer.create(run.facts.namespace, bodies)
-        for member, pod in zip(new, made, strict=True):
-            if pod is not None and member.pod is None:
-                member.pod = pod
+        made: list[Object | None] = []
+        try:
+            made = await self.writer.create(run.facts.namespace, bodies)
+        except Refused as refused:
+            made = refused.done
+            raise
+        finally:  # also of a gang that is refused half way: what was made is there, and is deleted
+            for member, pod in zip(new, made, strict=False):
+                if pod is not None and member.pod is None:
+                    member.pod = pod
 
     # -- deleting --------------------------------------------------------------------------------------
 

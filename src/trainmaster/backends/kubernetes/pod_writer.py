@@ -22,12 +22,14 @@ double fields in every pod, and warn us of them."""
 
 
 class Refused(Exception):
-    """The gang cannot be had. `node`: the node is to blame; None: the job's own description."""
+    """The gang cannot be had. `node`: the node is to blame; None: the job's own description. `done`: what was had all
+    the same, in the order in which it was asked for; None for the others."""
 
     def __init__(self, why: str, node: str | None = None) -> None:
         super().__init__(why)
         self.why = why
         self.node = node
+        self.done: list[Any] = []
 
 
 class PodWriter:
@@ -131,6 +133,8 @@ class PodWriter:
 
 def _all_or_refused(outcomes: Sequence[Any]) -> list[Any]:
     for outcome in outcomes:
+        if isinstance(outcome, Refused):
+            outcome.done = [None if isinstance(one, BaseException) else one for one in outcomes]
         if isinstance(outcome, BaseException):
             raise outcome
     return list(outcomes)

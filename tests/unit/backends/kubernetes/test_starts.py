@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
+
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
+from trainmaster.backends.kubernetes.client import Forbidden
 from trainmaster.backends.kubernetes.pod_work import PODS_AT_A_TIME
+from trainmaster.backends.kubernetes.pod_writer import PodWriter
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
@@ -57,13 +61,35 @@ class Writer:
         await asyncio.sleep(0)
 
 
+class Client:
+    """An API server that keeps pods."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Object] = {}
+        self.deleted: list[str] = []
+
+    async def create(self, path: str, data: Any, **_: Any) -> Object:
+        if not path.endswith("/pods"):
+            return data
+        pod = orjson.loads(data)
+        pod["metadata"]["uid"] = pod["metadata"]["name"]
+        self.pods[pod["metadata"]["name"]] = pod
+        await asyncio.sleep(0)
+        return pod
+
+    async def delete(self, path: str, **_: Any) -> None:
+        self.deleted.append(path.rpartition("/")[2])
+
+
 class Story:
     def __init__(self, sizes: Sequence[int]) -> None:
         self.jobs = {f"j{k:03}": training_job(f"j{k:03}", size) for k, size in enumerate(sizes)}
         self.told: list[ev.Event] = []
         self.writer = Writer()
         cluster = Cluster((Node("n0", "V", 8),), {})
-        watch = SimpleNamespace(cluster=cluster, is_ready=lambda _: True, our_pods=list, tell_all=lambda: None)
+        watch = SimpleNamespace(
+            cluster=cluster, is_ready=lambda _: True, our_pods=list, tell_all=lambda: None, index_of=lambda _: 0
+        )
         self.backend = KubernetesBackend(
             None, watch, LeaseRule(), self.told.append, lambda: 0, secret=b"s",  # type: ignore[arg-type]
             job_of=lambda _, name: self.jobs.get(name),
@@ -130,5 +156,30 @@ def test_a_gang_that_is_stopped_before_its_turn_makes_no_pods() -> None:
         assert len(story.writer.bound) == PODS_AT_A_TIME
         assert not any(name.startswith("j001") for name in story.writer.made)
         assert [type(event) for event in story.told] == [ev.Stopped]
+
+    asyncio.run(run())
+
+
+def test_pods_of_a_gang_that_a_quota_refuses_half_way_are_deleted() -> None:
+    class Full(Client):
+        async def create(self, path: str, data: Any, **_: Any) -> Object:
+            if len(self.pods) == 2:
+                raise Forbidden(403, "Forbidden", "exceeded quota: pods=2")
+            return await super().create(path, data)
+
+    async def run() -> None:
+        story = Story([4])
+        client = Full()
+        story.backend._work.writer = PodWriter(client)  # type: ignore[arg-type]
+        story.backend.perform(story.launch("j000", 1))
+        await asyncio.sleep(0)
+        await story.until_idle()
+        assert len(client.deleted) == 2, "they would hold the quota"
+        assert story.told == [], "not over before they are gone"
+        for pod in client.pods.values():  # the watch is slower than the answers
+            story.backend._sightings.pod_changed(pod, gone=False)
+            story.backend._sightings.pod_changed(pod, gone=True)
+        (event,) = story.told
+        assert isinstance(event, ev.StartFailed) and event.node == 0 and "exceeded quota" in event.why
 
     asyncio.run(run())
