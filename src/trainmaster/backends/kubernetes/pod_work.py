@@ -129,9 +129,9 @@ class PodWork:
             for member in new:
                 self._book.launchers.admit(run.key, run.seat(member))
         bodies = [_body(run, member) for member in new]
-        made: list[Object | None] = []
+        made: list[Object] = []
         try:
-            made = await self.writer.create(run.facts.namespace, bodies)
+            made = await self.writer.create(run.facts.namespace, bodies, lambda: run.ending is None)
         except Refused as refused:
             made = refused.done
             raise

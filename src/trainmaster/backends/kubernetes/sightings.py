@@ -45,6 +45,8 @@ class Sightings:
                 return
             member = self._adopt(run, pod)
         self._saw(run, member, pod, gone)
+        if run.ending is not None and not member.alive and not gone and p.node_of(pod) is None:
+            self._work.delete_stray(pod)  # it was believed never to have been made
         self._slow.changed(run)
         self._conclusions.judge(run)
 

@@ -38,7 +38,7 @@ class Writer:
 
     async def ensure_namespace(self, _namespace: str) -> None: ...
 
-    async def create(self, _namespace: str, bodies: list[Object]) -> list[Object]:
+    async def create(self, _namespace: str, bodies: list[Object], _wanted: Any) -> list[Object]:
         made = [{**body, "metadata": {**body["metadata"], "uid": body["metadata"]["name"]}} for body in bodies]
         self.made += made
         return made

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
+import pytest
 
+from trainmaster.backends.kubernetes import pod_writer
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
-from trainmaster.backends.kubernetes.client import Forbidden
+from trainmaster.backends.kubernetes.client import ApiError, Forbidden
 from trainmaster.backends.kubernetes.pod_work import PODS_AT_A_TIME
-from trainmaster.backends.kubernetes.pod_writer import PodWriter
+from trainmaster.backends.kubernetes.pod_writer import PodWriter, Refused
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
@@ -46,7 +48,7 @@ class Writer:
 
     async def ensure_namespace(self, _namespace: str) -> None: ...
 
-    async def create(self, _namespace: str, bodies: Sequence[Object]) -> list[Object]:
+    async def create(self, _namespace: str, bodies: Sequence[Object], _wanted: Any) -> list[Object]:
         self.made += [body["metadata"]["name"] for body in bodies]
         self.most_open = max(self.most_open, len(self.made) - len(self.bound))
         await asyncio.sleep(0)
@@ -181,5 +183,57 @@ def test_pods_of_a_gang_that_a_quota_refuses_half_way_are_deleted() -> None:
             story.backend._sightings.pod_changed(pod, gone=True)
         (event,) = story.told
         assert isinstance(event, ev.StartFailed) and event.node == 0 and "exceeded quota" in event.why
+
+    asyncio.run(run())
+
+
+def test_a_gang_whose_pods_nobody_can_make_can_be_stopped_and_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A webhook that is down answers for the server, with 500, and for ever."""
+    monkeypatch.setattr(pod_writer, "AGAIN_S", 0.001)
+
+    class Down(Client):
+        async def create(self, path: str, data: Any, **_: Any) -> Object:
+            raise ApiError(500, "InternalError", "failed calling webhook")
+
+    async def run(stop: bool) -> list[ev.Event]:
+        story = Story([1])
+        story.backend._work.writer = PodWriter(Down())  # type: ignore[arg-type]
+        launch = story.launch("j000", 1)
+        story.backend.perform(launch)
+        await asyncio.sleep(0.01)
+        assert story.told == [] and story.backend.is_making_pods()
+        if stop:
+            story.backend.perform(Stop(launch.job_id, 1, 2, "cancelled"))
+        await asyncio.wait_for(story.until_idle(), 2.0)
+        assert not story.backend.is_making_pods()
+        return story.told
+
+    (event,) = asyncio.run(run(stop=True))
+    assert isinstance(event, ev.Stopped)
+    monkeypatch.setattr(pod_writer, "PATIENCE_S", 0.05)
+    (event,) = asyncio.run(run(stop=False))
+    assert isinstance(event, ev.StartFailed) and event.node == 0 and "webhook" in event.why
+
+
+def test_a_pod_that_turns_up_after_it_was_given_up_is_deleted() -> None:
+    async def run() -> None:
+        story = Story([1])
+        client = Client()
+        writer = story.backend._work.writer = PodWriter(client)  # type: ignore[arg-type]
+        launch = story.launch("j000", 1)
+
+        async def lost(_path: str, body: Object, _wanted: Any) -> Object:
+            await client.create("/pods", orjson.dumps(body))
+            raise Refused("no answer", node="")
+
+        writer._create = lost  # type: ignore[method-assign]
+        story.backend.perform(launch)
+        await asyncio.sleep(0)
+        await story.until_idle()
+        assert [type(event) for event in story.told] == [ev.StartFailed]
+        (pod,) = client.pods.values()
+        story.backend._sightings.pod_changed(pod, gone=False)
+        await story.until_idle()
+        assert client.deleted == [pod["metadata"]["name"]]
 
     asyncio.run(run())
