@@ -57,6 +57,8 @@ class Gang:
     binding: bool = False
     fault: str = ""
     """Why it is no job yet."""
+    refused: str = ""
+    """Why its pods could not be bound."""
     since_s: float = field(default_factory=time.monotonic)
     lonely_s: float | None = None
 
@@ -228,7 +230,7 @@ class GangRuns:
             self.by_id.pop(gang.spec.id, None)
         gang.spec, gang.places, gang.bound = None, [], {}
         gang.started = gang.stopping = False
-        gang.lonely_s = None
+        gang.lonely_s, gang.refused = None, ""
         if gang.pods:
             self._look(gang.key)
         else:
@@ -293,9 +295,10 @@ class GangRuns:
             self.binds += len(names)
             gang.bound.update(names)
         except Refused as refused:
-            # Some may be bound: the gang ends whole, and its controller makes new pods.
-            gang.bound.update(names)
-            gang.fault, gang.stopping = refused.why, True
+            # Some may be bound: those end, and their controller makes new ones. The others need not: perhaps nobody
+            # would make them again.
+            gang.bound.update((name, node) for name, node in names if name in refused.done)
+            gang.refused, gang.stopping = refused.why, True
         finally:
             gang.binding = False
         self._look(gang.key)
@@ -322,8 +325,10 @@ class GangRuns:
         if living or gang.binding:
             return
         assert gang.spec is not None
-        report = ev.Stopped(gang.spec.id, gang.generation, NAN)
-        gang.places, gang.bound, gang.stopping, gang.started = [], {}, False, False
+        report: ev.Event = ev.Stopped(gang.spec.id, gang.generation, NAN)
+        if gang.refused:  # not its fault, but not to be tried again at once
+            report = ev.StartFailed(gang.spec.id, gang.generation, gang.refused, 0)
+        gang.places, gang.bound, gang.stopping, gang.started, gang.refused = [], {}, False, False, ""
         self._deliver(report)  # its controller's new pods are waited for under the same id
         self._look(gang.key, OVER_S)
 

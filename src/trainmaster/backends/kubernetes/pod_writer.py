@@ -98,13 +98,13 @@ class PodWriter:
         )
         _all_or_refused(outcomes)
 
-    async def _bind(self, namespace: str, name: str, node: str) -> None:
+    async def _bind(self, namespace: str, name: str, node: str) -> str:
         path = paths.pod(namespace, name)
         data = orjson.dumps(binding_body(name, namespace, node))
         while True:
             try:
                 await self._client.create(f"{path}/binding", data, params=TAKEN_AS_IT_IS)
-                return
+                return name
             except NotFound:
                 raise Refused(f"{name} was deleted", node) from None
             except Conflict:
@@ -118,7 +118,7 @@ class PodWriter:
                     await asyncio.sleep(AGAIN_S)
                     continue
                 if found["spec"].get("nodeName") == node:
-                    return
+                    return name
                 raise Refused(
                     f"{name} is bound to {found['spec'].get('nodeName')}, or is being deleted", node
                 ) from None

@@ -10,6 +10,7 @@ import pytest
 
 from trainmaster.backends.kubernetes import gang_runs
 from trainmaster.backends.kubernetes.gang_runs import GangRuns
+from trainmaster.backends.kubernetes.pod_writer import Refused
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.command import Launch, Stop
@@ -26,14 +27,20 @@ class Cluster:
         self.job: Object = {"kind": "Job", "spec": {"parallelism": parallelism, "completions": completions}}
         self.pods: dict[str, Object] = {}
         self.deleted: list[str] = []
+        self.refuses: set[str] = set()
         self.runs: GangRuns | None = None
 
     async def get(self, _path: str) -> Object:
         return self.job
 
     async def bind(self, _namespace: str, pods: list[tuple[str, str]]) -> None:
-        for name, node in pods:
-            self.change(name, node=node)
+        bound = [name for name, _ in pods if name not in self.refuses]
+        for name in bound:
+            self.change(name, node=dict(pods)[name])
+        if len(bound) < len(pods):
+            refused = Refused("a webhook refuses")
+            refused.done = [name if name in bound else None for name, _ in pods]
+            raise refused
 
     async def delete(self, _namespace: str, pods: list[tuple[str, str]], _grace_s: int | None) -> None:
         for name, _ in pods:
@@ -212,5 +219,30 @@ def test_a_gang_whose_failed_pod_was_made_good_has_finished() -> None:
         cluster.change("p2", "Succeeded")
         (event,) = await leader.hear()
         assert isinstance(event, ev.Exited) and event.code == 0
+
+    play(story())
+
+
+def test_of_a_gang_that_is_refused_only_pods_that_have_a_node_are_deleted() -> None:
+    async def story() -> None:
+        cluster = Cluster(2, 2)
+        leader = Leader(cluster, [], [])
+        for name in ("p0", "p1"):
+            cluster.change(name)
+        spec = await leader.submitted()
+        cluster.refuses = {"p1"}
+        leader.runs.take(launch(spec))
+        assert await leader.hear() == []
+        assert cluster.deleted == ["p0"]
+        cluster.vanish("p0")
+        assert await leader.hear() == [ev.StartFailed(spec.id, 1, "a webhook refuses", 0)], "later, and not at once"
+        cluster.change("p2")
+        leader.runs.take(launch(spec, 2))
+        cluster.refuses = {"p1", "p2"}
+        assert await leader.hear() == [ev.StartFailed(spec.id, 2, "a webhook refuses", 0)]
+        cluster.refuses = set()
+        leader.runs.take(launch(spec, 3))
+        assert await leader.hear() == []
+        assert {name: pod["spec"]["nodeName"] for name, pod in cluster.pods.items()} == {"p1": "n0", "p2": "n1"}
 
     play(story())
