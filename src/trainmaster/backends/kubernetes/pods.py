@@ -162,6 +162,12 @@ def node_of(pod: Object) -> str | None:
     return pod["spec"].get("nodeName")
 
 
+def unseen_pod(name: str, node: str) -> Object:
+    """Stands in for a pod that ran, as far as anybody knows."""
+    status = {"containerStatuses": [{"name": "", "state": {"running": {}}}]}
+    return {"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": ""}]}, "status": status}
+
+
 def trainer_status(pod: Object) -> Object:
     name = pod["spec"]["containers"][0]["name"]
     for status in pod.get("status", {}).get("containerStatuses") or ():

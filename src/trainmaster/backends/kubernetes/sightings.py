@@ -86,6 +86,18 @@ class Sightings:
             self._book.launchers.adopt(run.key, run.seat(member))
         return member
 
+    def vanished(self, run: Run) -> None:
+        """Pods of it went while nobody watched, which says nothing of their trainers: they are waited for like those of
+        any pod that vanishes. A launcher's lease was renewed by the last leader, at the latest now."""
+        launchers = self._book.launchers
+        for member in run.enlist(run.unfilled()):
+            if run.facts.launcher:
+                member.heard = True
+                launchers.adopt(run.key, run.seat(member))
+                launchers.fence(run.key, [member.name])
+            pod = p.unseen_pod(member.pod_name, member.slot.node)
+            run.saw(member, pod, True, self._book.watch.is_ready(member.slot.node))
+
     # -- nodes -----------------------------------------------------------------------------------------
 
     def heard_nodes(self) -> frozenset[str]:

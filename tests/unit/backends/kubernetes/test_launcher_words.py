@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
 from trainmaster.backends.kubernetes.run import Member, Run
@@ -186,3 +188,48 @@ def test_a_gang_whose_members_have_all_attached_waits_for_none_of_its_kubelets()
         assert run.ending is None
 
     assert _told(work) == []
+
+
+def _taken_over(elastic: bool) -> tuple[Story, Launch]:
+    """A new leader, and an incarnation that the one before has answered for, of which no pod is there any more."""
+    story = Story()
+    job = {**JOB, "spec": {**JOB["spec"], "workers": {"min": 1, "max": 2}}} if elastic else JOB
+    story.backend._book.job_of = lambda *_: job
+    spec = spec_of_trainingjob(job, 0)
+    parts = (Part(0, 1, 0, ()), Part(1, 1, 0, ()))
+    return story, Launch(spec.id, 1, 1, Allocation(0, parts), spec)
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_a_run_whose_pods_all_vanished_while_nobody_led_ends_when_their_leases_have(elastic: bool) -> None:
+    async def all_of_it() -> None:
+        story, launch = _taken_over(elastic)
+        story.backend.start([launch])
+        await story.until_idle()
+        assert story.told == [], "trainers may live on under the lease that the last leader gave them"
+        for name in ("worker-0", "worker-1"):
+            (run,) = story.backend.runs.values()
+            line = story.attach(run, name)
+            assert isinstance(line.heard[0], Refused)
+            story.hub._lapse(story.hub._runs[run.key].trainers[name])
+        await story.until_idle()
+        assert [type(event) for event in story.told] == [ev.Stopped]
+
+    asyncio.run(all_of_it())
+
+
+def test_a_run_whose_pods_all_vanished_while_nobody_led_is_over_where_no_lease_runs() -> None:
+    async def all_of_it() -> None:
+        story, launch = _taken_over(elastic=False)
+        job = {**JOB, "metadata": {**JOB["metadata"], "annotations": {"trainmaster.dev/launcher": "false"}}}
+        story.backend._book.job_of = lambda *_: job
+        story.unready = {"n1"}
+        story.backend.start([launch])
+        await story.until_idle()
+        assert story.told == [], "nobody can tell of the member on the node that is not ready"
+        story.unready = set()
+        story.backend._sightings.node_ready("n1", 1)
+        await story.until_idle()
+        assert [type(event) for event in story.told] == [ev.NodeJoined, ev.Stopped]
+
+    asyncio.run(all_of_it())
