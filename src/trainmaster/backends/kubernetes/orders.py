@@ -103,6 +103,8 @@ class Orders:
         if run.applied_seq >= command.seq:
             self._reports.resized(run, command.seq)
             return
+        if run.seq == 0:  # an earlier leader began with it: who is resized has started
+            run.started = run.told_started = True
         run.facts = replace(run.facts, seq=max(run.facts.seq, command.seq))
         run.aim(self._book.slots(run.facts.spec, command.allocation), command.seq)
         self._conclusions.judge(run)

@@ -81,7 +81,6 @@ class Sightings:
 
     def _adopt(self, run: Run, pod: Object) -> Member:
         member = run.adopt(pod)
-        run.applied_seq = max(run.applied_seq, p.seq_of(pod))
         if run.facts.launcher:
             self._book.launchers.adopt(run.key, run.seat(member))
         return member

@@ -16,7 +16,7 @@ from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster, Node
-from trainmaster.model.command import Launch, Stop
+from trainmaster.model.command import Launch, Resize, Stop
 from trainmaster.model.job import JobId
 from trainmaster.model.lease import LeaseRule
 from trainmaster.wire.agent import Attach, Ended, Message, Refused
@@ -79,7 +79,8 @@ class Story:
         self.writer = Writer()
         watch = SimpleNamespace(
             cluster=Cluster((Node("n0", "V", 8), Node("n1", "V", 8)), {}), tell_all=lambda: None, our_pods=list,
-            is_ready=lambda name: name not in self.unready, index_of={"n0": 0, "n1": 1}.get, distrust=lambda _: None,
+            is_ready=lambda name: name not in self.unready, ready_indices=frozenset,
+            index_of={"n0": 0, "n1": 1}.get, distrust=lambda _: None,
         )  # fmt: skip
         self.hub = AgentHub(b"s", LeaseRule(), lambda: self.now_ms, self)  # type: ignore[arg-type]
         self.backend = KubernetesBackend(
@@ -231,5 +232,40 @@ def test_a_run_whose_pods_all_vanished_while_nobody_led_is_over_where_no_lease_r
         story.backend._sightings.node_ready("n1", 1)
         await story.until_idle()
         assert [type(event) for event in story.told] == [ev.NodeJoined, ev.Stopped]
+
+    asyncio.run(all_of_it())
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_resize_that_the_last_leader_had_half_done_is_carried_on(workers: int) -> None:
+    async def all_of_it() -> None:
+        before, launch = _taken_over(elastic=True)
+        before.backend.start()
+        before.backend.perform(launch)
+        await before.until_idle()
+        first, second = before.writer.made
+        second["metadata"]["annotations"]["trainmaster.dev/seq"] = "2"  # made for the resize
+
+        story, _ = _taken_over(elastic=True)
+        story.writer.made = [first, second]
+        story.backend._watch.our_pods = lambda: iter([first, second])  # type: ignore[method-assign]
+        story.backend.start()
+        wanted = Allocation(
+            0, launch.allocation.parts[:1] if workers == 1 else (*launch.allocation.parts, Part(0, 1, 0, ()))
+        )
+        story.backend.perform(Resize(launch.job_id, 1, 2, wanted))
+        story.backend.observe()
+        await story.until_idle()
+        (inventory,) = story.told
+        assert isinstance(inventory, ev.Inventory)
+        assert inventory.entries[0].allocation_seq < 2, "not done"
+        assert len(story.writer.made) == 2 and not story.writer.deleted, "nobody has said yet how it is resized"
+        (run,) = story.backend.runs.values()
+        for member in list(run.members.values()):
+            story.here(run.key, member.name, True)
+        await story.until_idle()
+        assert len(story.writer.made) == max(workers, 2)
+        assert not story.writer.deleted, "who leaves hands over first"
+        assert [member.leaving for member in run.members.values()].count(True) == (workers == 1)
 
     asyncio.run(all_of_it())
