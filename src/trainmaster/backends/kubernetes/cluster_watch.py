@@ -183,6 +183,9 @@ class ClusterWatch:
         gone = kind == DELETED
         if self._distrusted and not gone and before is not None and _containers(before) != _containers(pod):
             self._trust(str(pod["spec"].get("nodeName")))  # nobody but its kubelet writes that
+        if before is not None and pods.is_ours(before) and before["metadata"]["uid"] == pod["metadata"]["uid"]:
+            # What it was made with says whose it is, also when somebody has taken off its owner or a label.
+            pod["metadata"].update({key: before["metadata"][key] for key in pods.IDENTITY})
         if pods.is_ours(pod):
             if self.listener is not None:
                 self.listener.pod_changed(pod, gone)

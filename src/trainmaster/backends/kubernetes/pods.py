@@ -121,6 +121,10 @@ def binding_body(name: str, namespace: str, node: str) -> Object:
 # -- reading -----------------------------------------------------------------------------------------
 
 
+IDENTITY = ("labels", "annotations", "ownerReferences")
+"""Metadata by which a pod is known for ours."""
+
+
 def is_ours(pod: Object) -> bool:
     """Whether it is a member of a job of ours (which does not say that the job still exists).
 
