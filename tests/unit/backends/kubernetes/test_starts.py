@@ -237,3 +237,30 @@ def test_a_pod_that_turns_up_after_it_was_given_up_is_deleted() -> None:
         assert client.deleted == [pod["metadata"]["name"]]
 
     asyncio.run(run())
+
+
+def test_a_deletion_that_is_refused_is_asked_for_again_when_the_stop_is() -> None:
+    class Guarded(Client):
+        refuses = True
+
+        async def delete(self, path: str, **_: Any) -> None:
+            if self.refuses:
+                raise Forbidden(403, "Forbidden", "denied by a webhook")
+            await super().delete(path)
+
+    async def run() -> None:
+        story = Story([1])
+        client = Guarded()
+        story.backend._work.writer = PodWriter(client)  # type: ignore[arg-type]
+        launch = story.launch("j000", 1)
+        for _ in range(2):
+            story.backend.perform(launch)
+            await asyncio.sleep(0)
+            await story.until_idle()
+            story.backend.perform(Stop(launch.job_id, 1, 2, "cancelled"))
+            await asyncio.sleep(0)
+            await story.until_idle()
+            client.refuses = False
+        assert client.deleted == ["j000-uidj0-g1-w0"]
+
+    asyncio.run(run())
