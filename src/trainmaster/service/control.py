@@ -3,8 +3,8 @@
 It reads time from a clock that it is given, and knows neither threads nor sockets, so that the live driver and the
 fault simulation run the same code. A batch of requests and reports becomes one step of the engine and one commit;
 only then are commands performed and requests answered. When the store fails, nothing of the step is kept: the engine
-is built again from what was committed, the requests are refused with `Unavailable`, and an inventory makes good
-what reports were lost.
+is built again from what was committed, the requests are refused with `Unavailable`, reports are taken again, and an
+inventory makes good what is missing still.
 """
 
 from __future__ import annotations
@@ -140,6 +140,8 @@ class ControlPlane:
         self.fault: StoreError | None = None
         """Why there is no engine at present."""
         self._retry_ms = NEVER_MS
+        self._untaken: list[ev.Event] = []
+        """Reports that were lost with a commit, and are not told again."""
         self._last_ms = 0
         self._shaped: tuple[Cluster, list[list[Any]]] | None = None
 
@@ -198,11 +200,14 @@ class ControlPlane:
         self.next_prune_ms = self.now_ms + PRUNE_MS // 60
 
     def set_time(self, image: Image) -> None:
-        """Go on where the image left off, by as much as the clock did."""
+        """Go on where the image left off, by as much as the clock did. Within a process time goes on as it did: leases
+        are counted in it, and somebody may have set the wall clock."""
         facts: Mapping[str, Any] = (image.meta or {}).get("service", {})
-        epoch_ms = int(facts.get("epoch_ms", self.clock.wall_ms()))
-        last_ms = 0 if image.meta is None else int(image.meta["now_ms"])
-        self.time = EngineTime(self.clock, epoch_ms, max(last_ms, self._last_ms))
+        known = getattr(self, "time", None)
+        epoch_ms = int(facts.get("epoch_ms", self.clock.wall_ms() if known is None else known.epoch_ms))
+        last_ms = max(0 if image.meta is None else int(image.meta["now_ms"]), self._last_ms)
+        if known is None or known.epoch_ms != epoch_ms or known.now_ms() < last_ms:
+            self.time = EngineTime(self.clock, epoch_ms, last_ms)
 
     def _engine(self, image: Image) -> Engine:
         return restore(image, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
@@ -239,8 +244,10 @@ class ControlPlane:
         """Take them all in one step; returns for each request its answer, or the error that refuses it."""
         outcomes: list[Any] = [None] * len(requests)
         now_ms = self._last_ms = max(self.now_ms, self._last_ms)
+        reports, self._untaken = [*self._untaken, *events], []
         if self.engine is None and not self._reopened(now_ms):
             assert self.fault is not None
+            self._keep(reports)
             down = unavailable(self.fault)
             return [request.answer(self) if getattr(request, "always", False) else down for request in requests]
         self.stage = Stage()
@@ -255,9 +262,10 @@ class ControlPlane:
                 outcomes[k] = error
                 refused.add(k)
         try:
-            self._advance(now_ms, [*events, *self.stage.events])
+            self._advance(now_ms, [*reports, *self.stage.events])
         except StoreError as error:
             self._failed(error, now_ms)
+            self._keep(reports)
             for k, request in enumerate(requests):
                 if k not in refused and request.changes:
                     outcomes[k] = unavailable(error)
@@ -348,6 +356,11 @@ class ControlPlane:
         self.fault = error
         self._retry_ms = now_ms + RETRY_MS
         self._reopened(now_ms, at_once=True)
+
+    def _keep(self, reports: Iterable[ev.Event]) -> None:
+        """Take them again with the next batch; to hear them twice does no harm. What is measured is soon out of date,
+        and an inventory is asked for anew."""
+        self._untaken += [report for report in reports if not isinstance(report, ev.Progressed | ev.Inventory)]
 
     def _reopened(self, now_ms: int, at_once: bool = False) -> bool:
         if not at_once and now_ms < self._retry_ms:

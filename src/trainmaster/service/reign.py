@@ -89,19 +89,30 @@ class _Slot:
 
 @dataclass
 class ChangeNodes:
-    """The cluster has more nodes than the engine knows, or others."""
+    """The cluster has more nodes than the engine knows, or others. Those that jobs are on become others later."""
 
     watch: ClusterWatch
     backend: KubernetesBackend
     changes = True
 
     def prepare(self, plane: ControlPlane) -> None:
-        cluster = Cluster(self.watch.present(plane.cluster.nodes), PRICE_PER_GPU_HOUR)
-        plane.take_nodes(cluster)
-        self.backend.recast(cluster)
+        cluster = Cluster(self.watch.present(plane.cluster.nodes, _in_use(plane)), PRICE_PER_GPU_HOUR)
+        if cluster.nodes != plane.cluster.nodes:
+            plane.take_nodes(cluster)
+            self.backend.recast(cluster)
 
     def answer(self, plane: ControlPlane) -> None:  # noqa: ARG002 - part of the protocol
         return None
+
+
+def _in_use(plane: ControlPlane) -> set[str]:
+    """Nodes that jobs are on, or were given."""
+    engine = plane.live
+    given = [engine.columns.allocations[slot] for slot in engine.columns.rows.tolist()]
+    parts = [
+        part for allocation in (*given, *engine.held.values()) if allocation is not None for part in allocation.parts
+    ]
+    return {plane.cluster.nodes[part.node].id for part in parts}
 
 
 class Reign:
@@ -137,6 +148,8 @@ class Reign:
         self._authority_s: float | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self._nodes_due = False
+        self._nodes_left = False
+        """Nodes are others than they were, but jobs are on them: looked at again when something has changed."""
         self._sets_due = False
         self._room = KnownRoom(self._nodes)
         """For gangs of other controllers."""
@@ -161,7 +174,8 @@ class Reign:
         store = self.store = MirroredJournal(blobs, self._writer, mirror)
         store.claim()
         image = store.load_active()
-        cluster = Cluster(self._watch.present(_listed(image)), PRICE_PER_GPU_HOUR)
+        listed = _listed(image)
+        cluster = Cluster(self._watch.present(listed, {node.id for node in listed}), PRICE_PER_GPU_HOUR)
         slot = _Slot()
         prospect = Prospect(LearningEstimator(DeclaredSpeeds()), mirror)
         prospect.forecaster = self.forecasts = ForecastProcess(self._foresee(prospect), prospect.failed)
@@ -331,9 +345,14 @@ class Reign:
         def answered(outcome: Any) -> None:
             if isinstance(outcome, BaseException):
                 loop.call_soon_threadsafe(self.nodes_changed)
+            else:
+                loop.call_soon_threadsafe(loop.call_soon, self._look_at_rest)  # the backend has listed them by then
 
         with contextlib.suppress(RuntimeError):
             self.driver.put(ChangeNodes(self._watch, self.backend), answered)
+
+    def _look_at_rest(self) -> None:
+        self._nodes_left = self._watch.outgrown()
 
     def authority_until(self, monotonic_s: float) -> None:
         self._authority_s = monotonic_s
@@ -354,6 +373,9 @@ class Reign:
         teller, driver = self.teller, self.driver
         if teller is not None and driver is not None and not self._halted:
             teller.stepped(driver.plane, commit.log, {*commit.jobs, *commit.ended})
+        if self._nodes_left and not self._halted:
+            self._nodes_left = False
+            self._thread.loop.call_soon_threadsafe(self.nodes_changed)
 
     # -- the end -----------------------------------------------------------------------------------------
 

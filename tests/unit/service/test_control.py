@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_bench import ANN_TOKEN, BOB_TOKEN, Bench
+from service_bench import ANN_TOKEN, BOB_TOKEN, Bench, HandClock
 
 from trainmaster.engine.ports import Commit, StoreError
+from trainmaster.model import event as ev
 from trainmaster.model.command import Launch, Stop
 from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.registry import create
@@ -124,6 +126,46 @@ def test_reports_lost_with_a_failed_commit_are_made_good(tmp_path: Path) -> None
     bench.pass_s(30)
     assert bench.state(job) == "finished"
     assert bench.plane.tally.store_faults == 1
+
+
+@pytest.mark.parametrize("stays_away", [False, True])
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_reports_that_nobody_repeats_are_taken_when_the_store_is_back(
+    tmp_path: Path, fault: str, stays_away: bool
+) -> None:
+    """Backends tell once what they find (a gang of pods) and what nodes lose or have: no inventory lists it."""
+    store = Faulty()
+    bench = Bench(tmp_path, store)
+    found = ev.JobSubmitted(JobSpec(JobId("found"), 0, workers_min=4, workers_max=4))
+    store.fault, store.reads_fail = fault, stays_away
+    bench.plane.batch([], [found, ev.NodeUsed(0, gpus=1)])
+    bench.plane.batch([], [ev.NodeLost(0, 0, False, 0)])
+    store.reads_fail = False
+    bench.clock.ms += 2_000
+    bench.plane.batch([])
+    engine = bench.plane.live
+    assert "found" in engine.columns.slot_of
+    assert engine.used == {0: (1, 0, 0)}
+    assert not engine.up[0]
+
+
+def test_a_wall_clock_that_is_set_while_the_service_runs_moves_no_time_of_the_engine(tmp_path: Path) -> None:
+    """Leases are counted in it: after a jump all of them would seem to have run out."""
+
+    class SetClock(HandClock):
+        ahead_ms = 0
+
+        def wall_ms(self) -> int:
+            return super().wall_ms() + self.ahead_ms
+
+    store, clock = Faulty(), SetClock()
+    bench = Bench(tmp_path, store, clock=clock)
+    bench.pass_s(10)
+    clock.ahead_ms = 600_000
+    store.fault = "before"
+    bench.call("POST", "/jobs", {"command": ["train"]})
+    assert bench.plane.tally.store_faults == 1
+    assert bench.plane.now_ms == 10_000
 
 
 def test_a_store_that_stays_away(tmp_path: Path) -> None:

@@ -103,8 +103,9 @@ class KubernetesBackend:
         self._watch.listener = self._sightings
         self._watch.tell_all()
         for run in list(self.runs.values()):
-            if run.started and run.unfilled() and not (run.facts.launcher and run.facts.spec.elastic):
+            if run.started and run.unfilled() and not (run.facts.launcher and run.facts.spec.elastic and run.alive):
                 run.stop("its pods vanished while nobody watched")
+                self._sightings.vanished(run)
             self._conclusions.judge(run)
 
     def halt(self) -> None:

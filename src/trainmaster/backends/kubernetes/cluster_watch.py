@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from trainmaster.backends.kubernetes import nodes as n
@@ -134,13 +135,18 @@ class ClusterWatch:
 
     # -- the list of nodes -------------------------------------------------------------------------------
 
-    def present(self, listed: Iterable[Node] = ()) -> tuple[Node, ...]:
-        """The nodes to go on with: those listed before keep their place, new ones follow by name."""
+    def present(self, listed: Iterable[Node] = (), held: Collection[str] = ()) -> tuple[Node, ...]:
+        """The nodes to go on with: those listed before keep their place, new ones follow by name. `held`: something is,
+        or may be, on them; with another type (a label was changed) they would be taken for others and it for gone."""
         before = [node for node in listed if node.id != NOBODY.id]
-        kept = [n.merged(node, self.facts[node.id].node) if node.id in self.facts else node for node in before]
+        kept = [self._grown(node, node.id in held) if node.id in self.facts else node for node in before]
         known = {node.id for node in before}
         new = [self.facts[name].node for name in sorted(self.facts) if name not in known]
         return tuple(kept + new) or (NOBODY,)
+
+    def _grown(self, listed: Node, held: bool) -> Node:
+        now = self.facts[listed.id].node
+        return n.merged(listed, replace(now, accelerator=listed.accelerator) if held else now)
 
     def outgrown(self) -> bool:
         """Whether there are nodes, or more of a node, than the list has."""
@@ -183,6 +189,9 @@ class ClusterWatch:
         gone = kind == DELETED
         if self._distrusted and not gone and before is not None and _containers(before) != _containers(pod):
             self._trust(str(pod["spec"].get("nodeName")))  # nobody but its kubelet writes that
+        if before is not None and pods.is_ours(before) and before["metadata"]["uid"] == pod["metadata"]["uid"]:
+            # What it was made with says whose it is, also when somebody has taken off its owner or a label.
+            pod["metadata"].update({key: before["metadata"][key] for key in pods.IDENTITY})
         if pods.is_ours(pod):
             if self.listener is not None:
                 self.listener.pod_changed(pod, gone)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from trainmaster.backends.kubernetes.facts import RunKey
-from trainmaster.backends.kubernetes.run import Run
+from trainmaster.backends.kubernetes.run import Member, Run
 from trainmaster.backends.kubernetes.run_book import RunBook
 from trainmaster.backends.kubernetes.run_reports import RunReports
 from trainmaster.backends.kubernetes.slow_starts import SlowStarts
@@ -60,7 +60,19 @@ class Conclusions:
         self._slow.forget(run)
         self._reports.started(run)
 
+    def stranded(self, run: Run) -> list[Member]:
+        """Members on nodes whose kubelets are silent that never had a lease: their commands have not begun, and will
+        not once they are fenced."""
+        if not run.facts.launcher:
+            return []
+        leased_ms, is_ready = self._book.launchers.last_renewed_ms, self._book.watch.is_ready
+        bound = [member for member in run.alive if member.bound and not is_ready(member.slot.node)]
+        return [member for member in bound if leased_ms(run.key, member.name) is None]
+
     def _check_over(self, run: Run) -> None:
+        for member in [member for member in self.stranded(run) if member.delete_asked or member.gone]:
+            self._book.launchers.fence(run.key, [member.name])
+            run.certainly_over(member, why="its node is not ready")
         alive = run.alive
         silent = run.silent_nodes()
         if not alive:

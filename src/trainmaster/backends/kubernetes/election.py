@@ -8,6 +8,7 @@ long as clocks run at about the same speed; no clock need show the same time.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -128,10 +129,14 @@ class Election:
     async def _read(self) -> Object | None:
         try:
             return await self._client.request(
-                "GET", f"{self._path}/{self._name}", timeout_s=self.rule.request_s, patience_s=0.0, urgent=True
+                "GET", f"{self._path}/{self._name}", timeout_s=self._patience_s(), patience_s=0.0, urgent=True
             )
         except NotFound:
             return None
+
+    def _patience_s(self) -> float:
+        """A leader must not learn from an answer that comes too late that it has long stopped to lead."""
+        return min(self.rule.request_s, max(self._until_s - time.monotonic(), 0.05) if self._leads else math.inf)
 
     def _saw(self, lease: Object | None) -> None:
         if lease is None:
@@ -162,7 +167,7 @@ class Election:
             spec["leaseTransitions"] = int(before.get("leaseTransitions") or 0) + 1
         meta: Object = {"name": self._name, "annotations": {ADDRESS: self._address}}
         body: Object = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
-        options = {"timeout_s": self.rule.request_s, "patience_s": 0.0, "urgent": True}
+        options = {"timeout_s": self._patience_s(), "patience_s": 0.0, "urgent": True}
         if lease is None:
             return await self._client.create(self._path, body, **options)
         meta["resourceVersion"] = lease["metadata"]["resourceVersion"]

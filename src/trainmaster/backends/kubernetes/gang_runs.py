@@ -57,6 +57,8 @@ class Gang:
     binding: bool = False
     fault: str = ""
     """Why it is no job yet."""
+    refused: str = ""
+    """Why its pods could not be bound."""
     since_s: float = field(default_factory=time.monotonic)
     lonely_s: float | None = None
 
@@ -66,6 +68,11 @@ class Gang:
 
     def living(self) -> list[str]:
         return [name for name in self.bound if name in self.pods and not is_over(self.pods[name])]
+
+    def placed(self) -> dict[str, str]:
+        """Pods that have a node and live, whoever gave it to them."""
+        pods = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") and not is_over(pod)]
+        return {pod["metadata"]["name"]: str(pod["spec"]["nodeName"]) for pod in pods}
 
 
 def _waits(pod: Object) -> bool:
@@ -119,6 +126,7 @@ class GangRuns:
                 gang = self.gangs[_key_of(spec)] = Gang(_key_of(spec))
             gang.spec, gang.size = spec, spec.workers_min
             self.by_id[spec.id] = gang
+            gang.bound = gang.placed()  # also if its command is under way: it is said again
             if launch is not None:
                 gang.generation, gang.seq, gang.started = launch.generation, launch.seq, True
                 gang.places = self._places(launch)
@@ -166,9 +174,9 @@ class GangRuns:
             return
         if gang.spec is None:
             self._spawn(self._enter(gang))
-        elif gang.places:
+        elif gang.places or gang.stopping:
             self._watch_over(gang)
-        elif not gang.waiting():
+        elif not gang.waiting() and not gang.living():
             self._leave(gang)
 
     async def _enter(self, gang: Gang) -> None:
@@ -207,7 +215,7 @@ class GangRuns:
             return labelled_size(waiting)
         if not gang.key.owned:
             return 1
-        if gang.size is None:
+        if gang.size is None or len(waiting) < gang.size:  # it may want fewer by now
             gang.size = size_of_object(await self._client.get(object_path(gang.key)))
         return gang.size
 
@@ -222,7 +230,7 @@ class GangRuns:
             self.by_id.pop(gang.spec.id, None)
         gang.spec, gang.places, gang.bound = None, [], {}
         gang.started = gang.stopping = False
-        gang.lonely_s = None
+        gang.lonely_s, gang.refused = None, ""
         if gang.pods:
             self._look(gang.key)
         else:
@@ -238,12 +246,13 @@ class GangRuns:
         if isinstance(command, Launch):
             if gang.generation != command.generation or not gang.places:
                 gang.generation, gang.places = command.generation, self._places(command)
-                gang.bound, gang.started, gang.stopping, gang.lonely_s = {}, False, False, None
+                # Pods that live on nodes already were bound by a leader before, by the same command.
+                gang.bound, gang.started, gang.stopping, gang.lonely_s = gang.placed(), False, False, None
             elif gang.started:
                 self._tell_started(gang)
             self._watch_over(gang)
-        elif isinstance(command, Stop):
-            gang.stopping = True
+        elif isinstance(command, Stop) and command.generation >= gang.generation:
+            gang.generation, gang.stopping = command.generation, True
             self._watch_over(gang)
 
     def _places(self, launch: Launch) -> list[str]:
@@ -286,9 +295,10 @@ class GangRuns:
             self.binds += len(names)
             gang.bound.update(names)
         except Refused as refused:
-            # Some may be bound: the gang ends whole, and its controller makes new pods.
-            gang.bound.update(names)
-            gang.fault, gang.stopping = refused.why, True
+            # Some may be bound: those end, and their controller makes new ones. The others need not: perhaps nobody
+            # would make them again.
+            gang.bound.update((name, node) for name, node in names if name in refused.done)
+            gang.refused, gang.stopping = refused.why, True
         finally:
             gang.binding = False
         self._look(gang.key)
@@ -302,7 +312,8 @@ class GangRuns:
         if now_s - gang.lonely_s < OVER_S:
             self._look(gang.key, OVER_S)
             return
-        fine = bool(members) and all(pod["status"].get("phase") == "Succeeded" for pod in members)
+        done = sum(pod["status"].get("phase") == "Succeeded" for pod in members)
+        fine = done > 0 and done >= min(len(members), len(gang.places))  # one that failed may have been made good
         why = "" if fine else "its pods failed or were deleted"
         self._end(gang, ev.Exited(self._id(gang), gang.generation, 0 if fine else 1, NAN, why))
 
@@ -314,8 +325,10 @@ class GangRuns:
         if living or gang.binding:
             return
         assert gang.spec is not None
-        report = ev.Stopped(gang.spec.id, gang.generation, NAN)
-        gang.places, gang.bound, gang.stopping, gang.started = [], {}, False, False
+        report: ev.Event = ev.Stopped(gang.spec.id, gang.generation, NAN)
+        if gang.refused:  # not its fault, but not to be tried again at once
+            report = ev.StartFailed(gang.spec.id, gang.generation, gang.refused, 0)
+        gang.places, gang.bound, gang.stopping, gang.started, gang.refused = [], {}, False, False, ""
         self._deliver(report)  # its controller's new pods are waited for under the same id
         self._look(gang.key, OVER_S)
 
@@ -335,7 +348,7 @@ class GangRuns:
         return [
             ev.Observed(gang.spec.id, gang.generation, NAN, gang.seq, starting=not gang.started)
             for gang in self.by_id.values()
-            if gang.spec is not None and gang.places
+            if gang.spec is not None and (gang.places or gang.stopping)
         ]
 
 

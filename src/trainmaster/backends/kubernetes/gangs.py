@@ -80,17 +80,21 @@ def object_path(key: GangKey) -> str:
 
 
 def size_of_object(thing: Json) -> int:
-    """How many pods the object runs at a time."""
-    spec = thing.get("spec") or {}
+    """How many pods the object runs at a time. Those that have succeeded are not made again."""
+    spec, status = thing.get("spec") or {}, thing.get("status") or {}
     if thing.get("kind") == "Job":
-        return _parallel(spec)
+        uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
+        done = int(status.get("succeeded") or 0) + len(uncounted)
+        completions = spec.get("completions")
+        return _parallel(spec if completions is None else {**spec, "completions": int(completions) - done})
     if thing.get("kind") == "JobSet":
         jobs = spec.get("replicatedJobs") or ()
         return max(
             sum(int(j.get("replicas", 1)) * _parallel((j.get("template") or {}).get("spec") or {}) for j in jobs), 1
         )
     roles = [value for name, value in spec.items() if name.endswith("ReplicaSpecs") and isinstance(value, Mapping)]
-    return max(sum(int(role.get("replicas", 1)) for group in roles for role in group.values()), 1)
+    done = sum(int(role.get("succeeded") or 0) for role in (status.get("replicaStatuses") or {}).values())
+    return max(sum(int(role.get("replicas", 1)) for group in roles for role in group.values()) - done, 1)
 
 
 def _parallel(spec: Json) -> int:

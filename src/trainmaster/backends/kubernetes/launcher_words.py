@@ -15,7 +15,7 @@ from trainmaster.backends.kubernetes.run_book import RunBook
 from trainmaster.backends.kubernetes.run_reports import RunReports
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
-from trainmaster.wire.agent import Progress
+from trainmaster.wire.agent import EXIT_NOT_RUN, Progress
 
 log = logging.getLogger(__name__)
 
@@ -86,10 +86,16 @@ class LauncherWords:
         self._judge(run)
 
     def refused(self, key: RunKey, member: str, why: str) -> None:
-        run = self._book.runs.get(key)
-        if run is not None and run.ending is None and not run.started:
+        """Its command was not started, and will not be: that is an end, too."""
+        run, found = self._find(key, member)
+        if run is None:
+            return
+        unwanted = found is not None and (found.gone or found.leaving)
+        if run.ending is None and not run.started and not unwanted:
             run.ending = Ending(START_FAILED, 1, f"{member}: {why}")
-            self._judge(run)
+        if found is not None:
+            run.said_ended(found, EXIT_NOT_RUN, why, self._book.watch.is_ready(found.slot.node))
+        self._judge(run)
 
     def _find(self, key: RunKey, member: str) -> tuple[Run | None, Member | None]:
         run = self._book.runs.get(key)

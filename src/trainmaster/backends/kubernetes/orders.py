@@ -49,6 +49,11 @@ class Orders:
         if run is not None and run.seq >= command.seq:  # it is only said again
             if run.started:
                 self._conclusions.tell_started(run)
+            elif stranded := self._conclusions.stranded(run):
+                # Others there may be heard for days: this gang begins sooner elsewhere.
+                why = f"node {stranded[0].slot.node} is not ready"
+                run.stop(why)
+                self._book.launchers.stop(key, why, run.facts.grace_s)
             self._conclusions.judge(run)
             return
         if self._book.is_fenced(key):
@@ -98,6 +103,8 @@ class Orders:
         if run.applied_seq >= command.seq:
             self._reports.resized(run, command.seq)
             return
+        if run.seq == 0:  # an earlier leader began with it: who is resized has started
+            run.started = run.told_started = True
         run.facts = replace(run.facts, seq=max(run.facts.seq, command.seq))
         run.aim(self._book.slots(run.facts.spec, command.allocation), command.seq)
         self._conclusions.judge(run)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from trainmaster.backends.kubernetes import pods as p
-from trainmaster.backends.kubernetes.client import KubeClient, Object
+from trainmaster.backends.kubernetes.client import ApiError, KubeClient, Object
 from trainmaster.backends.kubernetes.facts import RunKey
 from trainmaster.backends.kubernetes.launching import equip
 from trainmaster.backends.kubernetes.pod_writer import PodWriter, Refused
@@ -129,10 +129,16 @@ class PodWork:
             for member in new:
                 self._book.launchers.admit(run.key, run.seat(member))
         bodies = [_body(run, member) for member in new]
-        made = await self.writer.create(run.facts.namespace, bodies)
-        for member, pod in zip(new, made, strict=True):
-            if pod is not None and member.pod is None:
-                member.pod = pod
+        made: list[Object] = []
+        try:
+            made = await self.writer.create(run.facts.namespace, bodies, lambda: run.ending is None)
+        except Refused as refused:
+            made = refused.done
+            raise
+        finally:  # also of a gang that is refused half way: what was made is there, and is deleted
+            for member, pod in zip(new, made, strict=False):
+                if pod is not None and member.pod is None:
+                    member.pod = pod
 
     # -- deleting --------------------------------------------------------------------------------------
 
@@ -140,7 +146,12 @@ class PodWork:
         for member in members:
             member.delete_asked = True
         grace_s = math.ceil(run.facts.grace_s)
-        await self.writer.delete(run.facts.namespace, [(m.pod_name, _uid(m)) for m in members], grace_s)
+        try:
+            await self.writer.delete(run.facts.namespace, [(m.pod_name, _uid(m)) for m in members], grace_s)
+        except ApiError:  # such as a webhook's refusal: asked for again when its command is
+            for member in members:
+                member.delete_asked = False
+            raise
 
     def delete_by_force(self, run: Run, member: Member) -> None:
         """What it held has certainly ended."""

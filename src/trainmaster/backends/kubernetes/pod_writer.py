@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -16,18 +17,23 @@ from trainmaster.backends.kubernetes.pods import binding_body, trimmed
 BUSY = (0, 429, 500, 502, 503, 504)
 """Statuses that say nothing of the request itself."""
 AGAIN_S = 1.0
+PATIENCE_S = 60.0
+"""A creation that a server which answers does not carry out, such as for a webhook that is down, is given up after so
+long: the job tries again later, and others get their turn."""
 TAKEN_AS_IT_IS = {"fieldValidation": "Ignore"}
 """Templates have been checked, strictly, when their job came; otherwise the server would look again for unknown and
 double fields in every pod, and warn us of them."""
 
 
 class Refused(Exception):
-    """The gang cannot be had. `node`: the node is to blame; None: the job's own description."""
+    """The gang cannot be had. `node`: the node is to blame; None: the job's own description. `done`: what was had all
+    the same, in the order in which it was asked for; None for the others."""
 
     def __init__(self, why: str, node: str | None = None) -> None:
         super().__init__(why)
         self.why = why
         self.node = node
+        self.done: list[Any] = []
 
 
 class PodWriter:
@@ -45,27 +51,34 @@ class PodWriter:
         except ApiError as error:
             raise Refused(f"namespace {namespace} could not be prepared: {error}", node="") from None
 
-    async def create(self, namespace: str, bodies: Sequence[Object]) -> list[Object | None]:
-        """The pods as the server has them (None: it was there already); `Refused` when one cannot be made."""
+    async def create(
+        self, namespace: str, bodies: Sequence[Object], wanted: Callable[[], bool] = lambda: True
+    ) -> list[Object]:
+        """The pods as the server has them; `Refused` when one cannot be made, or is not `wanted` any more."""
         path = paths.pods(namespace)
-        outcomes = await asyncio.gather(*(self._create(path, body) for body in bodies), return_exceptions=True)
+        outcomes = await asyncio.gather(*(self._create(path, body, wanted) for body in bodies), return_exceptions=True)
         return _all_or_refused(outcomes)
 
-    async def _create(self, path: str, body: Object) -> Object | None:
-        data = orjson.dumps(body)
+    async def _create(self, path: str, body: Object, wanted: Callable[[], bool]) -> Object:
+        data, name = orjson.dumps(body), body["metadata"]["name"]
+        until_s = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return trimmed(await self._client.create(path, data, params=TAKEN_AS_IT_IS))
-            except Conflict as error:
-                if error.reason == "AlreadyExists":
-                    return await self._same(f"{path}/{body['metadata']['name']}", body)
-                await asyncio.sleep(AGAIN_S)  # such as a quota that is being counted
+                try:
+                    return trimmed(await self._client.create(path, data, params=TAKEN_AS_IT_IS))
+                except Conflict as error:
+                    if error.reason == "AlreadyExists":
+                        return await self._same(f"{path}/{name}", body)
+                    fault: ApiError = error  # such as a quota that is being counted
             except ApiError as error:
                 if error.status not in BUSY:
                     quota = "exceeded quota" in str(error)
                     node = body["metadata"]["annotations"].get("trainmaster.dev/node") if quota else None
-                    raise Refused(f"{body['metadata']['name']}: {error}", node) from None
-                await asyncio.sleep(AGAIN_S)
+                    raise Refused(f"{name}: {error}", node) from None
+                fault = error
+            if not wanted() or time.monotonic() >= until_s:
+                raise Refused(f"{name}: {fault}", node="")
+            await asyncio.sleep(AGAIN_S)
 
     async def _same(self, path: str, body: Object) -> Object:
         """It is there already: made by us (the answer was lost, or an earlier leader), or by somebody else."""
@@ -85,13 +98,13 @@ class PodWriter:
         )
         _all_or_refused(outcomes)
 
-    async def _bind(self, namespace: str, name: str, node: str) -> None:
+    async def _bind(self, namespace: str, name: str, node: str) -> str:
         path = paths.pod(namespace, name)
         data = orjson.dumps(binding_body(name, namespace, node))
         while True:
             try:
                 await self._client.create(f"{path}/binding", data, params=TAKEN_AS_IT_IS)
-                return
+                return name
             except NotFound:
                 raise Refused(f"{name} was deleted", node) from None
             except Conflict:
@@ -99,8 +112,13 @@ class PodWriter:
                     found = await self._client.get(path)
                 except NotFound:
                     raise Refused(f"{name} was deleted", node) from None
+                except ApiError as error:
+                    if error.status not in BUSY:
+                        raise Refused(f"{name} could not be bound to {node}: {error}", node) from None
+                    await asyncio.sleep(AGAIN_S)
+                    continue
                 if found["spec"].get("nodeName") == node:
-                    return
+                    return name
                 raise Refused(
                     f"{name} is bound to {found['spec'].get('nodeName')}, or is being deleted", node
                 ) from None
@@ -131,6 +149,8 @@ class PodWriter:
 
 def _all_or_refused(outcomes: Sequence[Any]) -> list[Any]:
     for outcome in outcomes:
+        if isinstance(outcome, Refused):
+            outcome.done = [None if isinstance(one, BaseException) else one for one in outcomes]
         if isinstance(outcome, BaseException):
             raise outcome
     return list(outcomes)

@@ -121,6 +121,10 @@ def binding_body(name: str, namespace: str, node: str) -> Object:
 # -- reading -----------------------------------------------------------------------------------------
 
 
+IDENTITY = ("labels", "annotations", "ownerReferences")
+"""Metadata by which a pod is known for ours."""
+
+
 def is_ours(pod: Object) -> bool:
     """Whether it is a member of a job of ours (which does not say that the job still exists).
 
@@ -160,6 +164,12 @@ def seq_of(pod: Object) -> int:
 
 def node_of(pod: Object) -> str | None:
     return pod["spec"].get("nodeName")
+
+
+def unseen_pod(name: str, node: str) -> Object:
+    """Stands in for a pod that ran, as far as anybody knows."""
+    status = {"containerStatuses": [{"name": "", "state": {"running": {}}}]}
+    return {"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": ""}]}, "status": status}
 
 
 def trainer_status(pod: Object) -> Object:

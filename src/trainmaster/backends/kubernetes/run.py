@@ -191,10 +191,11 @@ class Run:
         if member.end is not None or not gone:
             return
         # It vanished before its status told the end. Where a lease runs, that is waited for (the launcher's word, or
-        # the lease's end); where none does, the node is believed as long as it answers.
+        # the lease's end), whatever the status says: it lags, or is that of a silent kubelet. Where none does, the
+        # node is believed as long as it answers.
         if member.last_word is not None:
             self.certainly_over(member, *member.last_word)
-        elif not member.bound or not member.running or (not member.heard and node_ready):
+        elif not member.bound or (not member.heard and (not member.running or node_ready)):
             why = f"{member.pod_name}: deleted"
             member.end = PodEnd(KILLED, why, NOBODYS, ran=member.running)
 

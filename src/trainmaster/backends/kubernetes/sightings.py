@@ -45,6 +45,8 @@ class Sightings:
                 return
             member = self._adopt(run, pod)
         self._saw(run, member, pod, gone)
+        if run.ending is not None and not member.alive and not gone and p.node_of(pod) is None:
+            self._work.delete_stray(pod)  # it was believed never to have been made
         self._slow.changed(run)
         self._conclusions.judge(run)
 
@@ -79,10 +81,21 @@ class Sightings:
 
     def _adopt(self, run: Run, pod: Object) -> Member:
         member = run.adopt(pod)
-        run.applied_seq = max(run.applied_seq, p.seq_of(pod))
         if run.facts.launcher:
             self._book.launchers.adopt(run.key, run.seat(member))
         return member
+
+    def vanished(self, run: Run) -> None:
+        """Pods of it went while nobody watched, which says nothing of their trainers: they are waited for like those of
+        any pod that vanishes. A launcher's lease was renewed by the last leader, at the latest now."""
+        launchers = self._book.launchers
+        for member in run.enlist(run.unfilled()):
+            if run.facts.launcher:
+                member.heard = True
+                launchers.adopt(run.key, run.seat(member))
+                launchers.fence(run.key, [member.name])
+            pod = p.unseen_pod(member.pod_name, member.slot.node)
+            run.saw(member, pod, True, self._book.watch.is_ready(member.slot.node))
 
     # -- nodes -----------------------------------------------------------------------------------------
 

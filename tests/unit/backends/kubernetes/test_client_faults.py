@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from trainmaster.backends.kubernetes import pod_writer
 from trainmaster.backends.kubernetes.client import ApiError, Conflict, Forbidden, KubeClient, NotFound, Unreachable
 from trainmaster.backends.kubernetes.config import KubeConfig
 from trainmaster.backends.kubernetes.pod_writer import PodWriter, Refused
@@ -108,6 +109,23 @@ def test_what_is_no_json_does_not_confuse() -> None:
     assert "teapot" in text
 
 
+class Impatient:
+    """A client that tries once."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def create(self, path: str, body: Any, **options: Any) -> Any:
+        return await self._client.create(path, body, patience_s=0.0, **options)
+
+    async def get(self, path: str) -> Any:
+        return await self._client.request("GET", path, patience_s=0.0)
+
+
+def _impatient(client: KubeClient) -> PodWriter:
+    return PodWriter(Impatient(client))  # type: ignore[arg-type]
+
+
 def pod_of(job_id: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p", "annotations": {"trainmaster.dev/job-id": job_id}}, "spec": spec}
 
@@ -117,6 +135,16 @@ def test_a_creation_whose_answer_was_lost_is_no_second_pod() -> None:
     made, asked = against(answers, lambda client: PodWriter(client).create("ns", [pod_of("a")]))
     assert made[0]["metadata"]["name"] == "p"
     assert [method for method, _ in asked] == ["POST", "POST", "GET"]
+
+
+def test_a_server_that_fails_while_it_is_asked_what_is_there_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_writer, "AGAIN_S", 0.01)
+    there, down = (lambda: told(409, "AlreadyExists")), (lambda: told(503, "ServiceUnavailable"))
+    answers = [there, down, there, lambda: web.json_response(pod_of("a"))]
+    made, _ = against(answers, lambda client: _impatient(client).create("ns", [pod_of("a")]))
+    assert made[0]["metadata"]["name"] == "p"
+    answers = [there, down, there, lambda: web.json_response(pod_of("a", nodeName="n1"))]
+    against(answers, lambda client: _impatient(client).bind("ns", [("p", "n1")]))
 
 
 def test_somebody_elses_pod_of_the_same_name_is_not_taken_for_ours() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainmaster.backends.kubernetes import cluster_watch
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.reflector import ADDED, MODIFIED
+from trainmaster.backends.kubernetes.reflector import ADDED, DELETED, MODIFIED
 from trainmaster.model.cluster import Cluster
 
 
@@ -155,3 +155,28 @@ def test_a_new_leader_believes_trainers_before_the_cluster() -> None:
         return heard.told
 
     assert asyncio.run(story()) == [("unready", "n0"), ("ready", "n0"), ("used", 0, 8)]
+
+
+def test_a_pod_that_was_ours_stays_ours_whatever_is_taken_off_it() -> None:
+    """`kubectl delete --cascade=orphan` takes off the owner, anybody a label: the run waits for its end still."""
+
+    def pod(version: str, **meta: Any) -> dict[str, Any]:
+        owner = {"kind": "TrainingJob", "uid": "uid-j"}
+        labels = {"trainmaster.dev/job": "j", "trainmaster.dev/generation": "1"}
+        full = {
+            "name": "p", "namespace": "a", "uid": "u", "resourceVersion": version, "ownerReferences": [owner],
+            "labels": labels, "annotations": {"trainmaster.dev/job-id": "a.j.uidj"},
+        }  # fmt: skip
+        return {"metadata": {**full, **meta}, "spec": {"nodeName": "n0", "containers": [{"name": "m"}]}, "status": {}}
+
+    async def story() -> list[tuple[Any, ...]]:
+        watch, heard = await _watch()
+        watch.pods._take(ADDED, pod("1"))
+        watch.pods._take(MODIFIED, pod("2", ownerReferences=[]))
+        watch.pods._take(MODIFIED, pod("3", labels={}))
+        watch.pods._take(DELETED, pod("9", ownerReferences=[]))
+        watch.pods._take(ADDED, pod("10", uid="other", ownerReferences=[]))
+        return heard.told
+
+    told = asyncio.run(story())
+    assert told == [("pod", "p", False), ("pod", "p", False), ("pod", "p", False), ("pod", "p", True)]

@@ -51,10 +51,15 @@ def test_a_jobset_is_one_gang() -> None:
         ({"kind": "Job", "spec": {"parallelism": 4}}, 4),
         ({"kind": "Job", "spec": {"parallelism": 4, "completions": 2}}, 2),
         ({"kind": "Job", "spec": {}}, 1),
+        ({"kind": "Job", "spec": {"parallelism": 4, "completions": 6}, "status": {"succeeded": 3}}, 3),
+        ({"kind": "Job", "spec": {"parallelism": 4, "completions": 4},
+          "status": {"succeeded": 2, "uncountedTerminatedPods": {"succeeded": ["u"]}}}, 1),
         ({"kind": "JobSet", "spec": {"replicatedJobs": [
             {"replicas": 2, "template": {"spec": {"parallelism": 3}}}, {"template": {"spec": {}}}]}}, 7),
         ({"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {
             "Master": {"replicas": 1}, "Worker": {"replicas": 3}}}}, 4),
+        ({"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}},
+          "status": {"replicaStatuses": {"Worker": {"succeeded": 2, "failed": 1}}}}, 1),
     ],
 )  # fmt: skip
 def test_the_owner_says_how_large_it_is(thing: dict[str, Any], size: int) -> None:

@@ -73,6 +73,14 @@ def test_the_launchers_word_counts_where_no_kubelet_speaks(
     assert run.is_released()
 
 
+def test_a_launcher_that_was_heard_counts_before_a_status_that_lags(run: Run) -> None:
+    run.saw(_only(run), _pod(running=False), gone=True, node_ready=True)
+    assert _only(run).alive, "its kubelet had not told yet that the container runs; its lease does"
+    _only(run).heard = False
+    run.saw(_only(run), _pod(running=False), gone=True, node_ready=True)
+    assert not _only(run).alive, "nobody ever spoke for it: its command cannot have begun"
+
+
 def test_a_silent_kubelet_alone_ends_nothing(run: Run) -> None:
     run.believe_last_word(_only(run))
     assert _only(run).alive

@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
+import pytest
+
+from trainmaster.backends.kubernetes import pod_writer
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
+from trainmaster.backends.kubernetes.client import ApiError, Forbidden
 from trainmaster.backends.kubernetes.pod_work import PODS_AT_A_TIME
+from trainmaster.backends.kubernetes.pod_writer import PodWriter, Refused
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
@@ -42,7 +48,7 @@ class Writer:
 
     async def ensure_namespace(self, _namespace: str) -> None: ...
 
-    async def create(self, _namespace: str, bodies: Sequence[Object]) -> list[Object]:
+    async def create(self, _namespace: str, bodies: Sequence[Object], _wanted: Any) -> list[Object]:
         self.made += [body["metadata"]["name"] for body in bodies]
         self.most_open = max(self.most_open, len(self.made) - len(self.bound))
         await asyncio.sleep(0)
@@ -57,13 +63,35 @@ class Writer:
         await asyncio.sleep(0)
 
 
+class Client:
+    """An API server that keeps pods."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Object] = {}
+        self.deleted: list[str] = []
+
+    async def create(self, path: str, data: Any, **_: Any) -> Object:
+        if not path.endswith("/pods"):
+            return data
+        pod = orjson.loads(data)
+        pod["metadata"]["uid"] = pod["metadata"]["name"]
+        self.pods[pod["metadata"]["name"]] = pod
+        await asyncio.sleep(0)
+        return pod
+
+    async def delete(self, path: str, **_: Any) -> None:
+        self.deleted.append(path.rpartition("/")[2])
+
+
 class Story:
     def __init__(self, sizes: Sequence[int]) -> None:
         self.jobs = {f"j{k:03}": training_job(f"j{k:03}", size) for k, size in enumerate(sizes)}
         self.told: list[ev.Event] = []
         self.writer = Writer()
         cluster = Cluster((Node("n0", "V", 8),), {})
-        watch = SimpleNamespace(cluster=cluster, is_ready=lambda _: True, our_pods=list, tell_all=lambda: None)
+        watch = SimpleNamespace(
+            cluster=cluster, is_ready=lambda _: True, our_pods=list, tell_all=lambda: None, index_of=lambda _: 0
+        )
         self.backend = KubernetesBackend(
             None, watch, LeaseRule(), self.told.append, lambda: 0, secret=b"s",  # type: ignore[arg-type]
             job_of=lambda _, name: self.jobs.get(name),
@@ -130,5 +158,109 @@ def test_a_gang_that_is_stopped_before_its_turn_makes_no_pods() -> None:
         assert len(story.writer.bound) == PODS_AT_A_TIME
         assert not any(name.startswith("j001") for name in story.writer.made)
         assert [type(event) for event in story.told] == [ev.Stopped]
+
+    asyncio.run(run())
+
+
+def test_pods_of_a_gang_that_a_quota_refuses_half_way_are_deleted() -> None:
+    class Full(Client):
+        async def create(self, path: str, data: Any, **_: Any) -> Object:
+            if len(self.pods) == 2:
+                raise Forbidden(403, "Forbidden", "exceeded quota: pods=2")
+            return await super().create(path, data)
+
+    async def run() -> None:
+        story = Story([4])
+        client = Full()
+        story.backend._work.writer = PodWriter(client)  # type: ignore[arg-type]
+        story.backend.perform(story.launch("j000", 1))
+        await asyncio.sleep(0)
+        await story.until_idle()
+        assert len(client.deleted) == 2, "they would hold the quota"
+        assert story.told == [], "not over before they are gone"
+        for pod in client.pods.values():  # the watch is slower than the answers
+            story.backend._sightings.pod_changed(pod, gone=False)
+            story.backend._sightings.pod_changed(pod, gone=True)
+        (event,) = story.told
+        assert isinstance(event, ev.StartFailed) and event.node == 0 and "exceeded quota" in event.why
+
+    asyncio.run(run())
+
+
+def test_a_gang_whose_pods_nobody_can_make_can_be_stopped_and_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A webhook that is down answers for the server, with 500, and for ever."""
+    monkeypatch.setattr(pod_writer, "AGAIN_S", 0.001)
+
+    class Down(Client):
+        async def create(self, path: str, data: Any, **_: Any) -> Object:
+            raise ApiError(500, "InternalError", "failed calling webhook")
+
+    async def run(stop: bool) -> list[ev.Event]:
+        story = Story([1])
+        story.backend._work.writer = PodWriter(Down())  # type: ignore[arg-type]
+        launch = story.launch("j000", 1)
+        story.backend.perform(launch)
+        await asyncio.sleep(0.01)
+        assert story.told == [] and story.backend.is_making_pods()
+        if stop:
+            story.backend.perform(Stop(launch.job_id, 1, 2, "cancelled"))
+        await asyncio.wait_for(story.until_idle(), 2.0)
+        assert not story.backend.is_making_pods()
+        return story.told
+
+    (event,) = asyncio.run(run(stop=True))
+    assert isinstance(event, ev.Stopped)
+    monkeypatch.setattr(pod_writer, "PATIENCE_S", 0.05)
+    (event,) = asyncio.run(run(stop=False))
+    assert isinstance(event, ev.StartFailed) and event.node == 0 and "webhook" in event.why
+
+
+def test_a_pod_that_turns_up_after_it_was_given_up_is_deleted() -> None:
+    async def run() -> None:
+        story = Story([1])
+        client = Client()
+        writer = story.backend._work.writer = PodWriter(client)  # type: ignore[arg-type]
+        launch = story.launch("j000", 1)
+
+        async def lost(_path: str, body: Object, _wanted: Any) -> Object:
+            await client.create("/pods", orjson.dumps(body))
+            raise Refused("no answer", node="")
+
+        writer._create = lost  # type: ignore[method-assign]
+        story.backend.perform(launch)
+        await asyncio.sleep(0)
+        await story.until_idle()
+        assert [type(event) for event in story.told] == [ev.StartFailed]
+        (pod,) = client.pods.values()
+        story.backend._sightings.pod_changed(pod, gone=False)
+        await story.until_idle()
+        assert client.deleted == [pod["metadata"]["name"]]
+
+    asyncio.run(run())
+
+
+def test_a_deletion_that_is_refused_is_asked_for_again_when_the_stop_is() -> None:
+    class Guarded(Client):
+        refuses = True
+
+        async def delete(self, path: str, **_: Any) -> None:
+            if self.refuses:
+                raise Forbidden(403, "Forbidden", "denied by a webhook")
+            await super().delete(path)
+
+    async def run() -> None:
+        story = Story([1])
+        client = Guarded()
+        story.backend._work.writer = PodWriter(client)  # type: ignore[arg-type]
+        launch = story.launch("j000", 1)
+        for _ in range(2):
+            story.backend.perform(launch)
+            await asyncio.sleep(0)
+            await story.until_idle()
+            story.backend.perform(Stop(launch.job_id, 1, 2, "cancelled"))
+            await asyncio.sleep(0)
+            await story.until_idle()
+            client.refuses = False
+        assert client.deleted == ["j000-uidj0-g1-w0"]
 
     asyncio.run(run())
