@@ -174,6 +174,8 @@ def _container(options: InstallOptions) -> Json:
             {"name": "POD_NAME", "valueFrom": field_of("metadata.name")},
             {"name": "POD_NAMESPACE", "valueFrom": field_of("metadata.namespace")},
             {"name": "POD_IP", "valueFrom": field_of("status.podIP")},
+            # A launcher is told who leads now; where a policy keeps us from its port, it finds the leader by this name.
+            {"name": "TRAINMASTER_AGENT_ADDRESSES", "value": f"{options.name}.$(POD_NAMESPACE).svc:{AGENT_PORT}"},
             {"name": "HOME", "value": "/var/lib/trainmaster/home"},
             {"name": "TMPDIR", "value": "/var/lib/trainmaster"},
             {"name": "NUMBA_CACHE_DIR", "value": "/var/lib/trainmaster/kernels"},
