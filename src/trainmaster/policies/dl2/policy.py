@@ -15,6 +15,7 @@ from trainmaster.model.scaling import Scaling
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
+from trainmaster.policies.could_run import could_run
 from trainmaster.policies.dl2.growth import AbsurdScores, Candidates, grow
 from trainmaster.policies.dl2.profiles import learn_speeds
 from trainmaster.policies.dl2.waiting_order import Turns, take_turns
@@ -68,6 +69,8 @@ class Dl2:
     def _decide(self, view: Snapshot) -> Plan:
         jobs = view.jobs
         waiting, resizable = view.waiting_rows(), resizable_rows(view)
+        # What would not find room in an empty cluster has no turn: nothing may be counted or kept free for it.
+        waiting = waiting[could_run(view, waiting, jobs.workers_min, smallest_servers(view))]
         ready = np.zeros(len(jobs), np.bool_)
         ready[waiting] = True
         growable = (ready & elastic_rows(view)) | resizable
