@@ -76,7 +76,7 @@ def dl2(
     if recipe not in ("ours", "paper"):
         raise InputError(f"recipe '{recipe}'", "ours or paper", column="--recipe")
     base = TrainOptions() if recipe == "ours" else paper()
-    set_by_name = typed_options(option or [], TrainOptions().to_json())
+    set_by_name = typed_options(option or [], TrainOptions().to_json(), ("teacher", "iterations", "seed"))
     clusters = [_cluster(text) for text in cluster or [""]]
     recorded = None
     if teacher.startswith(f"{HISTORY}:"):

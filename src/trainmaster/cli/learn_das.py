@@ -45,8 +45,8 @@ def das(
     from trainmaster.learn.metrics import MetricsWriter
     from trainmaster.learn.run_folder import WEIGHTS
 
-    chosen = typed_options(option or [], DasOptions().to_json())
-    options = replace(DasOptions(), **{**chosen, "variant": variant, "iterations": iterations, "seed": seed})
+    chosen = typed_options(option or [], DasOptions().to_json(), ("variant", "iterations", "seed"))
+    options = replace(DasOptions(), **chosen, variant=variant, iterations=iterations, seed=seed)
     if not out.parent.is_dir():
         raise InputError(f"folder '{out.parent}' does not exist", "an existing folder", "Create it first.", file=out)
     pools = pools_of(trace or [])
