@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from trainmaster.cli.learn import learn_app
+from trainmaster.cli.traces import app as traces_app
 from trainmaster.learn.das.jobs import seeds_of
 from trainmaster.policies.das.weights import load
 
@@ -31,6 +32,10 @@ def test_train_then_resume_then_evaluate(tmp_path: Path) -> None:
     code, text = run("das", "--variant", "da+mc", "--iterations", "2", "--resume", "--out", str(out), *TINY)
     assert code == 0, text
     assert (out / "metrics.csv").read_text().startswith(begun)
+    trace = tmp_path / "trace.csv"
+    assert CliRunner().invoke(traces_app, ["generate", str(trace), "--jobs", "2000"]).exit_code == 0
+    code, text = run("das", "--variant", "da+mc", "--trace", str(trace), "--resume", "--out", str(out), *TINY)
+    assert code == 2 and "--trace 1 of" in text and "the same options" in text, text
     weights = load(out / "weights.npz")
     assert weights.agents.variant == "da+mc" and weights.agents.heads == 2
     assert str(tmp_path) not in json.dumps(weights.made_by)

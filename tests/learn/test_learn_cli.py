@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
+import torch
+
 from trainmaster.cli.learn import learn_app
 from trainmaster.policies.dl2.weights import SHIPPED, load
 
@@ -102,3 +104,44 @@ def test_bad_input_is_told_and_nothing_is_written(tmp_path: Path, arguments: lis
     code, text = run(*[argument.replace("{}", str(out)) for argument in arguments])
     assert code == 2 and says in text, text
     assert not out.exists()
+
+
+def test_a_run_resumes_on_its_own_clusters_and_keeps_one_row_by_iteration(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = ["dl2", "--teacher", "drf", "--out", str(out), *TINY]
+    assert run(*first, "--iterations", "1")[0] == 0
+    metrics = out / "metrics.csv"
+    begun = metrics.read_text()
+    # Interrupted after its last checkpoint: rows of iterations that will be played again, the last one cut off.
+    metrics.write_text(begun + "2,1,,,,,,,\n3,1,,,,,,,\n4,1,,")
+    other = [part.replace("servers=4", "servers=6") for part in first]
+    code, text = run(*other, "--iterations", "2", "--resume")
+    assert code == 2 and "--cluster 1 of servers=4, this run has servers=6" in text, text
+    code, text = run(*first, "--cluster", "servers=4", "--iterations", "2", "--resume")
+    assert code == 2 and "1 of --cluster, this run has 2" in text, text
+    code, text = run(*first, "--iterations", "3", "--resume")
+    assert code == 0, text
+    assert metrics.read_text().startswith(begun)
+    assert [row.split(",")[0] for row in metrics.read_text().splitlines()] == ["iteration", "0", "1", "2", "3"]
+
+
+def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    code, text = run("dl2", "--out", str(tmp_path / "file"), *TINY)
+    assert code == 2 and "cannot write there" in text, text
+    assert (tmp_path / "file").read_text() == "mine"
+    (tmp_path / "odd" / "checkpoint.pt").mkdir(parents=True)
+    code, text = run("dl2", "--out", str(tmp_path / "odd"), "--iterations", "0", *TINY)
+    assert code == 2 and "cannot write: Is a directory" in text, text
+    code, text = run("dl2", "--out", str(tmp_path / "odd"), "--resume", *TINY)
+    assert code == 2 and "cannot read it" in text, text
+
+
+def test_a_checkpoint_that_lacks_parts_is_told(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run("dl2", "--iterations", "0", "--out", str(out), *TINY)[0] == 0
+    state = torch.load(out / "checkpoint.pt", weights_only=True)
+    for broken in ({**state, "options": [1]}, {**state, "actor": {}}, {k: v for k, v in state.items() if k != "best"}):
+        torch.save(broken, out / "checkpoint.pt")
+        code, text = run("dl2", "--iterations", "0", "--resume", "--out", str(out), *TINY)
+        assert code == 2 and "this is no checkpoint of dl2" in text, text

@@ -70,7 +70,7 @@ def dl2(
     from trainmaster.learn import checkpoints
     from trainmaster.learn.metrics import MetricsWriter
     from trainmaster.learn.parallel import collectors
-    from trainmaster.learn.run_folder import WEIGHTS
+    from trainmaster.learn.run_folder import WEIGHTS, check_folder, writing
     from trainmaster.learn.trainer import Row, Trainer
 
     if recipe not in ("ours", "paper"):
@@ -89,8 +89,7 @@ def dl2(
     if start is not None:
         begun = shared_weights(start)
         options = replace(options, network="shared", warm_up=False, hidden=len(begun["u"]), context=len(begun["v"]))
-    if not out.parent.is_dir():
-        raise InputError(f"folder '{out.parent}' does not exist", "an existing folder", "Create it first.", file=out)
+    check_folder(out)
     torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
     with collectors(processes) as collector:
         trainer = Trainer(options, clusters, collector, recorded)
@@ -98,8 +97,9 @@ def dl2(
             trainer.start_from(begun)
         if resume:
             checkpoints.resume(trainer, out)
-        out.mkdir(exist_ok=True)
-        metrics = MetricsWriter(out, resume)
+        with writing(out):
+            out.mkdir(exist_ok=True)
+            metrics = MetricsWriter(out, trainer.iteration if resume else None)
         paths = ("--out", "--processes", "--start", *(("--teacher",) if recorded else ()))
         command = shlex.join(["trainmaster", *documented(sys.argv[1:], paths)])
         if start is not None:
@@ -107,7 +107,8 @@ def dl2(
         with progress_bar("training", max(iterations, 1)) as advance:
 
             def report(row: Row) -> None:
-                metrics.write(row)
+                with writing(out):
+                    metrics.write(row)
                 note = f"validation {row['validation_s']:,.0f} s" if "validation_s" in row else None
                 advance(int(row["iteration"]), text=note)
 
