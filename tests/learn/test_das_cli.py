@@ -47,6 +47,7 @@ def test_train_then_resume_then_evaluate(tmp_path: Path) -> None:
     assert code == 0, text
     rows = {row["rival"]: row for row in json.loads(text)["rows"]}
     assert list(rows) == ["DRF-LoadBalance", "FIFO-FirstFit", "DAS"] and rows["DRF-LoadBalance"]["below_jct_min"] == 0
+    assert rows["DAS"]["below_jct_min_half"] is None, "one stream gives no interval"
     by_stream = json.loads(found.read_text())["by_stream"]["DAS"]
     assert all(list(by_site) == [str(seed) for seed in seeds_of("test", 1)] for by_site in by_stream.values())
     assert rows["DAS"]["small_jct_min"] == pytest.approx(next(iter(by_stream["small"].values()))[0])

@@ -54,12 +54,13 @@ def test_jobs_without_servers_can_be_trained_on(tmp_path: Path) -> None:
 
 def test_evaluate_compares_on_the_same_traces(tmp_path: Path) -> None:
     code, text = run(
-        "evaluate", "--scenario", "half-the-cluster", "--traces", "2", "--policies", "drf;fifo", "-o", "json",
+        "evaluate", "--scenario", "half-the-cluster", "--traces", "2", "--policies", "drf;fifo;drf", "-o", "json",
         "--json", str(tmp_path / "all.json"),
     )  # fmt: skip
     assert code == 0, text
     summary = json.loads(text)
     drf, fifo = summary["policies"]
+    assert summary["traces"] == 2, "a policy named twice counts once"
     assert drf["below"] == 0.0 and fifo["below"] == pytest.approx(1 - fifo["mean_s"] / drf["mean_s"])
     by_trace = json.loads((tmp_path / "all.json").read_text())["by_trace_s"]
     assert sum(by_trace["fifo"]) / 2 == pytest.approx(fifo["mean_s"])
@@ -97,6 +98,7 @@ def test_evaluate_compares_on_the_same_traces(tmp_path: Path) -> None:
         (["dl2", "--out", "{}", "--resume"], "no checkpoint to resume"),
         (["evaluate", "--scenario", "huge"], "unknown scenario"),
         (["evaluate", "--weights", "{}/none.npz"], "cannot read the weights"),
+        (["evaluate", "--policies", "drf;dl2", "--weights", str(SHIPPED)], "--weights beside --policies"),
     ],
 )  # fmt: skip
 def test_bad_input_is_told_and_nothing_is_written(tmp_path: Path, arguments: list[str], says: str) -> None:

@@ -134,7 +134,11 @@ def evaluate_command(
     check_output(output)
     check_writable(json_file)
     learned = LEARNED if weights is None else f"{LEARNED},weights={weights}"
-    names = [name.strip() for name in policies.split(";") if name.strip()] or ["drf", learned, *BASELINES[1:]]
+    named = list(dict.fromkeys(name.strip() for name in policies.split(";") if name.strip()))
+    if named and weights is not None:
+        raise InputError("--weights beside --policies", "one of them", f"Name them in the policy: {learned}",
+                         column="--weights")  # fmt: skip
+    names = named or ["drf", learned, *BASELINES[1:]]
     spec, label = scenario(scenario_name), scenario_name
     if trace is not None:
         spec, label = sampled_from(load(trace), spec), f"{trace.name} on {scenario_name}"

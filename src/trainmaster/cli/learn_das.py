@@ -104,5 +104,6 @@ def das_evaluate(
     for row in rows:
         cells = [f"{row[f'{site}_{unit}']:.1f}" for site in ("small", "medium", "large", "average")
                  for unit in ("jct_min", "fee")]  # fmt: skip
-        shown.add_row(row["rival"], *cells, f"{row['below_jct_min']:.1%} ± {row['below_jct_min_half']:.1%}")
+        half = row["below_jct_min_half"]
+        shown.add_row(row["rival"], *cells, f"{row['below_jct_min']:.1%}" + ("" if half is None else f" ± {half:.1%}"))
     Console().print(shown)
