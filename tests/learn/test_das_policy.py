@@ -14,6 +14,7 @@ from trainmaster.learn.das.world import GPUS_ASKED, SITES, TRUTH, World
 from trainmaster.model.cluster import Node, parse_cluster
 from trainmaster.model.errors import InputError
 from trainmaster.policies import registry
+from trainmaster.policies.das.gaussian import Kernel
 from trainmaster.policies.das.network import Agents
 from trainmaster.policies.das.weights import SHIPPED, load, load_once, to_bytes
 from trainmaster.sim.metrics import job_table, summary
@@ -62,7 +63,9 @@ def test_shipped_weights_are_small_and_round_trip():
         ({"about": {"format": "other"}}, "no weights file of das"),
         ({"about": {"job_features": ["x"]}}, "other job features"),
         ({"about": {"variant": "x"}}, "variant 'x'"),
+        ({"about": {"variant": ["da"]}}, "variant "),
         ({"about": {"heads": 7}}, "7 heads"),
+        ({"about": {"kernel": {**Kernel().to_json(), "history": float("inf")}}}, "a kernel with"),
         ({"about": {"kernel": {"decay": 2.0}}}, "kernel"),
         ({"drop": "Wq.npy"}, "'Wq' is missing"),
         ({"arrays": {"gain.npy": np.array([np.nan], np.float32)}}, "not finite"),
@@ -84,6 +87,8 @@ def test_no_weights_file_at_all(tmp_path):
         registry.create("das:durations=guess")
     with pytest.raises(InputError, match="fallback"):
         registry.create("das:fallback=das")
+    with pytest.raises(InputError, match="unknown policy 'sfj'"):
+        registry.create("das:fallback=sfj")
 
 
 def test_absurd_output_falls_back_and_says_so(tmp_path):

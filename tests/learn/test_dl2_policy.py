@@ -1,8 +1,10 @@
 """The policy dl2: bad weights are told, absurd scores fall back to the teacher, odd clusters and jobs are served."""
 
 import json
+import warnings
 import zipfile
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,29 @@ def edited(path: Path, **changes: object) -> Path:
     return path
 
 
+def with_array(path: Path, name: str, value: np.ndarray) -> Path:
+    body = BytesIO()
+    np.save(body, value)
+    with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the name is there already; the later one counts
+        archive.writestr(f"{name}.npy", body.getvalue())
+    return path
+
+
+def other_compression(path: Path) -> Path:
+    """The file with a compression in its directory that nobody has."""
+    data = bytearray(path.read_bytes())
+    first = data.find(b"PK\x01\x02")
+    data[first + 10] = 77
+    path.write_bytes(bytes(data))
+    return path
+
+
+def test_a_teacher_that_does_not_exist_is_told_before_it_is_needed() -> None:
+    with pytest.raises(InputError, match="unknown policy 'dfr'"):
+        registry.create("dl2:teacher=dfr")
+
+
 def test_weights_survive_the_file_byte_for_byte(tmp_path: Path) -> None:
     network = load(SHIPPED).network
     assert isinstance(network, ScoringNetwork)
@@ -70,6 +95,11 @@ def test_the_shipped_weights_say_how_they_were_made() -> None:
         (lambda p: edited(p, format="other"), "no weights file"),
         (lambda p: edited(p, job_features=["age"]), "other job features"),
         (lambda p: edited(p, network="tree"), "network 'tree'"),
+        (lambda p: edited(p, network="window", window="many"), "network 'window'"),
+        (lambda p: edited(p, network="window", window=float("inf")), "network 'window'"),
+        (lambda p: with_array(p, "U", np.zeros(3, [("a", "f4"), ("b", "f4")])), "no weights file"),
+        (lambda p: with_array(p, "U", np.full((2, 2), "1")), "no weights file"),
+        (lambda p: other_compression(p), "no weights file"),
         (lambda p: written(p, arrays(A=np.zeros((5, 3), np.float32))), "weight 'A' is (5, 3)"),
         (lambda p: written(p, arrays(b=np.full(1, np.nan, np.float32))), "not finite"),
     ],

@@ -67,6 +67,7 @@ class Das:
             raise InputError(f"option 'durations' of policy 'das' is '{self.durations}'", "declared or history")
         if self.fallback.partition(":")[0] == "das":
             raise InputError("option 'fallback' of policy 'das' is 'das'", "another policy, such as sjf")
+        registry.parse(self.fallback)  # a slip is told now, not when it is needed
         load_once(self.weights)
 
     def decide(self, view: Snapshot) -> Plan:

@@ -33,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 SLOT_S = 1200.0
 """Times are measured in slots of the paper's length when the run has no rounds."""
 GRANTS_MAX = 400
+PROFILE_POINTS_MAX = 1000
 
 
 @register("dl2")
@@ -53,10 +54,12 @@ class Dl2:
     def __post_init__(self) -> None:
         if not 0 <= self.error < 1:
             raise InputError(f"option 'error' of policy 'dl2' is {self.error}", "a fraction from 0 to below 1")
-        if self.profile_points < 1:
-            raise InputError(f"option 'profile_points' of policy 'dl2' is {self.profile_points}", "1 or more")
+        if not 1 <= self.profile_points <= PROFILE_POINTS_MAX:
+            found = f"option 'profile_points' of policy 'dl2' is {self.profile_points}"
+            raise InputError(found, f"1 to {PROFILE_POINTS_MAX}")
         if self.teacher.partition(":")[0] == "dl2":
             raise InputError("option 'teacher' of policy 'dl2' is 'dl2'", "another policy, such as drf")
+        registry.parse(self.teacher)  # a slip is told now, not when the teacher is needed
         load_once(self.weights)
 
     @property
