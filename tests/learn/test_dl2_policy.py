@@ -14,7 +14,7 @@ from trainmaster.engine.core import Settings
 from trainmaster.learn.compiled_rollout import play_compiled
 from trainmaster.learn.evaluate import UNSEEN_KINDS, completion_s
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace, draw_traces
-from trainmaster.model.errors import InputError
+from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.network import ScoringNetwork, shapes
@@ -185,3 +185,11 @@ def test_between_slots_it_acts_at_once() -> None:
     assert all(end.first_start_ms % 1_200_000 == 0 for end in run[0].ended)
     assert any(end.first_start_ms % 1_200_000 for end in run[1].ended)
     assert first[1] <= first[0]
+
+
+def test_a_run_that_does_not_end_says_in_words_where_its_jobs_are(monkeypatch) -> None:
+    """Jobs of thirty years: the simulator gives up after so many decisions that change nothing."""
+    monkeypatch.setattr("trainmaster.sim.run.MAX_IDLE_WAKES", 50)
+    endless = a_job("endless", seconds=1e9, elastic=(1, 4))
+    with pytest.raises(TrainmasterError, match="endless is running"):
+        simulate([endless], a_view([endless], "v100=4").cluster, registry.create("dl2"), Settings(round_ms=1000))
