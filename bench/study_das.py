@@ -45,13 +45,18 @@ def print_table(scores: Scores) -> None:
     base = "DRF-LoadBalance" if "DRF-LoadBalance" in scores else next(iter(scores))
     for row in table(scores, base):
         cells = " | ".join(
-            f"{row[f'{site}_jct_min']:.1f} ± {row[f'{site}_jct_min_half']:.0f} | {row[f'{site}_fee']:.2f}"
+            f"{row[f'{site}_jct_min']:.1f}{_within(row[f'{site}_jct_min_half'], '.0f')} | {row[f'{site}_fee']:.2f}"
             for site in (*SITES,)
         )
         print(
             f"| {row['rival']} | {cells} | {row['average_jct_min']:.1f} | {row['average_fee']:.2f} |"
-            f" {row['below_jct_min']:.1%} ± {row['below_jct_min_half']:.1%} | {row['below_fee']:.1%} |"
+            f" {row['below_jct_min']:.1%}{_within(row['below_jct_min_half'], '.1%')} | {row['below_fee']:.1%} |"
         )
+
+
+def _within(half: float | None, form: str) -> str:
+    """Half an interval, where there is one."""
+    return "" if half is None else f" ± {half:{form}}"
 
 
 def calibration_study(pools: list[JobPool], traces: int, out: Path) -> None:

@@ -1,5 +1,6 @@
 """DAS learns: agents in NumPy are those in PyTorch, training is repeatable and resumes, a better choice gains."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from trainmaster.learn.run_folder import CHECKPOINT, WEIGHTS  # noqa: E402
 from trainmaster.model.errors import InputError  # noqa: E402
 from trainmaster.policies.das.features import N_JOB, N_MACHINE, N_PAIR  # noqa: E402
 from trainmaster.policies.das.network import VARIANTS, Agents  # noqa: E402
-from trainmaster.policies.das.weights import load  # noqa: E402
+from trainmaster.policies.das.weights import SHIPPED, load  # noqa: E402
 
 POOL = synthetic_pool()
 TINY = DasOptions(
@@ -191,3 +192,19 @@ def test_bad_options_are_told():
         DasOptions(variant="x")
     with pytest.raises(InputError, match="width"):
         DasOptions(width=30, heads=4)
+
+
+def test_a_very_long_queue_is_scored_in_little_memory_and_in_nearly_the_same_order(monkeypatch):
+    agents = load(SHIPPED).agents
+    rng = np.random.Generator(np.random.PCG64(1))
+    jobs, machines = rng.normal(size=(6000, N_JOB)), rng.normal(size=(20, N_MACHINE))
+    tracemalloc.start()
+    scores = agents.scores(jobs, machines)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.isfinite(scores).all() and peak < 400e6  # all at once would take 600 MB for each of several arrays
+    whole = agents.scores(jobs[:400], machines)
+    monkeypatch.setattr("trainmaster.policies.das.network.ATTENDED_MAX", 128)
+    few = agents.scores(jobs[:400], machines)
+    first, second = (np.argsort(np.argsort(found)) for found in (whole, few))
+    assert np.corrcoef(first, second)[0, 1] > 0.99

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from trainmaster.cli.learn import learn_app
+from trainmaster.cli.traces import app as traces_app
 from trainmaster.learn.das.jobs import seeds_of
 from trainmaster.policies.das.weights import load
 
@@ -31,6 +32,10 @@ def test_train_then_resume_then_evaluate(tmp_path: Path) -> None:
     code, text = run("das", "--variant", "da+mc", "--iterations", "2", "--resume", "--out", str(out), *TINY)
     assert code == 0, text
     assert (out / "metrics.csv").read_text().startswith(begun)
+    trace = tmp_path / "trace.csv"
+    assert CliRunner().invoke(traces_app, ["generate", str(trace), "--jobs", "2000"]).exit_code == 0
+    code, text = run("das", "--variant", "da+mc", "--trace", str(trace), "--resume", "--out", str(out), *TINY)
+    assert code == 2 and "--trace 1 of" in text and "the same options" in text, text
     weights = load(out / "weights.npz")
     assert weights.agents.variant == "da+mc" and weights.agents.heads == 2
     assert str(tmp_path) not in json.dumps(weights.made_by)
@@ -42,6 +47,7 @@ def test_train_then_resume_then_evaluate(tmp_path: Path) -> None:
     assert code == 0, text
     rows = {row["rival"]: row for row in json.loads(text)["rows"]}
     assert list(rows) == ["DRF-LoadBalance", "FIFO-FirstFit", "DAS"] and rows["DRF-LoadBalance"]["below_jct_min"] == 0
+    assert rows["DAS"]["below_jct_min_half"] is None, "one stream gives no interval"
     by_stream = json.loads(found.read_text())["by_stream"]["DAS"]
     assert all(list(by_site) == [str(seed) for seed in seeds_of("test", 1)] for by_site in by_stream.values())
     assert rows["DAS"]["small_jct_min"] == pytest.approx(next(iter(by_stream["small"].values()))[0])
@@ -53,6 +59,13 @@ def test_train_then_resume_then_evaluate(tmp_path: Path) -> None:
         (["das", "--out", "{}", "--variant", "dada"], "'variant' is 'dada'"),
         (["das", "--out", "{}", "--set", "heads=5"], "with 5 heads"),
         (["das", "--out", "{}", "--set", "tau=5"], "no training option"),
+        (["das", "--out", "{}", "--seed", "-1"], "'seed' is -1; expected 0 or more"),
+        (["das", "--out", "{}", "--set", "seed=3"], "expected --seed"),
+        (["das", "--out", "{}", "--set", "variant=da"], "expected --variant"),
+        (["das", "--out", "{}", "--set", "gain=NaN"], "'gain' is nan"),
+        (["das", "--out", "{}", "--set", "rate=-1"], "'rate' is -1.0; expected more than 0"),
+        (["das", "--out", "{}", "--set", "varied=-3"], "'varied' is -3; expected 0 or more"),
+        (["das", "--out", "{}", "--set", "warm_up_episodes=0"], "'warm_up_episodes' is 0; expected 1 or more"),
         (["das", "--out", "{}/no/where"], "does not exist"),
         (["das", "--out", "{}", "--resume"], "no checkpoint to resume"),
         (["das-evaluate", "--rivals", "Nobody"], "unknown rival 'Nobody'"),

@@ -11,9 +11,10 @@ from trainmaster.engine.core import Settings
 from trainmaster.learn.das.jobs import draw_stream, synthetic_pool
 from trainmaster.learn.das.play import Player
 from trainmaster.learn.das.world import GPUS_ASKED, SITES, TRUTH, World
-from trainmaster.model.cluster import parse_cluster
+from trainmaster.model.cluster import Node, parse_cluster
 from trainmaster.model.errors import InputError
 from trainmaster.policies import registry
+from trainmaster.policies.das.gaussian import Kernel
 from trainmaster.policies.das.network import Agents
 from trainmaster.policies.das.weights import SHIPPED, load, load_once, to_bytes
 from trainmaster.sim.metrics import job_table, summary
@@ -62,7 +63,9 @@ def test_shipped_weights_are_small_and_round_trip():
         ({"about": {"format": "other"}}, "no weights file of das"),
         ({"about": {"job_features": ["x"]}}, "other job features"),
         ({"about": {"variant": "x"}}, "variant 'x'"),
+        ({"about": {"variant": ["da"]}}, "variant "),
         ({"about": {"heads": 7}}, "7 heads"),
+        ({"about": {"kernel": {**Kernel().to_json(), "history": float("inf")}}}, "a kernel with"),
         ({"about": {"kernel": {"decay": 2.0}}}, "kernel"),
         ({"drop": "Wq.npy"}, "'Wq' is missing"),
         ({"arrays": {"gain.npy": np.array([np.nan], np.float32)}}, "not finite"),
@@ -84,6 +87,8 @@ def test_no_weights_file_at_all(tmp_path):
         registry.create("das:durations=guess")
     with pytest.raises(InputError, match="fallback"):
         registry.create("das:fallback=das")
+    with pytest.raises(InputError, match="unknown policy 'sfj'"):
+        registry.create("das:fallback=sfj")
 
 
 def test_absurd_output_falls_back_and_says_so(tmp_path):
@@ -173,3 +178,13 @@ def test_decides_as_in_the_world_it_learned_in():
         engine_s = np.mean([end.ended_ms - end.spec.submit_ms for end in result.ended]) / 1000.0
         ratios.append(engine_s / world.completion_s().mean())
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.05)
+
+
+def test_nobody_is_held_for_that_could_not_run_in_an_empty_cluster():
+    """No node that is up takes its one worker, although as many GPUs are there and come free soon."""
+    nodes = [Node("n0", "v100", 8), Node("n1", "v100", 4), Node("n2", "v100", 4)]
+    jobs = [a_job("wide", gpus=8, gpus_each=8, seconds=10), a_job("runs", seconds=50)]
+    jobs += [a_job(f"long{k}", seconds=5000) for k in range(3)]
+    view = a_view(jobs, nodes, down=[0], running=["runs"])
+    plan = registry.create("das").decide(view)
+    assert sorted(view.jobs.id(row) for row in plan.changes) == ["long0", "long1", "long2"]

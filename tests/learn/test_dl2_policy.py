@@ -1,8 +1,10 @@
 """The policy dl2: bad weights are told, absurd scores fall back to the teacher, odd clusters and jobs are served."""
 
 import json
+import warnings
 import zipfile
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from trainmaster.engine.core import Settings
 from trainmaster.learn.compiled_rollout import play_compiled
 from trainmaster.learn.evaluate import UNSEEN_KINDS, completion_s
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace, draw_traces
-from trainmaster.model.errors import InputError
+from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.network import ScoringNetwork, shapes
@@ -45,6 +47,29 @@ def edited(path: Path, **changes: object) -> Path:
     return path
 
 
+def with_array(path: Path, name: str, value: np.ndarray) -> Path:
+    body = BytesIO()
+    np.save(body, value)
+    with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the name is there already; the later one counts
+        archive.writestr(f"{name}.npy", body.getvalue())
+    return path
+
+
+def other_compression(path: Path) -> Path:
+    """The file with a compression in its directory that nobody has."""
+    data = bytearray(path.read_bytes())
+    first = data.find(b"PK\x01\x02")
+    data[first + 10] = 77
+    path.write_bytes(bytes(data))
+    return path
+
+
+def test_a_teacher_that_does_not_exist_is_told_before_it_is_needed() -> None:
+    with pytest.raises(InputError, match="unknown policy 'dfr'"):
+        registry.create("dl2:teacher=dfr")
+
+
 def test_weights_survive_the_file_byte_for_byte(tmp_path: Path) -> None:
     network = load(SHIPPED).network
     assert isinstance(network, ScoringNetwork)
@@ -70,6 +95,11 @@ def test_the_shipped_weights_say_how_they_were_made() -> None:
         (lambda p: edited(p, format="other"), "no weights file"),
         (lambda p: edited(p, job_features=["age"]), "other job features"),
         (lambda p: edited(p, network="tree"), "network 'tree'"),
+        (lambda p: edited(p, network="window", window="many"), "network 'window'"),
+        (lambda p: edited(p, network="window", window=float("inf")), "network 'window'"),
+        (lambda p: with_array(p, "U", np.zeros(3, [("a", "f4"), ("b", "f4")])), "no weights file"),
+        (lambda p: with_array(p, "U", np.full((2, 2), "1")), "no weights file"),
+        (lambda p: other_compression(p), "no weights file"),
         (lambda p: written(p, arrays(A=np.zeros((5, 3), np.float32))), "weight 'A' is (5, 3)"),
         (lambda p: written(p, arrays(b=np.full(1, np.nan, np.float32))), "not finite"),
     ],
@@ -155,3 +185,11 @@ def test_between_slots_it_acts_at_once() -> None:
     assert all(end.first_start_ms % 1_200_000 == 0 for end in run[0].ended)
     assert any(end.first_start_ms % 1_200_000 for end in run[1].ended)
     assert first[1] <= first[0]
+
+
+def test_a_run_that_does_not_end_says_in_words_where_its_jobs_are(monkeypatch) -> None:
+    """Jobs of thirty years: the simulator gives up after so many decisions that change nothing."""
+    monkeypatch.setattr("trainmaster.sim.run.MAX_IDLE_WAKES", 50)
+    endless = a_job("endless", seconds=1e9, elastic=(1, 4))
+    with pytest.raises(TrainmasterError, match="endless is running"):
+        simulate([endless], a_view([endless], "v100=4").cluster, registry.create("dl2"), Settings(round_ms=1000))

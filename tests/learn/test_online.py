@@ -19,6 +19,7 @@ from trainmaster.learn.online import (
 )
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
 from trainmaster.model.errors import InputError
+from trainmaster.model.scaling import Scaling
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
@@ -142,3 +143,13 @@ def test_training_goes_on_from_the_current_weights(tmp_path: Path, history: list
     options = TrainOptions(iterations=1, episodes=4, validate_every=1, validation_traces=1)
     out = train_candidate(history, SPEC.cluster(), 1200.0, SHIPPED, tmp_path / "next.npz", options)
     assert isinstance(load(out).network, ScoringNetwork)
+
+
+def test_speeds_given_as_measured_points_are_learned_from(history: list[Ended]) -> None:
+    """A curve that is flat beyond two workers is not taken for one that never ends to rise."""
+    flat = Scaling(points=((1, 1.0), (2, 1.6), (4, 1.7), (8, 1.7), (32, 1.7)))
+    specs = [replace(spec, scaling=flat, model="flat", servers_min=0, servers_max=0, servers_ref=0)
+             for spec in finished_specs(history)]  # fmt: skip
+    (kind,) = history_spec(specs, SPEC.cluster(), 1200.0).kinds
+    curve = kind.scaling()
+    assert float(curve.speed(8)) / float(curve.speed(1)) == pytest.approx(1.7, rel=0.1)

@@ -12,6 +12,7 @@ from trainmaster.learn.compiled_rollout import play_compiled
 from trainmaster.learn.evaluate import PARALLEL, completion_s
 from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
 from trainmaster.learn.slot_batch import SlotBatch, choose
+from trainmaster.model.cluster import Node
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import load_once
@@ -86,3 +87,18 @@ def test_jobs_without_servers_are_played_as_in_the_engine() -> None:
     assert isinstance(network, ScoringNetwork)
     here = float(play_compiled([trace], network)[0])
     assert completion_s(trace, "dl2:fitted=true,error=0.1") == pytest.approx(here, rel=0.02)
+
+
+@pytest.mark.parametrize("elastic", [None, (1, 2)])
+def test_nothing_is_kept_for_a_gang_that_could_not_run_in_an_empty_cluster(elastic) -> None:
+    """Its node is down, or it is larger than the cluster: days later the others begin all the same."""
+    jobs = [a_job("gang", gpus=8), a_job("small", submit_s=2 * DAY_S, elastic=elastic)]
+    assert started(a_view(jobs, "v100=12x8", down=[0], now_s=2 * DAY_S)) == {"small"}
+    assert started(a_view(jobs, "v100=4", now_s=2 * DAY_S)) == {"small"}
+    # By number it would fit; no node that is up takes its one worker.
+    wide = [a_job("wide", gpus=8, gpus_each=8), jobs[1]]
+    nodes = [Node("n0", "v100", 8), Node("n1", "v100", 4), Node("n2", "v100", 4)]
+    assert started(a_view(wide, nodes, down=[0], now_s=2 * DAY_S)) == {"small"}
+    # Where it could run, places are kept for it as before.
+    held = [*jobs, a_job("runs", seconds=1e6)]
+    assert started(a_view(held, "v100=8", running=["runs"], now_s=2 * DAY_S)) == set()

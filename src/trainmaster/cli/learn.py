@@ -70,13 +70,13 @@ def dl2(
     from trainmaster.learn import checkpoints
     from trainmaster.learn.metrics import MetricsWriter
     from trainmaster.learn.parallel import collectors
-    from trainmaster.learn.run_folder import WEIGHTS
+    from trainmaster.learn.run_folder import WEIGHTS, check_folder, writing
     from trainmaster.learn.trainer import Row, Trainer
 
     if recipe not in ("ours", "paper"):
         raise InputError(f"recipe '{recipe}'", "ours or paper", column="--recipe")
     base = TrainOptions() if recipe == "ours" else paper()
-    set_by_name = typed_options(option or [], TrainOptions().to_json())
+    set_by_name = typed_options(option or [], TrainOptions().to_json(), ("teacher", "iterations", "seed"))
     clusters = [_cluster(text) for text in cluster or [""]]
     recorded = None
     if teacher.startswith(f"{HISTORY}:"):
@@ -89,8 +89,7 @@ def dl2(
     if start is not None:
         begun = shared_weights(start)
         options = replace(options, network="shared", warm_up=False, hidden=len(begun["u"]), context=len(begun["v"]))
-    if not out.parent.is_dir():
-        raise InputError(f"folder '{out.parent}' does not exist", "an existing folder", "Create it first.", file=out)
+    check_folder(out)
     torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
     with collectors(processes) as collector:
         trainer = Trainer(options, clusters, collector, recorded)
@@ -98,8 +97,9 @@ def dl2(
             trainer.start_from(begun)
         if resume:
             checkpoints.resume(trainer, out)
-        out.mkdir(exist_ok=True)
-        metrics = MetricsWriter(out, resume)
+        with writing(out):
+            out.mkdir(exist_ok=True)
+            metrics = MetricsWriter(out, trainer.iteration if resume else None)
         paths = ("--out", "--processes", "--start", *(("--teacher",) if recorded else ()))
         command = shlex.join(["trainmaster", *documented(sys.argv[1:], paths)])
         if start is not None:
@@ -107,7 +107,8 @@ def dl2(
         with progress_bar("training", max(iterations, 1)) as advance:
 
             def report(row: Row) -> None:
-                metrics.write(row)
+                with writing(out):
+                    metrics.write(row)
                 note = f"validation {row['validation_s']:,.0f} s" if "validation_s" in row else None
                 advance(int(row["iteration"]), text=note)
 
@@ -133,7 +134,11 @@ def evaluate_command(
     check_output(output)
     check_writable(json_file)
     learned = LEARNED if weights is None else f"{LEARNED},weights={weights}"
-    names = [name.strip() for name in policies.split(";") if name.strip()] or ["drf", learned, *BASELINES[1:]]
+    named = list(dict.fromkeys(name.strip() for name in policies.split(";") if name.strip()))
+    if named and weights is not None:
+        raise InputError("--weights beside --policies", "one of them", f"Name them in the policy: {learned}",
+                         column="--weights")  # fmt: skip
+    names = named or ["drf", learned, *BASELINES[1:]]
     spec, label = scenario(scenario_name), scenario_name
     if trace is not None:
         spec, label = sampled_from(load(trace), spec), f"{trace.name} on {scenario_name}"

@@ -43,24 +43,25 @@ def das(
     from trainmaster.learn.das import files
     from trainmaster.learn.das.trainer import Row, Trainer
     from trainmaster.learn.metrics import MetricsWriter
-    from trainmaster.learn.run_folder import WEIGHTS
+    from trainmaster.learn.run_folder import WEIGHTS, check_folder, writing
 
-    chosen = typed_options(option or [], DasOptions().to_json())
-    options = replace(DasOptions(), **{**chosen, "variant": variant, "iterations": iterations, "seed": seed})
-    if not out.parent.is_dir():
-        raise InputError(f"folder '{out.parent}' does not exist", "an existing folder", "Create it first.", file=out)
+    chosen = typed_options(option or [], DasOptions().to_json(), ("variant", "iterations", "seed"))
+    options = replace(DasOptions(), **chosen, variant=variant, iterations=iterations, seed=seed)
+    check_folder(out)
     pools = pools_of(trace or [])
     torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
     trainer = Trainer(options, pools)
     if resume:
         files.resume(trainer, out)
-    out.mkdir(exist_ok=True)
-    metrics = MetricsWriter(out, resume, files.METRICS)
+    with writing(out):
+        out.mkdir(exist_ok=True)
+        metrics = MetricsWriter(out, trainer.iteration if resume else None, files.METRICS)
     command = shlex.join(["trainmaster", *documented(sys.argv[1:], ("--out", "--trace"))])
     with progress_bar("training", max(iterations, 1)) as advance:
 
         def report(row: Row) -> None:
-            metrics.write(row)
+            with writing(out):
+                metrics.write(row)
             note = f"validation {row['validation_min']:,.1f} min" if "validation_min" in row else None
             advance(int(row["iteration"]), text=note)
 
@@ -103,5 +104,6 @@ def das_evaluate(
     for row in rows:
         cells = [f"{row[f'{site}_{unit}']:.1f}" for site in ("small", "medium", "large", "average")
                  for unit in ("jct_min", "fee")]  # fmt: skip
-        shown.add_row(row["rival"], *cells, f"{row['below_jct_min']:.1%} ± {row['below_jct_min_half']:.1%}")
+        half = row["below_jct_min_half"]
+        shown.add_row(row["rival"], *cells, f"{row['below_jct_min']:.1%}" + ("" if half is None else f" ± {half:.1%}"))
     Console().print(shown)

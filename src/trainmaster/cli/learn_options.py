@@ -29,11 +29,14 @@ def documented(arguments: Sequence[str], left_out: Sequence[str]) -> list[str]:
     return kept
 
 
-def typed_options(pairs: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
-    """`name=value` pairs, each of the type that its option has."""
+def typed_options(pairs: Sequence[str], known: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
+    """`name=value` pairs, each of the type that its option has. `own`: those that the command has an option for."""
     chosen: dict[str, Any] = {}
+    known = {name: value for name, value in known.items() if name not in own}
     for pair in pairs:
         name, equals, value = pair.partition("=")
+        if name in own:
+            raise InputError(f"'{pair}' is no training option", f"--{name}", column="--set")
         if not equals or name not in known:
             raise InputError(f"no training option '{pair}'", ", ".join(sorted(known)), column="--set")
         if isinstance(known[name], str):

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainmaster.learn.options import TrainOptions
-from trainmaster.learn.run_folder import check_same_options, read_checkpoint, save_run
+from trainmaster.learn.run_folder import (
+    check_same_options,
+    check_same_sources,
+    known_checkpoint,
+    read_checkpoint,
+    save_run,
+)
 from trainmaster.learn.trainer import Trainer
 from trainmaster.policies.dl2.weights import to_bytes
 
@@ -22,8 +28,11 @@ def save(trainer: Trainer, folder: Path, command: str) -> None:
 
 
 def resume(trainer: Trainer, folder: Path) -> None:
-    """Continue where the folder's checkpoint stands; its options must be those of the run, but for its length."""
+    """Continue where the folder's checkpoint stands; its options and clusters must be those of the run, but for its
+    length."""
     state = read_checkpoint(folder, "dl2", "actor")
-    kept = TrainOptions.from_json(state["options"])
-    check_same_options(kept.to_json(), trainer.options.to_json(), folder)
-    trainer.restore(state)
+    with known_checkpoint(folder, "dl2"):
+        check_same_options(TrainOptions.from_json(state["options"]).to_json(), trainer.options.to_json(), folder)
+        if trainer.recorded is None:  # a service's history has gone on meanwhile
+            check_same_sources(state.get("clusters"), trainer.described_clusters(), folder, "--cluster")
+        trainer.restore(state)

@@ -115,6 +115,7 @@ def evaluate(
     first_seed: int = TEST_SEEDS,
 ) -> Scores:
     """Every policy on the same `traces` test traces."""
+    policies = list(dict.fromkeys(policies))  # one named twice would count every trace twice
     for policy in policies:
         registry.create(policy)  # a bad name or file is told before anything runs
     found: dict[str, list[float]] = {policy: [] for policy in policies}

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from trainmaster.engine.core import Ended, Settings
+from trainmaster.estimate.speed_fit import fit_speed
 from trainmaster.learn.job_kinds import ProfiledKind
 from trainmaster.learn.options import TrainOptions
 from trainmaster.learn.sizing_trace import SizingSpec
@@ -92,7 +93,9 @@ def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> S
 
 
 def _in_seconds(curve: Scaling, per_unit: float) -> Scaling:
-    """The curve scaled such that its speed is in steps per second."""
+    """The curve scaled such that its speed is in steps per second; measured points become the formula nearest them."""
+    if curve.points:
+        curve = fit_speed([(workers, 0, speed) for workers, speed in curve.points if workers > 0 and speed > 0]).scaling
     terms = {name: getattr(curve, name) / per_unit for name in ("a", "b", "c", "d", "e", "f", "g")}
     return Scaling(**terms)
 
@@ -219,8 +222,9 @@ class OnlineLearner:
         )
         return True
 
-    def poll(self) -> Verdict | None:
-        """The verdict on a training that has ended since the last call."""
+    def poll(self, in_force: Path | None = None) -> Verdict | None:
+        """The verdict on a training that has ended since the last call. `in_force`: weights that somebody may have
+        chosen meanwhile; a candidate was not compared with them, and is dropped."""
         if self._running is None or not self._running.done():
             return None
         running, self._running = self._running, None
@@ -229,6 +233,9 @@ class OnlineLearner:
             self.notes = (*self.notes, f"dl2: training failed: {error}")
             return None
         candidate, verdict = running.result()
+        if in_force is not None and in_force != self.current:
+            self.current, self.previous = in_force, None
+            verdict = replace(verdict, promoted=False, why=f"{in_force.name} was put in force during the training")
         if verdict.promoted:
             self.previous, self.current, self._before = self.current, candidate, self._jobs
         self.notes = (*self.notes, f"dl2: {'promoted' if verdict.promoted else 'kept'}: {verdict.why}")

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from trainmaster.learn.numbers import check_numbers
 from trainmaster.model.errors import InputError
 
 REWARDS = ("completion", "progress", "per-job")
 UPDATES = ("clipped", "replay", "evolution")
 NETWORKS = ("shared", "window")
+_POSITIVE = ("rate", "warm_up_rate", "width", "clip")
+_COUNTS = (
+    "hidden", "context", "window", "batch", "episodes", "validate_every", "validation_traces", "pairs", "passes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,11 @@ class TrainOptions:
         for name, known in (("reward", REWARDS), ("update", UPDATES), ("network", NETWORKS)):
             if getattr(self, name) not in known:
                 raise InputError(f"'{name}' is '{getattr(self, name)}'", "one of " + ", ".join(known))
-        for name in ("hidden", "context", "window", "batch", "episodes", "validate_every", "validation_traces"):
-            if getattr(self, name) < 1:
-                raise InputError(f"'{name}' is {getattr(self, name)}", "1 or more")
+        check_numbers(self.to_json(), positive=_POSITIVE, counts=_COUNTS)
         if self.update == "evolution" and self.network != "shared":
             raise InputError("update 'evolution' with network 'window'", "network 'shared'")
+        if self.entropy < 0:
+            raise InputError(f"'entropy' is {self.entropy}", "0 or more")
         for name in ("exploration", "discount", "trace_decay", "kept"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"'{name}' is {getattr(self, name)}", "0 to 1")

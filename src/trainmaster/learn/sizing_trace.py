@@ -25,6 +25,9 @@ ACCELERATOR = "gpu"
 EPOCHS = 50
 PROFILE_POINTS = 8
 """Sizes at which a new job is profiled: the policy's default."""
+COUNT_MAX, SLOT_MAX_S, VARIATION_MAX = 100_000, 1e7, 5.0
+"""Beyond these a trace cannot be drawn or played in any useful time, or times leave the range of milliseconds."""
+_COUNT = f"a whole number from 1 to {COUNT_MAX}"
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,21 @@ class SizingSpec:
     """Standard deviation of the logarithm of a job's true speed against what its kind says; nobody sees it."""
 
     def __post_init__(self) -> None:
-        for name, good in (
-            ("servers", self.servers >= 1), ("gpus_per_server", self.gpus_per_server >= 1),
-            ("cpus_per_server", self.cpus_per_server >= self.server_cpus >= 1), ("jobs", self.jobs >= 1),
-            ("slot_s", self.slot_s > 0), ("arrivals_per_slot_max", self.arrivals_per_slot_max >= 1),
-            ("arrival_scale", self.arrival_scale > 0), ("workers_max", self.workers_max >= 1),
-            ("servers_max", self.servers_max >= 0), ("speed_variation", self.speed_variation >= 0),
+        for name, good, expected in (
+            ("servers", 1 <= self.servers <= COUNT_MAX, _COUNT),
+            ("gpus_per_server", 1 <= self.gpus_per_server <= COUNT_MAX, _COUNT),
+            ("cpus_per_server", self.server_cpus <= self.cpus_per_server <= COUNT_MAX,
+             f"from {self.server_cpus} (those of a server process) to {COUNT_MAX}"),
+            ("server_cpus", self.server_cpus >= 1, _COUNT), ("jobs", 1 <= self.jobs <= COUNT_MAX, _COUNT),
+            ("slot_s", 1.0 / MS_PER_S <= self.slot_s <= SLOT_MAX_S, f"seconds, from a millisecond to {SLOT_MAX_S:g}"),
+            ("arrivals_per_slot_max", 1 <= self.arrivals_per_slot_max <= COUNT_MAX, _COUNT),
+            ("arrival_scale", 0 < self.arrival_scale < np.inf, "a positive number"),
+            ("workers_max", self.workers_max >= 1, _COUNT), ("servers_max", self.servers_max >= 0, "0 or more"),
+            ("profile_noise", np.isfinite(self.profile_noise), "a fraction, or below 0: none, speeds are known"),
+            ("speed_variation", 0 <= self.speed_variation <= VARIATION_MAX, f"0 to {VARIATION_MAX:g}"),
         ):  # fmt: skip
             if not good:
-                raise InputError(f"'{name}' of the trace is {getattr(self, name)}", "a positive number")
+                raise InputError(f"'{name}' of the trace is {getattr(self, name)}", expected)
         if not self.kinds:
             raise InputError("the trace has no kinds of job", "at least one")
 

@@ -13,7 +13,7 @@ Everything is drawn from the seed of the options; a run that was interrupted res
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -312,7 +312,8 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""
         return {
-            "options": self.options.to_json(), "iteration": self.iteration, "best_s": self.best_s,
+            "options": self.options.to_json(), "clusters": self.described_clusters(),
+            "iteration": self.iteration, "best_s": self.best_s,
             "best": {name: torch.from_numpy(value) for name, value in self.best.items()}, "history": self.history,
             "actor": self.actor.state_dict(), "critic": self.critic.state_dict(),
             "actor_optimiser": self.actor_optimiser.state_dict(),
@@ -320,6 +321,10 @@ class Trainer:
             "ascent": [torch.from_numpy(m) for m in (self.ascent.first, self.ascent.second) if m is not None],
             "memory": [(_tensors(kept), _tensors(seen), torch.from_numpy(back)) for kept, seen, back in self.memory],
         }  # fmt: skip
+
+    def described_clusters(self) -> list[dict[str, str]]:
+        """All that traces are drawn from, to tell whether a run resumes on the same."""
+        return [{part.name: repr(getattr(spec, part.name)) for part in fields(spec)} for spec in self.clusters]
 
     def restore(self, state: dict[str, Any]) -> None:
         self.iteration, self.best_s, self.history = state["iteration"], state["best_s"], list(state["history"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -61,12 +62,9 @@ class WeightsFormat:
         try:
             with zipfile.ZipFile(BytesIO(data)) as archive:
                 about = json.loads(archive.read(_ABOUT))
-                arrays = {
-                    name[:-4]: np.load(BytesIO(archive.read(name)), allow_pickle=False).astype(np.float32)
-                    for name in archive.namelist()
-                    if name.endswith(".npy")
-                }
-        except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, json.JSONDecodeError):
+                arrays = {name[:-4]: _array(archive, name) for name in archive.namelist() if name.endswith(".npy")}
+        except (zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, EOFError, OSError, RuntimeError,
+                MemoryError):  # fmt: skip
             raise self.fault(f"this is no weights file of {self.policy}", f"an .npz with {_ABOUT}", path) from None
         if not isinstance(about, dict) or about.get("format") != self.name:
             raise self.fault(f"this is no weights file of {self.policy}", f"format '{self.name}'", path)
@@ -92,3 +90,10 @@ class WeightsFormat:
     def fault(self, what: str, expected: str, path: Path) -> InputError:
         remedy = f"Train with `trainmaster learn {self.policy}`, or leave the option out: weights are shipped."
         return InputError(what, expected, remedy, file=path)
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[np.float32]:
+    found = np.load(BytesIO(archive.read(name)), allow_pickle=False)
+    if found.dtype.kind not in "fiu":
+        raise ValueError(f"{name} holds {found.dtype}")
+    return found.astype(np.float32)

@@ -13,7 +13,7 @@ Scores = Mapping[str, Mapping[str, Mapping[str, list[float]]]]
 
 def table(scores: Scores, baseline: str = "") -> list[dict[str, Any]]:
     """One row per rival: means by site and over sites, with 95 % intervals, and how far it is below the baseline on
-    the same streams."""
+    the same streams. Half an interval is None where one stream alone gives none."""
     rows = []
     for label, by_site in scores.items():
         row: dict[str, Any] = {"rival": label}
@@ -23,7 +23,7 @@ def table(scores: Scores, baseline: str = "") -> list[dict[str, Any]]:
             for site, found in by_site.items():
                 interval = mean_interval([found[s][k] for s in streams])
                 row[f"{site}_{unit}"] = interval.mean
-                row[f"{site}_{unit}_half"] = 0.0 if interval.high is None else interval.high - interval.mean
+                row[f"{site}_{unit}_half"] = None if interval.high is None else interval.high - interval.mean
                 means.append(interval.mean)
             row[f"average_{unit}"] = sum(means) / len(means)
             if baseline:
@@ -35,7 +35,7 @@ def table(scores: Scores, baseline: str = "") -> list[dict[str, Any]]:
                 spread = mean_interval(
                     [(b - a) / (sum(theirs) / len(theirs)) for a, b in zip(own, theirs, strict=True)]
                 )
-                row[f"below_{unit}_half"] = 0.0 if spread.high is None else spread.high - spread.mean
+                row[f"below_{unit}_half"] = None if spread.high is None else spread.high - spread.mean
         row["streams"] = len(streams)
         rows.append(row)
     return rows

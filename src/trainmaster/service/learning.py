@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -65,9 +65,9 @@ class _Recent:
         if not is_dl2(plane.policy_name):
             return plane.policy_name, []
         finished = EndedFilter(frozenset({Phase.FINISHED}))
-        records = plane.store.ended_page(0, 1_000_000, finished)
+        records = plane.store.latest_ended(REMEMBERED, finished)  # of any number: the control plane waits meanwhile
         ended = sorted((ended_from_record(record) for record in records), key=lambda end: (end.ended_ms, end.spec.id))
-        return plane.policy_name, ended[-REMEMBERED:]
+        return plane.policy_name, ended
 
 
 def is_dl2(policy: str) -> bool:
@@ -104,6 +104,10 @@ def _train(
     return train_candidate(ended, cluster, slot_s, now, out, options)
 
 
+def _one_process() -> Executor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
 class Learning:
     """`start` begins the thread; `turn` is one look, for tests to call."""
 
@@ -114,7 +118,7 @@ class Learning:
         self._driver, self._folder, self._say = driver, folder, say
         folder.mkdir(exist_ok=True)
         slot_s = round_ms / MS_PER_S if round_ms else SLOT_S
-        self._executor = executor or ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        self._executor = executor or _one_process()
         train = train or partial(_train, cluster, slot_s, brief_training())
         self.learner = OnlineLearner(cluster, round_ms, folder, SHIPPED, train, self._executor)
         self._trained_ms = -1
@@ -152,10 +156,12 @@ class Learning:
         learner = self.learner
         learner.teacher = getattr(create(policy), "teacher", learner.teacher)
         in_force = weights_of(policy)
-        if in_force != learner.current and not learner.busy:
-            learner.current, learner.previous = in_force, None  # somebody chose others by hand
+        if in_force != learner.current:
+            learner.previous = None  # somebody chose others by hand: there is nothing to take back
+            if not learner.busy:
+                learner.current = in_force
         latest_ms = ended[-1].ended_ms if ended else -1
-        verdict = learner.poll()
+        verdict = learner.poll(in_force)
         if verdict is not None and verdict.promoted:
             self._promoted_ms = latest_ms
             self._put_in_force(policy)
@@ -163,10 +169,17 @@ class Learning:
         elif learner.watch([end for end in ended if end.ended_ms > self._promoted_ms]):
             self._put_in_force(policy)
             self._save([])
-        elif sum(end.ended_ms > self._trained_ms for end in ended) >= ENOUGH_NEW and learner.offer(ended):
+        elif sum(end.ended_ms > self._trained_ms for end in ended) >= ENOUGH_NEW and self._offer(ended):
             self._trained_ms = latest_ms
             self._note(f"dl2: training on {len(ended)} finished jobs from {learner.current.name}")
         self._tell()
+
+    def _offer(self, ended: list[Ended]) -> bool:
+        try:
+            return self.learner.offer(ended)
+        except BrokenExecutor:  # its process was killed, for want of memory perhaps; it takes no more work
+            self._executor = self.learner.executor = _one_process()
+            return self.learner.offer(ended)
 
     def _put_in_force(self, policy: str) -> None:
         self._ask(SetPolicy(with_weights(policy, self.learner.current)))
@@ -191,10 +204,13 @@ class Learning:
         self._told = len(self.learner.notes)
 
     def _note(self, text: str) -> None:
-        line = json.dumps({"note": text, "weights": str(self.learner.current), "trained_ms": self._trained_ms})
-        with (self._folder / "history.jsonl").open("a") as out:
-            out.write(line + "\n")
         self._say(text)
+        line = json.dumps({"note": text, "weights": str(self.learner.current), "trained_ms": self._trained_ms})
+        try:
+            with (self._folder / "history.jsonl").open("a") as out:
+                out.write(line + "\n")
+        except OSError as error:  # a full disk ends neither the thread nor what it was about to do
+            self._say(f"dl2: history.jsonl: {error.strerror}")
 
     def _save(self, before: list[str]) -> None:
         learner = self.learner
@@ -210,16 +226,19 @@ class Learning:
         """Count candidates on from an earlier process, and go on watching what it promoted."""
         try:
             state = json.loads((self._folder / "state.json").read_text())
-        except (OSError, json.JSONDecodeError):
+            trained_ms, promoted_ms, rounds = (int(state[key]) for key in ("trained_ms", "promoted_ms", "rounds"))
+            current, previous, wanted = Path(state["current"]), str(state["previous"]), set(state["before"])
+        except FileNotFoundError:
             return
-        self._trained_ms, self._promoted_ms = int(state["trained_ms"]), int(state["promoted_ms"])
-        self.learner.rounds = int(state["rounds"])
-        self.learner.current = Path(state["current"])
-        if state["previous"]:
-            wanted = set(state["before"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._say(f"dl2: learning/state.json cannot be read and is left aside: {error}")
+            return
+        self._trained_ms, self._promoted_ms = trained_ms, promoted_ms
+        self.learner.rounds, self.learner.current = rounds, current
+        if previous:
             _, ended = self._ask(_Recent())
             before = [end for end in ended if end.spec.id in wanted]
-            self.learner.promoted_before(self.learner.current, Path(state["previous"]), before)
+            self.learner.promoted_before(current, Path(previous), before)
 
 
 def check_learning(policy: str | None) -> None:

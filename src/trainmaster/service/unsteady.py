@@ -61,6 +61,9 @@ class UnsteadyStore:
     def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
         return self.inner.ended_page(after, limit, where)
 
+    def latest_ended(self, limit: int, where: EndedFilter) -> list[JsonObject]:
+        return self.inner.latest_ended(limit, where)
+
     def count_ended(self, where: EndedFilter) -> int:
         return self.inner.count_ended(where)
 

@@ -16,7 +16,7 @@ from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster, counting_only_gpus, parse_cluster
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS
@@ -201,7 +201,7 @@ def _account(specs: Sequence[JobSpec], ended: list[Ended], engine: Engine) -> No
     phase = ""
     slot = engine.columns.slot_of.get(first)
     if slot is not None:
-        phase = f" ({first} is {engine.columns.ints['phase'][slot]})"
+        phase = f" ({first} is {Phase(int(engine.columns.ints['phase'][slot])).name.lower()})"
     shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
     note = f" Last note: {engine.notes[-1]}." if engine.notes else ""
     raise Unaccounted(f"{len(missing)} of {len(specs)} jobs are not accounted for: {shown}{phase}.{note}")

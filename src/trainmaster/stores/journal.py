@@ -201,6 +201,9 @@ class JournalStore:
     def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
         return self._memory.ended_page(after, limit, where)
 
+    def latest_ended(self, limit: int, where: EndedFilter) -> list[JsonObject]:
+        return self._memory.latest_ended(limit, where)
+
     def count_ended(self, where: EndedFilter) -> int:
         return self._memory.count_ended(where)
 

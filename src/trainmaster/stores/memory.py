@@ -126,6 +126,10 @@ class MemoryStore:
     def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
         return [record for number, record in self._chosen(where) if number > after][:limit]
 
+    def latest_ended(self, limit: int, where: EndedFilter) -> list[JsonObject]:
+        chosen = sorted(self._chosen(where), key=lambda found: (found[1].get("ended_ms", 0), found[0]), reverse=True)
+        return [record for _, record in chosen[:limit]]
+
     def count_ended(self, where: EndedFilter) -> int:
         return len(self._chosen(where))
 

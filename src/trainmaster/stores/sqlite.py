@@ -122,6 +122,12 @@ class SqliteStore:
             rows = self._reader.execute(query.order_by(t.ended.c.number, t.ended.c.id).limit(limit))
             return [json.loads(record) for (record,) in rows]
 
+    def latest_ended(self, limit: int, where: EndedFilter) -> list[JsonObject]:
+        latest = (t.ended.c.ended_ms.desc(), t.ended.c.number.desc(), t.ended.c.id.desc())
+        with _typed(self):
+            rows = self._reader.execute(_narrow(sa.select(t.ended.c.record), where).order_by(*latest).limit(limit))
+            return [json.loads(record) for (record,) in rows]
+
     def count_ended(self, where: EndedFilter) -> int:
         with _typed(self):
             return int(self._reader.execute(_narrow(sa.select(sa.func.count()), where)).scalar() or 0)

@@ -36,7 +36,7 @@ def _ids(records: list[JsonObject]) -> list[str]:
 def _pages_history(new: Callable[[], Archive], reopen: Callable[[Archive], Archive]) -> None:
     store = new()
     for number in (10, 2, 9, 1):  # by number, not by text nor by time of commit
-        store.commit(Commit({}, _ended(number, 8 + number % 2, f"n{number % 2}", "red"), {}))
+        store.commit(Commit({}, _ended(number, 8 + number % 2, f"n{number % 2}", "red", ended_ms=100 - number), {}))
     store = reopen(store)
     everything = EndedFilter()
     _expect(_ids(store.ended_page(-1, 9, everything)) == ["job-1", "job-2", "job-9", "job-10"], "history is by number")
@@ -46,6 +46,8 @@ def _pages_history(new: Callable[[], Archive], reopen: Callable[[Archive], Archi
     odd = EndedFilter(phases=frozenset({9}), name="n1", entity="red")
     _expect(_ids(store.ended_page(-1, 9, odd)) == ["job-1", "job-9"], "phase, name and entity choose")
     _expect(store.count_ended(odd) == 2, "a count knows the same filter")
+    _expect(_ids(store.latest_ended(2, everything)) == ["job-1", "job-2"], "the latest come first and are limited")
+    _expect(_ids(store.latest_ended(9, odd)) == ["job-1", "job-9"], "the latest know the same filter")
     _expect(store.count_ended(EndedFilter(entity="blue")) == 0, "an unknown team has no jobs")
     found = store.find_ended("job-9")
     _expect(found is not None and found["phase"] == 9, "an ended job is found by its id")

@@ -7,6 +7,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
 from trainmaster.service.control import Request
 from trainmaster.service.learning import Learning, brief_training, check_learning, weights_of, with_weights
+from trainmaster.service.requests import SetPolicy
 
 
 class Inline(Executor):
@@ -189,6 +191,57 @@ def test_a_service_that_stops_does_not_wait_for_a_training(bench: Bench, tmp_pat
     background.shutdown(wait=True)  # what the interpreter does at its end
     assert time.monotonic() - begun_s < 60.0
     assert running.exception() is not None
+
+
+class Killed(Executor):
+    """An executor whose process was killed."""
+
+    def submit(self, fn, /, *args, **kwargs) -> Future:
+        raise BrokenProcessPool("a child process terminated abruptly")
+
+
+def test_a_training_process_that_was_killed_is_replaced(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_jobs(bench, 30, 10.0)
+    task = Learning(
+        Direct(bench), tmp_path / "learning", bench.cluster, 60_000, train=copying(SHIPPED), executor=Killed()
+    )
+    monkeypatch.setattr("trainmaster.service.learning._one_process", Inline)
+    task.turn()
+    task.turn()
+    assert any("promoted" in note for note in notes(tmp_path))
+
+
+def test_weights_chosen_by_hand_during_a_training_stay(bench: Bench, tmp_path: Path) -> None:
+    run_jobs(bench, 30, 10.0)
+    task = learning(bench, tmp_path, SHIPPED)
+    task.turn()
+    mine = tmp_path / "mine.npz"
+    mine.write_bytes(SHIPPED.read_bytes())
+    Direct(bench).put(SetPolicy(f"dl2:weights={mine}"), lambda _: None)
+    task.turn()
+    assert weights_of(bench.plane.policy_name) == mine == task.learner.current
+    assert any("mine.npz was put in force during the training" in note for note in notes(tmp_path))
+
+
+@pytest.mark.parametrize("state", ["[]", "{}", '{"trained_ms": "x"}', "nonsense", '{"trained_ms": null}'])
+def test_a_state_that_cannot_be_read_is_left_aside(bench: Bench, tmp_path: Path, state: str) -> None:
+    (tmp_path / "learning").mkdir()
+    (tmp_path / "learning" / "state.json").write_text(state)
+    said: list[str] = []
+    task = Learning(Direct(bench), tmp_path / "learning", bench.cluster, 60_000, said.append, executor=Inline())
+    assert task.learner.rounds == 0 and "state.json cannot be read" in said[0]
+
+
+def test_only_the_latest_jobs_are_read(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control plane waits while they are, and may remember a hundred thousand."""
+    run_jobs(bench, 30, 10.0)
+    monkeypatch.setattr("trainmaster.service.learning.REMEMBERED", 25)
+    monkeypatch.setattr(bench.plane.store, "ended_page", None)
+    task = learning(bench, tmp_path, SHIPPED)
+    task.turn()
+    assert any("training on 25 finished jobs" in note for note in notes(tmp_path))
 
 
 def test_other_policies_are_left_alone(tmp_path: Path) -> None:

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from trainmaster.learn.das.options import DasOptions
 from trainmaster.learn.das.trainer import Trainer
-from trainmaster.learn.run_folder import check_same_options, read_checkpoint, save_run
+from trainmaster.learn.run_folder import (
+    check_same_options,
+    check_same_sources,
+    known_checkpoint,
+    read_checkpoint,
+    save_run,
+)
 from trainmaster.policies.das.network import Agents
 from trainmaster.policies.das.weights import to_bytes
 
@@ -27,7 +33,10 @@ def save(trainer: Trainer, folder: Path, command: str) -> None:
 
 
 def resume(trainer: Trainer, folder: Path) -> None:
-    """Continue where the folder's checkpoint stands; its options must be those of the run, but for its length."""
+    """Continue where the folder's checkpoint stands; its options and traces must be those of the run, but for its
+    length."""
     state = read_checkpoint(folder, "das", "agents")
-    check_same_options(DasOptions.from_json(state["options"]).to_json(), trainer.options.to_json(), folder)
-    trainer.restore(state)
+    with known_checkpoint(folder, "das"):
+        check_same_options(DasOptions.from_json(state["options"]).to_json(), trainer.options.to_json(), folder)
+        check_same_sources(state.get("sources"), trainer.described_sources(), folder, "--trace")
+        trainer.restore(state)

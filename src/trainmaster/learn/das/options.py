@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from trainmaster.learn.numbers import check_numbers
 from trainmaster.model.errors import InputError
 from trainmaster.policies.das.gaussian import Kernel
 from trainmaster.policies.das.network import VARIANTS
 
 REWARDS = ("completion", "paper")
+_POSITIVE = ("warm_up_rate", "rate", "clip", "horizon_h")
+_COUNTS = (
+    "width", "hidden", "heads", "history", "warm_up_episodes", "episodes", "rollouts", "passes", "batch", "learned",
+    "validate_every", "validation_traces",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,27 +65,13 @@ class DasOptions:
             raise InputError(f"'variant' is '{self.variant}'", "one of " + ", ".join(VARIANTS))
         if self.reward not in REWARDS:
             raise InputError(f"'reward' is '{self.reward}'", "one of " + ", ".join(REWARDS))
-        for name in (
-            "width",
-            "hidden",
-            "heads",
-            "history",
-            "episodes",
-            "rollouts",
-            "batch",
-            "validate_every",
-            "validation_traces",
-        ):
-            if getattr(self, name) < 1:
-                raise InputError(f"'{name}' is {getattr(self, name)}", "1 or more")
+        check_numbers(self.to_json(), positive=_POSITIVE, counts=_COUNTS)
         if self.width % self.heads or self.width % 2:
             raise InputError(f"'width' is {self.width} with {self.heads} heads", "an even multiple of the heads")
         if self.jobs < 10:
             raise InputError(f"'jobs' is {self.jobs}", "10 or more")
         if not 0 <= self.trace_decay <= 1:
             raise InputError(f"'trace_decay' is {self.trace_decay}", "0 to 1")
-        if not self.horizon_h > 0:
-            raise InputError(f"'horizon_h' is {self.horizon_h}", "more than 0")
 
     def kernel(self) -> Kernel:
         return Kernel(history=self.history)

@@ -285,12 +285,17 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""
         return {
-            "options": self.options.to_json(), "iteration": self.iteration, "best_min": self.best_min,
+            "options": self.options.to_json(), "sources": self.described_sources(),
+            "iteration": self.iteration, "best_min": self.best_min,
             "best": {name: torch.from_numpy(value) for name, value in self.best.items()}, "history": self.history,
             "agents": self.agents.state_dict(), "critic": self.critic.state_dict(),
             "agent_optimiser": self.agent_optimiser.state_dict(),
             "critic_optimiser": self.critic_optimiser.state_dict(),
         }  # fmt: skip
+
+    def described_sources(self) -> list[dict[str, str]]:
+        """Where jobs come from, to tell whether a run resumes on the same."""
+        return [{"name": pool.name, "jobs": str(len(pool))} for pool in self.pools]
 
     def restore(self, state: dict[str, Any]) -> None:
         self.iteration, self.best_min, self.history = state["iteration"], state["best_min"], list(state["history"])

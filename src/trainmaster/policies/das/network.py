@@ -31,6 +31,8 @@ VARIANTS: Mapping[str, tuple[bool, bool]] = {
 }  # fmt: skip
 """Whether the cluster's state is communicated to the ordering agent, and whether the process models speeds."""
 POSITION_WAVE = 1000.0
+ATTENDED_MAX = 2048
+"""Jobs that a job looks at, and jobs that look at once."""
 
 
 def shapes(width: int, hidden: int) -> dict[str, tuple[int, ...]]:
@@ -89,14 +91,23 @@ class Agents:
         return (z @ q["wz"] + x @ q["ws"]).astype(np.float64)
 
     def _attend(self, h: Any) -> Any:
+        """Every job looks at every other; in a queue longer than any that the agents were trained on, at some of all
+        places in it, a few jobs at a time, so that neither time nor memory grows with the square of its length."""
         q: Any = self.weights
         n, d = h.shape
         each = d // self.heads
-        split = [(h @ q[name]).reshape(n, self.heads, each).transpose(1, 0, 2) for name in ("Wq", "Wk", "Wv")]
-        near = split[0] @ split[1].transpose(0, 2, 1) / np.float32(np.sqrt(each))
-        near = np.exp(near - near.max(axis=2, keepdims=True))
-        near /= near.sum(axis=2, keepdims=True)
-        return (near @ split[2]).transpose(1, 0, 2).reshape(n, d) @ q["Wo"]
+        seen = h if n <= ATTENDED_MAX else h[np.linspace(0, n - 1, ATTENDED_MAX).astype(np.int64)]
+        mine, theirs, told = (
+            (of @ q[name]).reshape(len(of), self.heads, each).transpose(1, 0, 2)
+            for of, name in ((h, "Wq"), (seen, "Wk"), (seen, "Wv"))
+        )
+        out = np.empty((n, d), np.float32)
+        for first in range(0, n, ATTENDED_MAX):
+            near = mine[:, first : first + ATTENDED_MAX] @ theirs.transpose(0, 2, 1) / np.float32(np.sqrt(each))
+            near = np.exp(near - near.max(axis=2, keepdims=True))
+            near /= near.sum(axis=2, keepdims=True)
+            out[first : first + ATTENDED_MAX] = (near @ told).transpose(1, 0, 2).reshape(-1, d)
+        return out @ q["Wo"]
 
     def affinities(self, pairs: Floats, log_speed: Floats | None) -> Floats:
         """Of one job to every machine; `log_speed`: what the process expects, for the variants that have one."""

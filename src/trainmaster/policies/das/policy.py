@@ -17,6 +17,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.policies import registry
+from trainmaster.policies.could_run import could_run
 from trainmaster.policies.das.beliefs import Beliefs
 from trainmaster.policies.das.features import (
     Scene,
@@ -66,6 +67,7 @@ class Das:
             raise InputError(f"option 'durations' of policy 'das' is '{self.durations}'", "declared or history")
         if self.fallback.partition(":")[0] == "das":
             raise InputError("option 'fallback' of policy 'das' is 'das'", "another policy, such as sjf")
+        registry.parse(self.fallback)  # a slip is told now, not when it is needed
         load_once(self.weights)
 
     def decide(self, view: Snapshot) -> Plan:
@@ -119,7 +121,7 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
                 draft.wait(row, Why.BEHIND, held_row)
             elif _takes(anywhere, workers, scene.type_of, whole_only=False):
                 draft.wait(row, Why.SHAPE)  # on several machines, or on a slower type, it would end later
-            if hold is None:
+            if hold is None and could_run(view, np.array([row]), jobs.workers_ask, jobs.servers_ask)[0]:
                 hold, held_row = hold_for(scene, place), row
             if hold is not None and _takes(anywhere, workers, scene.type_of, whole_only=False):
                 look_again_s = hold.until_s

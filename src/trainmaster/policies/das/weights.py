@@ -20,6 +20,8 @@ FORMAT = WeightsFormat(
     {"job_features": JOB_FEATURES, "machine_features": MACHINE_FEATURES, "pair_features": PAIR_FEATURES},
 )  # fmt: skip
 SHIPPED = Path(__file__).with_name("weights.npz")
+KERNEL_MAX = 1e9
+"""Of any number that describes the kernel."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def to_bytes(agents: Agents, kernel: Kernel, made_by: Mapping[str, Any]) -> byte
 def load(path: Path) -> Weights:
     """Read and check a weights file; anything wrong with it is an `InputError` that says what."""
     about, arrays = FORMAT.read(path)
-    if about.get("variant") not in VARIANTS:
+    if about.get("variant") not in tuple(VARIANTS):  # compared, not looked up: it may be anything
         raise FORMAT.fault(f"weights of variant '{about.get('variant')}'", ", ".join(VARIANTS), path)
     width, hidden = (int(arrays[name].size) if name in arrays else 1 for name in ("bj", "p1"))
     heads = about.get("heads")
@@ -56,9 +58,10 @@ def _kernel(given: Any, path: Path) -> Kernel:
     known = Kernel().to_json()
     if not isinstance(given, dict) or set(given) != set(known):
         raise FORMAT.fault("the kernel is not described", ", ".join(known), path)
-    usable = all(isinstance(value, int | float) and value > 0 for value in given.values())
-    if not usable or given["decay"] >= 1 or given["same_kind"] > 1:
-        raise FORMAT.fault(f"a kernel with {given}", "positive numbers, a decay below 1", path)
+    usable = all(isinstance(value, int | float) and 0 < value <= KERNEL_MAX for value in given.values())
+    if not usable or given["decay"] >= 1 or given["same_kind"] > 1 or given["history"] < 1:
+        expected = f"positive numbers up to {KERNEL_MAX:g}, a decay below 1"
+        raise FORMAT.fault(f"a kernel with {given}", expected, path)
     return Kernel(**{**given, "history": int(given["history"])})
 
 

@@ -15,6 +15,7 @@ from trainmaster.model.scaling import Scaling
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
+from trainmaster.policies.could_run import could_run
 from trainmaster.policies.dl2.growth import AbsurdScores, Candidates, grow
 from trainmaster.policies.dl2.profiles import learn_speeds
 from trainmaster.policies.dl2.waiting_order import Turns, take_turns
@@ -32,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 SLOT_S = 1200.0
 """Times are measured in slots of the paper's length when the run has no rounds."""
 GRANTS_MAX = 400
+PROFILE_POINTS_MAX = 1000
 
 
 @register("dl2")
@@ -52,10 +54,12 @@ class Dl2:
     def __post_init__(self) -> None:
         if not 0 <= self.error < 1:
             raise InputError(f"option 'error' of policy 'dl2' is {self.error}", "a fraction from 0 to below 1")
-        if self.profile_points < 1:
-            raise InputError(f"option 'profile_points' of policy 'dl2' is {self.profile_points}", "1 or more")
+        if not 1 <= self.profile_points <= PROFILE_POINTS_MAX:
+            found = f"option 'profile_points' of policy 'dl2' is {self.profile_points}"
+            raise InputError(found, f"1 to {PROFILE_POINTS_MAX}")
         if self.teacher.partition(":")[0] == "dl2":
             raise InputError("option 'teacher' of policy 'dl2' is 'dl2'", "another policy, such as drf")
+        registry.parse(self.teacher)  # a slip is told now, not when the teacher is needed
         load_once(self.weights)
 
     @property
@@ -68,6 +72,8 @@ class Dl2:
     def _decide(self, view: Snapshot) -> Plan:
         jobs = view.jobs
         waiting, resizable = view.waiting_rows(), resizable_rows(view)
+        # What would not find room in an empty cluster has no turn: nothing may be counted or kept free for it.
+        waiting = waiting[could_run(view, waiting, jobs.workers_min, smallest_servers(view))]
         ready = np.zeros(len(jobs), np.bool_)
         ready[waiting] = True
         growable = (ready & elastic_rows(view)) | resizable

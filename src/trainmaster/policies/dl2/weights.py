@@ -38,7 +38,8 @@ def to_bytes(
 def load(path: Path) -> Weights:
     """Read and check a weights file; anything wrong with it is an `InputError` that says what."""
     about, arrays = FORMAT.read(path)
-    kind, window = about.get("network"), int(about.get("window") or 0)
+    kind, window = about.get("network"), about.get("window")
+    window = window if isinstance(window, int) else 0
     kept = FORMAT.take(arrays, _wanted_shapes(kind, window, arrays, path), path)
     network = ScoringNetwork(kept) if kind == "shared" else WindowNetwork(kept, window)
     return Weights(network, about.get("made_by", {}))
