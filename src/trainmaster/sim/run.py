@@ -16,7 +16,7 @@ from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster, counting_only_gpus, parse_cluster
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS
@@ -113,6 +113,8 @@ def simulate(
                 ended.extend(engine.drain_ended())
                 if progress is not None:
                     progress(len(ended), total, now_ms)
+                if passage.idle > MAX_IDLE_WAKES:
+                    break
                 continue
         next_arrival = specs[next_job].submit_ms if next_job < total else NEVER_MS
         upcoming = min(next_arrival, backend.next_ms, engine.next_wake_ms, failures.next_ms)
@@ -129,6 +131,8 @@ def simulate(
         if not events and engine.next_wake_ms > now_ms:
             continue  # the end of an incarnation that was stopped before: nobody hears of it
         idle = 0 if events else idle + 1
+        if passage is not None:
+            passage.idle = 0 if events else passage.idle
         if idle > MAX_IDLE_WAKES:
             break
         if history is not None:
@@ -201,7 +205,7 @@ def _account(specs: Sequence[JobSpec], ended: list[Ended], engine: Engine) -> No
     phase = ""
     slot = engine.columns.slot_of.get(first)
     if slot is not None:
-        phase = f" ({first} is {engine.columns.ints['phase'][slot]})"
+        phase = f" ({first} is {Phase(int(engine.columns.ints['phase'][slot])).name.lower()})"
     shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
     note = f" Last note: {engine.notes[-1]}." if engine.notes else ""
     raise Unaccounted(f"{len(missing)} of {len(specs)} jobs are not accounted for: {shown}{phase}.{note}")
