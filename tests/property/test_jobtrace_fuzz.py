@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trainmaster.model.errors import InputError
 from trainmaster.traces import JobTrace, load, write
-from trainmaster.traces.schema import JOB_COLUMNS, LONGEST_S, JOB_REQUIRED
+from trainmaster.traces.schema import JOB_COLUMNS, JOB_REQUIRED, LONGEST_S
 from trainmaster.traces.trace import trace_from_table
 
 VALID = (
