@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trainmaster.model.errors import InputError
 from trainmaster.traces import JobTrace, load, write
-from trainmaster.traces.schema import JOB_COLUMNS, JOB_REQUIRED
+from trainmaster.traces.schema import JOB_COLUMNS, JOB_REQUIRED, LONGEST_S
 from trainmaster.traces.trace import trace_from_table
 
 VALID = (
@@ -80,8 +80,10 @@ def cell(column) -> st.SearchStrategy:
     if column.name == "utility":
         return st.none() | st.just("3600:10|7200:2.5") | st.just("sigmoid:1,2,3")
     if column.dtype == pl.Float64():
-        low = column.minimum
-        return st.none() | (finite if low is None else st.floats(low, 1e300))
+        low, high = column.minimum, column.maximum
+        if low is None and high is None:
+            return st.none() | finite
+        return st.none() | st.floats(-1e300 if low is None else low, 1e300 if high is None else high)
     if column.dtype == pl.Int64():
         return st.none() | st.integers(-(2**63) if column.minimum is None else int(column.minimum), 2**63 - 1)
     if column.dtype == pl.Boolean():
@@ -96,9 +98,9 @@ def tables(draw: st.DrawFn) -> pl.DataFrame:
     count = draw(st.integers(1, 4))
     columns = {c.name: [draw(cell(c)) for _ in range(count)] for c in JOB_COLUMNS}
     columns["job_id"] = [f"{index}{draw(text)}" for index in range(count)]
-    columns["submit_s"] = sorted(draw(st.floats(0, 1e12)) for _ in range(count))
+    columns["submit_s"] = sorted(draw(st.floats(0, LONGEST_S)) for _ in range(count))
     for name in ("gpus", "duration_s"):
-        columns[name] = [draw(st.floats(0, 1e12)) for _ in range(count)]
+        columns[name] = [draw(st.floats(0, LONGEST_S)) for _ in range(count)]
     for low, high in (("start_s", "end_s"), ("min_gpus", "max_gpus")):
         columns[high] = [a if a is None else max(a, b or a) for a, b in zip(columns[low], columns[high], strict=True)]
     return pl.DataFrame(columns, schema={c.name: c.dtype for c in JOB_COLUMNS})

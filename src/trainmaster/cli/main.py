@@ -97,3 +97,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
     app()
+
+
+if __name__ == "__main__":
+    main()

@@ -28,6 +28,13 @@ def safe_block(text: str) -> str:
     return _UNSAFE_IN_TEXT.sub(_visible, plain)
 
 
+def as_text(text: str) -> str:
+    """One line for a table or a printed line: what reads as markup is text."""
+    from rich.markup import escape
+
+    return escape(safe_line(text))
+
+
 def shell_words(words: list[str]) -> str:
     """A command as it could be typed again, harmless to show."""
     from shlex import quote

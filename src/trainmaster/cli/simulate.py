@@ -11,6 +11,7 @@ from rich.table import Table
 
 from trainmaster.cli import world_options as world
 from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
+from trainmaster.cli.safe_text import as_text
 from trainmaster.sim.experiment import Experiment, prepare, run
 
 
@@ -93,11 +94,10 @@ def duration(seconds: float | None) -> str:
 
 def _print(s: dict[str, Any]) -> None:
     console = Console()
-    console.print(
-        f"[bold]{s['policy']}[/] on {s['trace']}, {s['cluster']}, placement {s['placement']}, seed {s['seed']}"
-    )
+    where = as_text(f"on {s['trace']}, {s['cluster']}, placement {s['placement']}, seed {s['seed']}")
+    console.print(f"[bold]{as_text(s['policy'])}[/] {where}")
     if s["generated_fields"]:
-        console.print(f"generated columns in this trace: {', '.join(s['generated_fields'])}")
+        console.print(as_text(f"generated columns in this trace: {', '.join(s['generated_fields'])}"))
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -127,4 +127,4 @@ def _print(s: dict[str, Any]) -> None:
     costs = {k: v for k, v in s["truth"].items() if v and (k != "node_repair_ms" or s["truth"]["node_mtbf_ms"])}
     console.print("world: " + (", ".join(f"{k} {v:g}" for k, v in costs.items()) or "no costs, no noise, no failures"))
     for note in s["notes"]:
-        console.print(f"note: {note}")
+        console.print(as_text(f"note: {note}"))

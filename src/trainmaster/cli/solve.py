@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trainmaster.cli.output import Output, check_output, check_writable, one_message, to_json, write_text
+from trainmaster.cli.safe_text import as_text
 from trainmaster.model.errors import InputError
 from trainmaster.policies.gavel.instance import solve_instance as solve_allocation
 from trainmaster.policies.oasis.instance import solve_instance as solve_admission
@@ -141,17 +142,17 @@ def _print_allocation(result: dict[str, Any]) -> None:
     table = Table()
     table.add_column("job")
     for name in types:
-        table.add_column(name, justify="right")
+        table.add_column(as_text(name), justify="right")
     table.add_column("steps/s", justify="right")
     for job, shares in list(result["allocation"].items())[:50]:
         cells = [f"{shares[name]:.3f}" if name in shares else "" for name in types]
         speed = result["throughput"].get(job)
-        table.add_row(job, *cells, "" if speed is None else f"{speed:.4g}")
+        table.add_row(as_text(job), *cells, "" if speed is None else f"{speed:.4g}")
     console.print(table)
     if len(result["allocation"]) > 50:
         console.print(f"... and {len(result['allocation']) - 50} more (use -o json)")
     if result.get("fallback"):
-        console.print(f"note: {result['fallback']}")
+        console.print(as_text(f"note: {result['fallback']}"))
 
 
 def _print_admission(result: dict[str, Any]) -> None:
@@ -168,7 +169,7 @@ def _print_admission(result: dict[str, Any]) -> None:
         payoff = verdict.get("payoff")
         completion = verdict.get("completion")
         table.add_row(
-            job,
+            as_text(job),
             "yes" if verdict["admitted"] else "no",
             "" if payoff is None else f"{payoff:.4g}",
             "" if completion is None else str(completion),

@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from trainmaster.cli.output import Output, check_output, one_message
+from trainmaster.cli.safe_text import as_text
 from trainmaster.model.errors import InputError
 from trainmaster.traces import JobTrace, load, write
 from trainmaster.traces.assign import DEFAULT_MODELS, Assignment, assign
+from trainmaster.traces.describe import TOP
 from trainmaster.traces.describe import describe as describe_trace
 from trainmaster.traces.fit import fit as fit_trace
 from trainmaster.traces.fit import from_json, sample, to_json
@@ -165,13 +167,16 @@ def _write(trace: JobTrace, out: Path) -> None:
 def _print_summary(summary: dict[str, Any]) -> None:
     console = Console()
     if summary["generated_fields"]:
-        console.print(f"[bold]Generated columns:[/] {', '.join(summary['generated_fields'])}: not measured.")
-    facts = Table(title=f"{summary['name']} ({summary['source']})", show_header=False, title_justify="left")
+        console.print(f"[bold]Generated columns:[/] {as_text(', '.join(summary['generated_fields']))}: not measured.")
+    facts = Table(title=as_text(f"{summary['name']} ({summary['source']})"), show_header=False, title_justify="left")
     facts.add_column()
     facts.add_column(justify="right")
     facts.add_row("jobs", f"{summary['jobs']:,}")
     facts.add_row("span", f"{summary['span_s'] / 86_400:.1f} days")
-    facts.add_row("GPU-hours", f"{summary['gpu_hours']:,.0f}")
+    if summary["jobs_without_duration"]:
+        facts.add_row("of unknown duration (--throughputs tells it)", f"{summary['jobs_without_duration']:,}")
+    if summary["gpu_hours"] is not None:
+        facts.add_row("GPU-hours", f"{summary['gpu_hours']:,.0f}")
     if summary["mean_gpus_in_demand"] is not None:
         facts.add_row("mean GPUs in demand", f"{summary['mean_gpus_in_demand']:,.1f}")
     for key, label in (("duration_s", "duration"), ("interarrival_s", "gap between arrivals")):
@@ -191,17 +196,18 @@ def _print_summary(summary: dict[str, Any]) -> None:
     for header in ("GPUs", "jobs", "share of jobs", "share of GPU-hours"):
         sizes.add_column(header, justify="right")
     for row in summary["sizes"]:
-        sizes.add_row(row["gpus"], f"{row['jobs']:,}", f"{row['job_share']:.1%}", f"{row['gpu_hour_share']:.1%}")
+        share = "-" if row["gpu_hour_share"] is None else f"{row['gpu_hour_share']:.1%}"
+        sizes.add_row(row["gpus"], f"{row['jobs']:,}", f"{row['job_share']:.1%}", share)
     console.print(sizes)
     for key in ("status", "top_vc", "top_model"):
         if summary[key]:
-            console.print(
-                f"{key.removeprefix('top_')}: " + ", ".join(f"{r['value']} {r['jobs']:,}" for r in summary[key])
-            )
+            most = f" (the {TOP} largest)" if key.startswith("top_") and len(summary[key]) == TOP else ""
+            values = ", ".join(f"{r['value']} {r['jobs']:,}" for r in summary[key])
+            console.print(as_text(f"{key.removeprefix('top_')}{most}: {values}"))
     for reason, count in summary["meta"].get("left_out", {}).items():
-        console.print(f"left out: {count:,} {reason}")
+        console.print(as_text(f"left out: {count:,} {reason}"))
     for path in summary.get("plots", ()):
-        console.print(f"plot: {path}", soft_wrap=True)
+        console.print(as_text(f"plot: {path}"), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from trainmaster.report.verdicts import Scenario, Verdict, scenarios, verdicts
@@ -27,7 +28,7 @@ def print_comparison(tables: ComparisonTables, console: Console) -> None:
                 console.print(f"  {verdict.metric.title}: {lead(verdict)}", highlight=False, soft_wrap=True)
     generated = sorted({name for trace in tables.settings["traces"] for name in trace["generated_fields"]})
     if generated:
-        console.print(f"generated columns: {', '.join(generated)}", highlight=False, soft_wrap=True)
+        console.print(escape(f"generated columns: {', '.join(generated)}"), highlight=False, soft_wrap=True)
     console.print(
         f"{tables.settings['seeds']} seeds; vs first: mean completion time as a ratio, with"
         f" 95 % interval, paired by seed;"
@@ -40,7 +41,7 @@ def print_comparison(tables: ComparisonTables, console: Console) -> None:
 def _table(scenario: Scenario, rows: pl.DataFrame, found: list[Verdict]) -> Table:
     shown = [v for v in found if v.metric.column in _SHOWN]
     table = Table(
-        title=scenario.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True
+        title=escape(scenario.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True
     )
     table.add_column("policy", overflow="fold")
     for verdict in shown:
@@ -53,7 +54,7 @@ def _table(scenario: Scenario, rows: pl.DataFrame, found: list[Verdict]) -> Tabl
     columns = [amounts(v.metric, [s.mean.mean for s in v.standings]) for v in shown]
     policies = rows["policy"].unique(maintain_order=True).to_list()
     for index, policy in enumerate(policies):
-        cells = [policy]
+        cells = [escape(policy)]
         for verdict, column in zip(shown, columns, strict=True):
             standing = verdict.standings[index]
             best = policy == verdict.best and not verdict.tied

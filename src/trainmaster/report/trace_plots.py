@@ -60,6 +60,8 @@ def _sizes(trace: JobTrace, path: Path) -> Path:
     places = np.arange(len(rows))
     with figure(_title(trace, "sizes"), "GPUs of the job", "share") as (made, axes):
         for index, (key, label) in enumerate((("job_share", "of jobs"), ("gpu_hour_share", "of GPU-hours"))):
+            if rows[0][key] is None:  # no duration is known
+                continue
             axes.bar(places + (index - 0.5) * 0.4, [r[key] for r in rows], 0.38, label=label, **look(index).bar())
         axes.set_xticks(places, [r["gpus"] for r in rows])
         axes.grid(axis="x", visible=False)

@@ -76,6 +76,8 @@ class Passage:
         self.max_decisions = max_decisions
         self._arrivals: _Arrivals | None = None
         self._renewed_ms = -1
+        self.idle = 0
+        """How often the policy was woken since anything last happened; over the end of a passage, too."""
         self._skip, self._patience = 0, 1
         """Steps to leave to the engine before the next attempt; doubled each time that an attempt was in vain."""
 
@@ -91,6 +93,8 @@ class Passage:
             return None
         if isinstance(rule, RoundRule) and not rule.original and any(s.workers_max > s.workers_min for s in specs):
             return None  # they are resized into what a round leaves idle
+        if isinstance(rule, RoundRule) and any(spec.gpus == 0 for spec in specs):
+            return None  # they start beside the rounds
         if any(spec.after for spec in specs) or len({spec.id for spec in specs}) < len(specs):
             return None
         return cls(engine, backend, specs, rule, max_decisions)
@@ -108,6 +112,7 @@ class Passage:
         in_vain = code in (kernel.DECIDE, kernel.STUCK) and counters[kernel.DECISIONS] == 0
         self._patience = min(2 * self._patience, MAX_PATIENCE) if in_vain else 1
         self._skip = self._patience - 1
+        self.idle = int(counters[kernel.IDLE])
         assert self._arrivals is not None
         return (
             self._arrivals.first + int(counters[kernel.NEXT]),
@@ -167,7 +172,7 @@ class Passage:
         counters = np.array(
             [
                 now_ms, columns.version, engine.seq, 0, 0, used, len(columns.free_slots), world.n_live,
-                backend._counter, next_job - arrivals.first, 0, 0, engine.wake_at_ms, columns.n_arrivals,
+                backend._counter, next_job - arrivals.first, 0, self.idle, engine.wake_at_ms, columns.n_arrivals,
                 world.next_ms, 0,
             ], np.int64,
         )  # fmt: skip

@@ -113,6 +113,8 @@ def simulate(
                 ended.extend(engine.drain_ended())
                 if progress is not None:
                     progress(len(ended), total, now_ms)
+                if passage.idle > MAX_IDLE_WAKES:
+                    break
                 continue
         next_arrival = specs[next_job].submit_ms if next_job < total else NEVER_MS
         upcoming = min(next_arrival, backend.next_ms, engine.next_wake_ms, failures.next_ms)
@@ -129,6 +131,8 @@ def simulate(
         if not events and engine.next_wake_ms > now_ms:
             continue  # the end of an incarnation that was stopped before: nobody hears of it
         idle = 0 if events else idle + 1
+        if passage is not None:
+            passage.idle = 0 if events else passage.idle
         if idle > MAX_IDLE_WAKES:
             break
         if history is not None:

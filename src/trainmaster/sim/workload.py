@@ -15,10 +15,13 @@ from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.scaling import LINEAR, Scaling, amdahl
 from trainmaster.model.units import GPU_MILLI, NEVER_MS, ms_from_s
 from trainmaster.traces import JobTrace
+from trainmaster.traces.schema import LONGEST_S
 from trainmaster.traces.utility import at_age
 
 ELASTIC_SERIAL_FRACTION = 0.02
 """Scaling of elastic jobs of which nothing else is known: 1/((1 - s)/w + s)."""
+_GPUS_OFF = 1e-3
+"""By how much of a GPU, or of all of them, workers times GPUs each may differ from the total, which may be rounded."""
 _KINDS = {"hard": DeadlineKind.HARD, "soft": DeadlineKind.SOFT}
 _NEEDED = (
     "job_id", "submit_s", "duration_s", "gpus", "num_workers", "gpus_per_worker", "gpu_types", "cpus", "mem_gib",
@@ -52,6 +55,15 @@ def workload(
     return Workload(specs, unfit)
 
 
+def _extra(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The cell `extra`; text that is no JSON object tells nothing of a job."""
+    try:
+        found = json.loads(row.get("extra") or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _rows(trace: JobTrace) -> Iterator[dict[str, Any]]:
     columns = [name for name in _NEEDED if name in trace.jobs.columns]
     return trace.jobs.select(columns).iter_rows(named=True)
@@ -78,7 +90,7 @@ class _Builder:
         workers, worker = self._gang(row)
         lowest, highest = self._range(row, workers, worker)
         submit_ms = ms_from_s(row["submit_s"])
-        extra = json.loads(row["extra"]) if row.get("extra") else {}
+        extra = _extra(row)
         work, speeds, spread = self._work(row, workers * worker.devices)
         deadline_ms, kind = self._deadline(row, submit_ms, work, speeds, extra)
         utility = at_age(row["utility"], row["submit_s"]).to_json() if row.get("utility") else None
@@ -94,7 +106,7 @@ class _Builder:
             steps_per_s=speeds,
             steps_per_s_spread=spread,
             scaling=self._scaling(row, lowest, highest),
-            weight=float(extra.get("weight", 1.0)),
+            weight=self._extra_number(row, extra, "weight", 1.0),
             priority=row.get("priority") or 0,
             entity=row.get("vc") or "",
             deadline_ms=deadline_ms,
@@ -115,6 +127,11 @@ class _Builder:
             else:
                 raise self._error(row, "gpus", f"{gpus:g} GPUs", "whole GPUs, or a fraction of one",
                                   "Give num_workers and gpus_per_worker for several fractions.")  # fmt: skip
+        elif abs(workers * each - gpus) > _GPUS_OFF * max(gpus, 1.0):
+            what = f"{workers} workers with {each:g} GPUs each are not {gpus:g} GPUs"
+            raise self._error(
+                row, "gpus_per_worker", what, "num_workers x gpus_per_worker = gpus", "Correct one of the three."
+            )
         milli = round(each * GPU_MILLI)
         if milli > GPU_MILLI and milli % GPU_MILLI:
             raise self._error(row, "gpus_per_worker", f"{each:g} GPUs a worker", "whole GPUs, or a fraction of one")
@@ -129,8 +146,11 @@ class _Builder:
         lowest = workers if low is None else max(1, math.ceil(low / each))
         highest = workers if high is None else int(high / each)
         if not lowest <= workers <= highest:
-            raise self._error(row, "min_gpus", f"asks for {row['gpus']:g} GPUs but its range is {low} to {high}",
-                              "min_gpus <= gpus <= max_gpus")  # fmt: skip
+            given = " and ".join(
+                f"{name} is {bound:g}" for name, bound in (("min_gpus", low), ("max_gpus", high)) if bound is not None
+            )
+            column = "min_gpus" if high is None or lowest > workers else "max_gpus"
+            raise self._error(row, column, f"asks for {row['gpus']:g} GPUs but {given}", "min_gpus <= gpus <= max_gpus")
         return lowest, highest
 
     def _work(self, row: Mapping[str, Any], gpus: int) -> tuple[float, dict[str, float], dict[str, float]]:
@@ -144,6 +164,9 @@ class _Builder:
             if max(speeds.values()) <= 0:
                 raise self._error(row, "model", f"'{model}' on {gpus} GPUs cannot run on any type of this cluster",
                                   "a positive throughput on at least one type")  # fmt: skip
+            if iterations > LONGEST_S * max(speeds.values()):
+                raise self._error(row, "iterations", f"{iterations} steps at {max(speeds.values()):g} a second",
+                                  f"at most {LONGEST_S:g} seconds of work")  # fmt: skip
             return float(iterations), speeds, spread
         if duration is None:
             if self.catalogue is None:
@@ -216,9 +239,19 @@ class _Builder:
         if row.get("deadline_s") is not None and row.get("deadline_kind") != "none":
             return ms_from_s(row["deadline_s"]), kind or DeadlineKind.HARD
         if "slo_multiple" in extra:  # Gavel: a multiple of the run time on the fastest type
-            ideal_s = work / max(speeds.values(), default=1.0)
-            return submit_ms + ms_from_s(float(extra["slo_multiple"]) * ideal_s), DeadlineKind.HARD
+            slo_s = self._extra_number(row, extra, "slo_multiple", 0.0) * work / max(speeds.values(), default=1.0)
+            return submit_ms + ms_from_s(min(slo_s, LONGEST_S)), DeadlineKind.HARD
         return NEVER_MS, DeadlineKind.NONE
+
+    def _extra_number(self, row: Mapping[str, Any], extra: Mapping[str, Any], name: str, default: float) -> float:
+        """A number of `extra`, where columns that the schema does not know are kept too."""
+        try:
+            number = float(extra.get(name, default))
+        except (TypeError, ValueError):
+            number = math.nan
+        if not 0 <= number < math.inf or (name == "weight" and number == 0):
+            raise self._error(row, name, f"{extra[name]!r} is no {name}", "a positive number")
+        return number
 
     def why_unfit(self, spec: JobSpec) -> str:
         """Why this cluster could never run the job at the size it asks for; empty if it could."""

@@ -28,6 +28,7 @@ from trainmaster.testing.recount import recount
 from trainmaster.testing.scenes import Scene, random_scene
 from trainmaster.testing.streams import (
     check_accounts_for_all,
+    check_jobs_without_gpus_finish,
     check_never_fits_does_not_block,
     check_no_starvation,
 )
@@ -270,6 +271,7 @@ def check_streams(subject: Subject, scenes: Sequence[Scene]) -> None:
     """Whole small simulations account for every job; nobody starves under a fair policy"""
     del scenes
     check_accounts_for_all(subject.policy)
+    check_jobs_without_gpus_finish(subject.policy)
     if subject.fair:
         check_no_starvation(subject.policy)
     if not subject.strict:

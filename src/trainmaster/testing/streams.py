@@ -107,6 +107,18 @@ def check_never_fits_does_not_block(policy: Policy) -> None:
     assert not harmed, f"{harmed[0]} and {len(harmed) - 1} others never finish while a job that can never fit waits"
 
 
+def check_jobs_without_gpus_finish(policy: Policy) -> None:
+    """Jobs that need no GPU finish too, alone in the cluster and beside others"""
+    jobs = [
+        a_job("alone", gpus=1, gpus_each=0, cpu=1),
+        a_job("trains", gpus=4, submit_s=200.0),
+        a_job("beside", gpus=1, gpus_each=0, cpu=1, submit_s=210.0),
+        a_job("last", gpus=1, gpus_each=0, submit_s=900.0),
+    ]
+    left = unfinished_after(jobs, policy, until_s=40_000.0)
+    assert not left, f"{sorted(left)[0]} and {len(left) - 1} others of {len(jobs)} never finish"
+
+
 def unfinished_after(jobs: list[JobSpec], policy: Policy, until_s: float) -> set[JobId]:
     """Jobs not over at a time, in a free world: an own small loop, since `simulate` insists that all end."""
     from trainmaster.model.lease import LeaseRule

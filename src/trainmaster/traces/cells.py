@@ -54,6 +54,8 @@ def _convert(frame: pl.DataFrame, column: Column, path: Path) -> pl.Series:
         _refuse(frame, raw, ~values.is_finite().fill_null(True), column, path)
     if column.minimum is not None:
         _refuse(frame, raw, (values < column.minimum).fill_null(False), column, path)
+    if column.maximum is not None:
+        _refuse(frame, raw, (values > column.maximum).fill_null(False), column, path)
     if column.choices:
         _refuse(frame, raw, ~values.is_in(column.choices).fill_null(True), column, path)
     return values.alias(column.name)

@@ -10,17 +10,19 @@ import polars as pl
 from trainmaster.traces.schema import JOB_COLUMN_NAMES
 from trainmaster.traces.trace import JobTrace
 
+TOP = 8
+"""Of virtual clusters and models, so many are told."""
 _QUANTILES = (0.1, 0.5, 0.9, 0.99)
 _SIZE_EDGES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 def describe(trace: JobTrace) -> dict[str, Any]:
-    """A JSON-ready summary; times in seconds, work in GPU-hours."""
+    """A JSON-ready summary; times in seconds, work in GPU-hours (of jobs whose duration is known; None: of none)."""
     jobs = trace.jobs
     submit = jobs["submit_s"]
     span_s = float(submit[-1] - submit[0])
-    work_s = (jobs["gpus"] * jobs["duration_s"]).sum()
     known = jobs["duration_s"].drop_nulls()
+    work_s = None if known.is_empty() else float((jobs["gpus"] * jobs["duration_s"]).sum())
     unknown = [name for name in JOB_COLUMN_NAMES if jobs[name].null_count() == jobs.height]
     return {
         "name": trace.name,
@@ -28,14 +30,15 @@ def describe(trace: JobTrace) -> dict[str, Any]:
         "jobs": jobs.height,
         "first_submit_s": float(submit[0]),
         "span_s": span_s,
-        "gpu_hours": float(work_s) / 3600.0,
-        "mean_gpus_in_demand": float(work_s) / span_s if span_s > 0 else None,
+        "jobs_without_duration": jobs.height - len(known),
+        "gpu_hours": None if work_s is None else work_s / 3600.0,
+        "mean_gpus_in_demand": None if work_s is None or span_s <= 0 else work_s / span_s,
         "duration_s": _spread(known),
         "interarrival_s": _spread(submit.diff().drop_nulls()) | {"cv": _cv(submit.diff().drop_nulls())},
         "sizes": _sizes(jobs),
         "status": _shares(jobs, "status"),
-        "top_vc": _shares(jobs, "vc", 8),
-        "top_model": _shares(jobs, "model", 8),
+        "top_vc": _shares(jobs, "vc", TOP),
+        "top_model": _shares(jobs, "model", TOP),
         "deadlines": int(jobs["deadline_s"].is_not_null().sum()),
         "elastic": int((jobs["max_gpus"] > jobs["min_gpus"]).sum()),
         "nodes": None if trace.nodes is None else trace.nodes.height,
@@ -62,7 +65,7 @@ def _cv(gaps_s: pl.Series) -> float | None:
 def _sizes(jobs: pl.DataFrame) -> list[dict[str, Any]]:
     """Jobs and GPU-hours by size: (0,1), 1, (1,2], (2,4] ... and above 32."""
     work = jobs["gpus"] * jobs["duration_s"].fill_null(0.0)
-    total_work = float(work.sum()) or 1.0
+    total_work = float(work.sum())
     rows = []
     gpus = jobs["gpus"]
     bounds = [("0", gpus == 0), ("below 1", (gpus > 0) & (gpus < 1)), ("1", gpus == 1)]
@@ -73,7 +76,7 @@ def _sizes(jobs: pl.DataFrame) -> list[dict[str, Any]]:
     for label, mask in bounds:
         count = int(mask.sum())
         if count:
-            share = float(work.filter(mask).sum()) / total_work
+            share = float(work.filter(mask).sum()) / total_work if total_work > 0 else None
             rows.append({"gpus": label, "jobs": count, "job_share": count / jobs.height, "gpu_hour_share": share})
     return rows
 

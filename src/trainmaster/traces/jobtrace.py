@@ -35,10 +35,12 @@ def load(path: str | Path, *, sort: bool = False) -> JobTrace:
     if importer is not None:
         return importer.load(source)
     if not _is_jobtrace(source):
+        if not source.data.strip():
+            raise InputError("the file is empty", "a trace", "Check that it was written completely.", path, 1)
         raise InputError(
             "the format is not recognised",
             "a jobtrace table (job_id, submit_s, gpus, duration_s ...) or one of: " + ", ".join(known_formats()),
-            "Convert the file to a jobtrace CSV; `trainmaster traces convert --help` lists the formats.",
+            "Make it a CSV file with these columns; docs/traces.md says how formats are recognised.",
             path,
             1,
         )

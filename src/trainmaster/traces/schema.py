@@ -28,6 +28,7 @@ class Column:
     unit: str = ""
     minimum: float | None = None
     choices: tuple[str, ...] = ()
+    maximum: float | None = None
 
     @property
     def expectation(self) -> str:
@@ -37,15 +38,20 @@ class Column:
         kind = {pl.Float64(): "a number", pl.Int64(): "a whole number", pl.Boolean(): "0 or 1"}.get(self.dtype, "text")
         if self.unit:
             kind += f" of {self.unit}"
-        return kind + (f", at least {self.minimum:g}" if self.minimum is not None else "")
+        least = f", at least {self.minimum:g}" if self.minimum is not None else ""
+        return kind + least + (f", at most {self.maximum:g}" if self.maximum is not None else "")
+
+
+LONGEST_S = 1e11
+"""Three thousand years. What is later or lasts longer is no time of a job, and sums of it would not fit a clock."""
 
 
 def _text(name: str, *choices: str) -> Column:
     return Column(name, pl.String(), choices=choices)
 
 
-def _number(name: str, unit: str, minimum: float | None = 0.0) -> Column:
-    return Column(name, pl.Float64(), unit, minimum)
+def _number(name: str, unit: str, minimum: float | None = 0.0, maximum: float | None = None) -> Column:
+    return Column(name, pl.Float64(), unit, minimum, maximum=maximum)
 
 
 def _count(name: str, unit: str = "", minimum: float | None = 0.0) -> Column:
@@ -55,11 +61,11 @@ def _count(name: str, unit: str = "", minimum: float | None = 0.0) -> Column:
 JOB_COLUMNS: tuple[Column, ...] = (
     _text("trace_id"),
     _text("job_id"),
-    _number("submit_s", "seconds"),
+    _number("submit_s", "seconds", maximum=LONGEST_S),
     _text("submit_wall"),
     _number("start_s", "seconds", None),
     _number("end_s", "seconds", None),
-    _number("duration_s", "seconds"),
+    _number("duration_s", "seconds", maximum=LONGEST_S),
     _text("duration_kind", *DURATION_KINDS),
     _text("status", *STATUSES),
     _text("user"),
@@ -85,7 +91,7 @@ JOB_COLUMNS: tuple[Column, ...] = (
     _text("exec_plan"),
     _number("est_duration_s", "seconds"),
     _number("limit_s", "seconds"),
-    _number("deadline_s", "seconds on the trace clock", None),
+    _number("deadline_s", "seconds on the trace clock", None, LONGEST_S),
     _text("deadline_kind", *DEADLINE_KINDS),
     _text("utility"),
     _count("attempts"),

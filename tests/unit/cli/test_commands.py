@@ -34,6 +34,12 @@ def test_every_command_loads_and_its_help_is_its_own(entry: Entry) -> None:
     assert command.help.strip().splitlines()[0] == entry.help
 
 
+@pytest.mark.parametrize("module", ["trainmaster", "trainmaster.cli.main"])
+def test_either_module_is_the_command(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("trainmaster ")
+
+
 def test_live_commands_are_promised() -> None:
     names = {entry.name for entry in ENTRIES}
     promised = "submit run queue job why logs cancel pause resume resize nodes events doctor"

@@ -20,6 +20,9 @@ JOBTRACES = (
     ("job_id,submit_s,gpus,duration_s\na,0,1,1\na,3,1,1\n", 3, "job_id"),
     ("job_id,submit_s,gpus,duration_s,utility\na,0,1,1,9:1|3:2\n", 2, "utility"),
     ("job_id,submit_s,gpus,duration_s,utility\na,0,1,1,3:1|9:2\n", 2, "utility"),
+    ("job_id,submit_s,gpus,duration_s\na,0,1,1e300\n", 2, "duration_s"),
+    ("job_id,submit_s,gpus,duration_s\na,1e12,1,1\n", 2, "submit_s"),
+    ("job_id,submit_s,gpus,duration_s,deadline_s\na,0,1,1,1e300\n", 2, "deadline_s"),
     ("job_id,submit_s,gpus,duration_s\na,0,1\n", 2, None),
     ("nothing known\n1\n", 1, None),
 )

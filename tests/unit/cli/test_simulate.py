@@ -93,6 +93,11 @@ def test_bad_options_give_one_message(trace: Path, arguments: tuple[str, str], t
         (GOOD + "c,9,1,nan\n", "duration_s"),
         (GOOD + "c,9,1.5,1\n", "whole GPUs"),
         ("job_id,submit_s,gpus\na,0,1\n", "duration_s"),
+        ("job_id,submit_s,gpus,duration_s,weight\na,0,1,9,heavy\n", "'heavy' is no weight"),
+        ("job_id,submit_s,gpus,duration_s,weight\na,0,1,9,-1\n", "'-1' is no weight"),
+        ("job_id,submit_s,gpus,duration_s,slo_multiple\na,0,1,9,x\n", "'x' is no slo_multiple"),
+        ("job_id,submit_s,gpus,duration_s,num_workers,gpus_per_worker\na,0,4,9,2,1\n", "are not 4 GPUs"),
+        ("job_id,submit_s,gpus,duration_s,max_gpus\na,0,4,9,2\n", "asks for 4 GPUs but max_gpus is 2"),
     ],
 )
 def test_bad_traces_name_the_place(tmp_path: Path, text: str, told: str) -> None:
@@ -104,6 +109,21 @@ def test_bad_traces_name_the_place(tmp_path: Path, text: str, told: str) -> None
     assert told in errors
     assert "bad.csv" in errors
     assert not out.exists()
+
+
+def test_what_extra_holds_is_no_fault_of_the_job(tmp_path: Path) -> None:
+    path = tmp_path / "extra.csv"
+    path.write_text('job_id,submit_s,gpus,duration_s,extra\na,0,1,9,{broken\nb,1,1,9,"[1, 2]"\n')
+    code, _, errors = invoke("simulate", path, "--cluster", "v100=2")
+    assert (code, errors) == (0, "")
+
+
+def test_more_steps_than_a_clock_can_hold(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text(f"job_id,submit_s,gpus,model,iterations\na,0,1,resnet50,{9 * 10**15}\n")
+    code, _, errors = invoke("simulate", path, "--cluster", "v100=2", "--throughputs", "builtin")
+    assert code == 2
+    assert "column 'iterations'" in errors
 
 
 def test_jobs_that_never_fit_can_be_counted_as_rejected(trace: Path) -> None:
@@ -147,3 +167,13 @@ def test_bad_instances(tmp_path: Path, text: str) -> None:
     assert code == 2
     assert "bad.json" in errors
     assert "Traceback" not in errors
+
+
+def test_names_that_look_like_markup_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "i.json"
+    job = {"id": "[/x]", "gpus": 1, "throughput": {"[k80]": 1}}
+    path.write_text(json.dumps({"kind": "allocation", "accelerators": {"[k80]": {"count": 1}}, "jobs": [job]}))
+    code, text, errors = invoke("solve", path, "--policy", "gavel-max-min")
+    assert (code, errors) == (0, "")
+    assert "[/x]" in text
+    assert "[k80]" in text

@@ -125,6 +125,20 @@ def test_a_job_that_cannot_run_is_named() -> None:
         simulate([job("too-large", 9)], parse_cluster("gpu=8"), create("fifo"))
 
 
+@pytest.mark.parametrize("policy", ["gavel-max-min", "gavel-max-min:mechanism=original"])
+def test_rounds_in_which_nothing_ever_happens_come_to_an_end(policy: str) -> None:
+    with pytest.raises(Unaccounted, match=r"too-large \(too-large is pending\)"):
+        simulate([job("small", 1), job("too-large", 9)], parse_cluster("gpu=8"), create(policy))
+
+
+@pytest.mark.parametrize("policy", ["gavel-max-min", "gavel-max-min:mechanism=original", "gandiva", "isolated"])
+def test_jobs_without_gpus_run_beside_the_rounds(policy: str) -> None:
+    alone = replace(job("alone", 1, 10), worker=Demand(gpu_milli=0))
+    beside = replace(job("beside", 1, 10, submit_s=150), worker=Demand(gpu_milli=0))
+    result = simulate([alone, job("trains", 8, 100, submit_s=100), beside], parse_cluster("gpu=8"), create(policy))
+    assert finish_s(result) == {"alone": 10.0, "beside": 160.0, "trains": 200.0}
+
+
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_every_placement_runs_everything(strategy: Strategy) -> None:
     jobs = [job(str(k), 1 + k % 5, 50 + 7 * k, submit_s=3 * k) for k in range(60)]

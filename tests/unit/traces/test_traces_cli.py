@@ -42,6 +42,23 @@ def test_describe_json_and_plots(tmp_path: Path) -> None:
     assert "Generated columns" in run("describe", demo)
 
 
+def test_describe_says_what_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "steps.csv").write_text("job_id,submit_s,gpus,model,iterations\na,0,1,m,5\nb,9,2,m,5\n")
+    summary = json.loads(run("describe", tmp_path / "steps.csv", "-o", "json", "--plot", tmp_path))
+    assert (summary["gpu_hours"], summary["mean_gpus_in_demand"], summary["jobs_without_duration"]) == (None, None, 2)
+    assert [row["gpu_hour_share"] for row in summary["sizes"]] == [None, None]
+    assert "GPU-hours  " not in run("describe", tmp_path / "steps.csv")
+    (tmp_path / "none.csv").write_text("\n")
+    assert "the file is empty" in run("describe", tmp_path / "none.csv", code=2)
+
+
+def test_names_that_look_like_markup_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "[b].csv").write_text("job_id,submit_s,gpus,duration_s,vc\na,0,1,5,[/red]\nb,9,2,5,\\\n")
+    text = run("describe", tmp_path / "[b].csv")
+    assert "[b] (jobtrace)" in text
+    assert "[/red] 1" in text
+
+
 def test_generate_fit_sample_slice_convert(tmp_path: Path) -> None:
     run("generate", tmp_path / "a.csv.gz", "--jobs", 500, "--arrivals", "bursty")
     run("fit", tmp_path / "a.csv.gz", tmp_path / "m.json")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
@@ -130,6 +131,8 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: RoundState) -> Plan:
         jobs.slots, state.share, state.known, view.now_ms, ints["phase"], ints["workers"], ints["held_gpu_milli"],
         ints["worker_gpu_milli"], ints["ask_gpu_milli"], ints["preemptible"], ints["not_before_ms"],
     )  # fmt: skip
+    if (jobs.ask_gpu_milli == 0).any():
+        holding = _start_without_gpus(view, draft)
     inside = holding and view.now_ms < round_end_ms
     if beside:
         sharing.take_whole_devices(view, draft)
@@ -161,6 +164,15 @@ def _rounds(policy: GavelPolicy, view: Snapshot, state: RoundState) -> Plan:
     values.update(round_end_ms=round_end_ms, worker_s=worker_s.tolist())
     values.setdefault("last_reset_ms", last_reset_ms)
     return draft.plan(memo=state.memo(), wake_at_ms=None if idle and not original else round_end_ms, default=Why.SHARE)
+
+
+def _start_without_gpus(view: Snapshot, draft: Draft) -> bool:
+    """Jobs that need no GPU have no share of any: they take part in no round, start as soon as there is room and run
+    to their end. Returns whether a job of the rounds holds devices."""
+    jobs = view.jobs
+    ready = view.waiting_rows()
+    draft.place_rows(ready[jobs.ask_gpu_milli[ready] == 0])
+    return bool((jobs.holding & (jobs.ask_gpu_milli > 0)).any())
 
 
 def _begin_anew(policy: GavelPolicy, view: Snapshot, state: RoundState, notes: list[str]) -> Floats:

@@ -37,7 +37,7 @@ def load(source: Source) -> JobTrace:
     table = read_table(source)
     if "submission_time" not in table.columns:
         columns = tuple(
-            Column(old, c.dtype, c.unit, c.minimum)
+            Column(old, c.dtype, c.unit, c.minimum, maximum=c.maximum)
             for c in _COLUMNS
             for old in [next((o for o, n in _OLD_NAMES.items() if n == c.name), c.name)]
         )
