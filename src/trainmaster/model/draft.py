@@ -323,20 +323,24 @@ class Draft:
         view, jobs = self.view, self.view.jobs
         columns = jobs.columns
         ints = columns.ints
-        started, stopped = kernels.choose_preemptively(
+        started, _, stopped = kernels.choose_preemptively(
             rows, jobs.slots, ints["held_type"], ints["workers"], ints["held_gpu_milli"],
             ints["ask_gpu_milli"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
             view.ledger.device_milli,
         )  # fmt: skip
-        if len(stopped):
-            self.release_rows(stopped)
-        failed = self.place_rows(started)
-        if len(stopped):
-            # A stop that turned out not to be needed (the gang did not fit in the end) is taken back.
-            kept = self.ledger.take_fitting(jobs.slots[stopped], columns.allocations.rows(), ints)
-            for row in stopped[kept].tolist():
+        self.release_rows(stopped)
+        rank = np.empty(len(jobs), np.int64)
+        rank[rows] = np.arange(len(rows))
+        begin, failed = 0, False
+        for row, end in zip(stopped.tolist(), np.searchsorted(rank[started], rank[stopped]).tolist(), strict=True):
+            failed = self.place_rows(started[begin:end]) >= 0 or failed
+            begin = end
+            # A stop that turned out not to be needed (the gang did not fit in the end) is taken back, before those that
+            # come after it in the list can take its place: it would have to be given back to it the next time.
+            if self.ledger.take_fitting(jobs.slots[[row]], columns.allocations.rows(), ints)[0]:
                 del self.changes[row]
-        if failed >= 0:
+        failed = self.place_rows(started[begin:]) >= 0 or failed
+        if failed:
             for row in started.tolist():
                 if row not in self.changes:
                     self._why[row] = Why.SHAPE

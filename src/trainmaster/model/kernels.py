@@ -87,8 +87,8 @@ def choose_preemptively(
 ):  # fmt: skip
     """Down the list, every job that fits by count in what is left of its type shall run.
 
-    A job that runs is measured by what it holds and keeps its type. Returns (rows to start, rows to stop);
-    nothing is stopped when nothing is started.
+    A job that runs is measured by what it holds and keeps its type. Returns (rows to start, the types that they are
+    counted on, rows to stop), both in the order of the list; nothing is stopped when nothing is started.
     """
     n_types = allowed.shape[1]
     available = np.zeros(n_types, np.int64)
@@ -101,6 +101,7 @@ def choose_preemptively(
         if workers[slot] > 0 and held_type[slot] >= 0:
             available[held_type[slot]] += held_gpu_milli[slot]
     start = np.empty(rows.size, np.int64)
+    kinds = np.empty(rows.size, np.int64)
     stop = np.empty(rows.size, np.int64)
     n_start = n_stop = 0
     for k in range(rows.size):
@@ -127,11 +128,11 @@ def choose_preemptively(
                 best = kind
         if best >= 0:
             available[best] -= need
-            start[n_start] = rows[k]
+            start[n_start], kinds[n_start] = rows[k], best
             n_start += 1
     if n_start == 0:
         n_stop = 0
-    return start[:n_start], stop[:n_stop]
+    return start[:n_start], kinds[:n_start], stop[:n_stop]
 
 
 @njit(cache=True)

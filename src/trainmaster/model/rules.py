@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from trainmaster.model.gangs import KIND
 from trainmaster.model.kernels import choose_preemptively, close_reasons, ready_rows, remaining_seconds
 from trainmaster.model.ledger import give_slots, take_fitting_slots
 from trainmaster.model.placement import place_in_order
@@ -77,8 +78,9 @@ def queue_pass(
     slots, now_ms, by_remaining, preemptive, strict, default, strategy, ints, floats, allowed, throughput, gangs,
     type_of, up, rack_of, device_milli, whole, cpu_free, mem_free,
 ):  # fmt: skip
-    """The plan of a `QueueRule`: (rows that it changes, where their gangs begin or -1, the gangs, why each row waits,
-    for whom or an empty array)."""
+    """The plan of a `QueueRule`: (whether it was made, rows that it changes, where their gangs begin or -1, the gangs,
+    why each row waits, for whom or an empty array). It is not made when jobs shall be stopped for others that do not
+    fit where they were counted: who may stay then is for `Draft.run_in_order` to say."""
     phase = ints[_PHASE]
     rows = ready_rows(slots, phase, ints[_NOT_BEFORE_MS], ints[_ARRIVAL], ints[_PREEMPTIBLE], now_ms, preemptive)
     if by_remaining:
@@ -91,9 +93,9 @@ def queue_pass(
     blocker = np.empty(0, np.int64)
     stopped = np.empty(0, np.int64)
     any_type = np.empty(0, np.int64)
-    start = rows
+    start, kinds = rows, any_type
     if preemptive:
-        start, stopped = choose_preemptively(
+        start, kinds, stopped = choose_preemptively(
             rows, slots, ints[_HELD_TYPE], ints[_WORKERS], ints[_HELD_GPU_MILLI], ints[_ASK_GPU_MILLI], allowed,
             throughput, type_of, up, device_milli,
         )  # fmt: skip
@@ -108,7 +110,12 @@ def queue_pass(
         whole, cpu_free, mem_free,
     )  # fmt: skip
     given = start[placed]
-    if stopped.size:  # a stop that turned out not to be needed (the gang did not fit in the end) is taken back
+    if stopped.size:
+        as_counted = given.size == start.size
+        for k in range(given.size):
+            as_counted = as_counted and flat[first[k] + KIND] == kinds[placed[k]]
+        if not as_counted:
+            return False, any_type, any_type, flat, why, blocker
         kept = take_fitting_slots(
             slots[stopped], gangs, ints[_WORKER_CPU], ints[_WORKER_MEM], ints[_SERVER_CPU], ints[_SERVER_MEM],
             device_milli, whole, cpu_free, mem_free,
@@ -124,4 +131,4 @@ def queue_pass(
             blocker[rows[k]] = rows[failure]
     changed, begins = in_plan_order(stopped, given, first)
     close_reasons(why, slots, phase, ints[_NOT_BEFORE_MS], now_ms, changed, begins, default, _BACKOFF)
-    return changed, begins, flat, why, blocker
+    return True, changed, begins, flat, why, blocker

@@ -48,6 +48,9 @@ class ElasticFlow:
         draft = view.draft()
         tables = size_tables(view)
         arrays = believe(view, tables, 0.5, None).jobs._replace(restart_ms=0.0, resize_ms=0.0)
+        if len(view.cluster.types) > 1:
+            # Who is still starting would seem better off on another type, where it starts in no time, and there again.
+            arrays = arrays._replace(pending_ms=np.zeros(len(jobs)))
         usable = arrays.held_kind >= 0
         held = np.bincount(
             arrays.held_kind[usable],

@@ -326,10 +326,12 @@ def queue_passage(
             return code
         while counters[USED] > 0:
             slots = rows[: counters[USED]]
-            changed, first, flat, why, blocker = queue_pass(
+            made, changed, first, flat, why, blocker = queue_pass(
                 slots, counters[NOW], by_remaining, preemptive, strict, default, strategy, ints, floats, allowed,
                 throughput, gangs, type_of, up, rack_of, device_milli, whole, cpu_free, mem_free,
             )  # fmt: skip
+            if not made:
+                return _left_to_engine(w, DECIDE)
             code = _carry_out(w, slots, changed, first, flat, why, blocker, counting, restart_cost_ms)
             if code == _GO:
                 break

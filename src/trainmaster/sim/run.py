@@ -19,12 +19,14 @@ from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
-from trainmaster.model.units import NEVER_MS
+from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.history import AllocationHistory
 from trainmaster.sim.passage import MAX_DECISIONS, Passage
 from trainmaster.sim.truth import Truth, TruthOptions
 
+MAX_STEPS_AT_ONCE = 10_000
+"""Steps at one and the same moment after which a run is stuck: plans are carried out and nothing comes of it."""
 MAX_IDLE_WAKES = 100_000
 
 
@@ -100,7 +102,7 @@ def simulate(
     ended: list[Ended] = []
     timeline: list[tuple[int, float, int, int]] = []
     history = AllocationHistory(cluster) if record_history else None
-    total, next_job, now_ms, events_seen, idle = len(specs), 0, 0, 0, 0
+    total, next_job, now_ms, events_seen, idle, still = len(specs), 0, 0, 0, 0, 0
     while len(ended) < total:
         if passage is not None:
             went_on = passage.go_on(next_job, now_ms, total - len(ended))
@@ -130,6 +132,10 @@ def simulate(
         events_seen += len(events)
         if not events and engine.next_wake_ms > now_ms:
             continue  # the end of an incarnation that was stopped before: nobody hears of it
+        still = still + 1 if now_ms == engine.now_ms else 0
+        if still > MAX_STEPS_AT_ONCE:
+            engine.notes.append(f"the policy does not come to rest at {now_ms / MS_PER_S:g} s: it stops and starts")
+            break
         idle = 0 if events else idle + 1
         if passage is not None:
             passage.idle = 0 if events else passage.idle

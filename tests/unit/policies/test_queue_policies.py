@@ -119,6 +119,21 @@ def test_preemption_is_taken_back_when_the_gang_does_not_fit_after_all() -> None
     assert plan.why[row_of(view, "wide")] in (Why.SHAPE, Why.OUTRANKED, Why.CAPACITY)
 
 
+def test_nobody_is_stopped_for_a_gang_that_does_not_fit_and_replaced_by_those_behind() -> None:
+    jobs = [
+        a_job("x", seconds=1),
+        a_job("y", seconds=1),
+        a_job("wide", gpus=4, gpus_each=4, seconds=2),  # fits by count, and on neither node beside x and y
+        a_job("runs", gpus=3, seconds=3),
+        a_job("c", seconds=4),
+        a_job("d", seconds=4),
+    ]
+    view = a_view(jobs, "v100=8x4", placement="spread", running=["x", "y", "runs"])
+    plan = _decide("srtf", view)
+    assert stopped(view, plan) == set()
+    assert started(view, plan) == {"c", "d"}
+
+
 def test_priority_of_arrival_does_not_depend_on_rows() -> None:
     jobs = [a_job(f"j{k}", gpus=2, seconds=10) for k in range(6)]
     order = np.random.Generator(np.random.PCG64(1)).permutation(6).tolist()

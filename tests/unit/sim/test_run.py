@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from trainmaster.engine.core import Settings
@@ -10,9 +11,11 @@ from trainmaster.model.job import Demand, JobId, JobSpec, Phase
 from trainmaster.model.placement import Strategy
 from trainmaster.model.scaling import amdahl
 from trainmaster.policies.registry import create
+from trainmaster.sim import run
 from trainmaster.sim.metrics import job_table, summary
 from trainmaster.sim.run import RunResult, Unaccounted, simulate
 from trainmaster.sim.truth import TruthOptions
+from trainmaster.testing.builders import a_job
 
 
 def job(name: str, gpus: int = 1, work: float = 100.0, submit_s: float = 0.0) -> JobSpec:
@@ -137,6 +140,33 @@ def test_jobs_without_gpus_run_beside_the_rounds(policy: str) -> None:
     beside = replace(job("beside", 1, 10, submit_s=150), worker=Demand(gpu_milli=0))
     result = simulate([alone, job("trains", 8, 100, submit_s=100), beside], parse_cluster("gpu=8"), create(policy))
     assert finish_s(result) == {"alone": 10.0, "beside": 160.0, "trains": 200.0}
+
+
+def fractions_and_gangs(seed: int) -> list[JobSpec]:
+    """Jobs that leave devices half used and nodes in pieces, on two types of which one is slow."""
+    rng = np.random.Generator(np.random.PCG64([seed, 5]))
+    jobs, at_s = [], 0.0
+    for k in range(60):
+        at_s += float(rng.exponential(6))
+        gpus = float(rng.choice([0.5, 0.5, 1, 1, 2, 4, 8]))
+        each = gpus if gpus == 4 and rng.random() < 0.5 else min(gpus, 1)
+        seconds = float(np.exp(rng.uniform(3, 6.5)))
+        speeds = {"a": 1.0, "b": 0.3}
+        jobs.append(a_job(f"j{k:02d}", gpus=gpus, gpus_each=each, seconds=seconds, submit_s=at_s, speeds=speeds))
+    return jobs
+
+
+@pytest.mark.parametrize(("policy", "seed"), [("las", 0), ("las", 3), ("srtf", 20), ("tiresias", 0), ("edf", 0)])
+def test_jobs_do_not_take_turns_at_one_moment(policy: str, seed: int) -> None:
+    truth = TruthOptions(interference=0.1)
+    result = simulate(fractions_and_gangs(seed), parse_cluster("a=12x4,b=8x4"), create(policy), truth=truth)
+    assert len(result.ended) == 60
+
+
+def test_a_run_that_stays_at_one_moment_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "MAX_STEPS_AT_ONCE", 0)
+    with pytest.raises(Unaccounted, match=r"1 of 1 jobs.*does not come to rest at 0 s"):
+        simulate([job("a")], parse_cluster("gpu=1"), create("fifo"), at_once=False)
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
