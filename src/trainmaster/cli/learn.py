@@ -61,7 +61,7 @@ def dl2(
     start: Annotated[
         Path | None, typer.Option(help="Weights of an earlier run to go on from, instead of imitating a teacher.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same weights.")] = 0,
 ) -> None:
     """Train DL2: imitate a teacher, then improve by reinforcement. Writes weights.npz for `dl2:weights=FILE`."""
     need_torch()

@@ -34,7 +34,7 @@ def das(
         list[str] | None, typer.Option("--set", help="Any training option, such as heads=8; repeatable.")
     ] = None,
     resume: Annotated[bool, typer.Option(help="Continue the run in this folder.")] = False,
-    seed: Annotated[int, typer.Option(help="Same seed, same weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same weights.")] = 0,
 ) -> None:
     """Train DAS: imitate a rule, then improve both agents by MAPPO. Writes weights.npz for `das:weights=FILE`."""
     need_torch()

@@ -39,7 +39,7 @@ def simulate(
         str, typer.Option(help="Speeds that policies believe: oracle | fingerprint[:FRACTION profiled]")
     ] = "oracle",
     unfit: world.Unfit = "error",
-    seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
     jobs_file: Annotated[
         Path | None, typer.Option("--jobs", help="Write a row per job here (.csv or .parquet).")

@@ -29,7 +29,7 @@ app = typer.Typer(help="Describe, convert, generate, fit and slice job traces.",
 TracePath = Annotated[Path, typer.Argument(help="Jobtrace file or folder, or a known public format.")]
 OutPath = Annotated[Path, typer.Argument(help=".csv, .csv.gz or .parquet; without a suffix: a folder.")]
 Plots = Annotated[Path | None, typer.Option("--plot", help="Folder for plots.")]
-Seed = Annotated[int, typer.Option(help="Same seed, same bytes.")]
+Seed = Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")]
 
 
 @app.command()

@@ -111,7 +111,12 @@ def parse(text: str) -> tuple[Entry, dict[str, Any]]:
     for item in filter(None, (part.strip() for part in tail.split(","))):
         key, equals, value = item.partition("=")
         option = known.get(key.strip())
-        if option is None or not equals:
+        if option is not None and not equals:
+            raise InputError(
+                f"option '{option.name}' of policy '{name}' has no value",
+                expected=f"{name}:{option.name}=VALUE, such as {option.name}={_show(option.default)}",
+            )
+        if option is None:
             raise InputError(
                 f"policy '{name}' has no option '{item}'",
                 expected=", ".join(f"{o.name}={_show(o.default)}" for o in found.options) or "no options",

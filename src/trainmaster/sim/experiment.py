@@ -34,6 +34,7 @@ from trainmaster.sim.truth import TruthOptions
 from trainmaster.sim.workload import workload
 from trainmaster.traces import JobTrace, load
 from trainmaster.traces.resample import resample
+from trainmaster.traces.schema import LONGEST_S
 from trainmaster.traces.slice import stretch
 
 MEASURED_AFTER_MS = 60_000
@@ -212,15 +213,15 @@ def _profiled_fraction(wanted: Experiment) -> float | None:
 def _round_ms(round_s: float | None) -> int | None:
     if round_s is None:
         return None
-    if not round_s > 0 or math.isinf(round_s) or ms_from_s(round_s) < 1:
+    if not 0 < round_s <= LONGEST_S or ms_from_s(round_s) < 1:
         raise InputError(f"round of {round_s} s", "a positive number of seconds", column="--round")
     return ms_from_s(round_s)
 
 
 def _truth(wanted: Experiment) -> TruthOptions:
     def ms(name: str, value: float) -> int:
-        if not value >= 0 or math.isinf(value):
-            raise InputError(f"{value}", "0 or more seconds", column=f"--{name}")
+        if not 0 <= value <= LONGEST_S:
+            raise InputError(f"{value}", f"0 to {LONGEST_S:g} seconds", column=f"--{name}")
         return ms_from_s(value)
 
     return TruthOptions(

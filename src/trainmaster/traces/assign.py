@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from trainmaster.model.errors import InputError
 from trainmaster.traces.trace import JobTrace
 from trainmaster.traces.utility import format_steps
 
@@ -33,6 +34,11 @@ class Assignment:
     soft_fraction: float = 0.0  # of the deadlines
     slack: tuple[float, float] = (1.2, 5.0)
     utility_fraction: float = 0.0  # sigmoid utilities, on jobs without soft deadlines
+
+    def __post_init__(self) -> None:
+        for name in ("elastic_fraction", "deadline_fraction", "soft_fraction", "utility_fraction"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{getattr(self, name)!r} is no share of the jobs", "0 to 1", column=name)
 
 
 def assign(trace: JobTrace, what: Assignment, seed: int) -> JobTrace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +10,7 @@ import polars as pl
 
 from trainmaster.model.errors import InputError
 from trainmaster.traces.arrivals import PROCESSES
-from trainmaster.traces.schema import JOB_COLUMNS, LINE
+from trainmaster.traces.schema import JOB_COLUMNS, LINE, LONGEST_S
 from trainmaster.traces.trace import JobTrace
 
 
@@ -30,26 +31,23 @@ class GeneratorSpec:
     name: str = "generated"
 
     def check(self) -> None:
+        shares = self.gpu_mix.values()
+        sizes_fit = all(gpus > 0 for gpus in self.gpu_mix) and all(0 <= share < math.inf for share in shares)
         bounds = {
-            "jobs": 1 <= self.jobs <= 10_000_000,
-            "load": 0 < self.load <= 100,
-            "cluster_gpus": self.cluster_gpus >= 1,
-            "median_s": self.median_s > 0,
-            "sigma": 0 <= self.sigma <= 5,
-            "tail_fraction": 0 <= self.tail_fraction < 1,
-            "tail_index": self.tail_index > 1,
-            "arrivals": self.arrivals in PROCESSES,
-            "gpu_mix": bool(self.gpu_mix)
-            and all(gpus > 0 and share >= 0 for gpus, share in self.gpu_mix.items())
-            and sum(self.gpu_mix.values()) > 0,
+            "jobs": (1 <= self.jobs <= 10_000_000, "1 to 10,000,000"),
+            "load": (1e-6 <= self.load <= 100, "0.000001 to 100"),
+            "cluster_gpus": (self.cluster_gpus >= 1, "at least 1"),
+            "median_s": (0 < self.median_s <= LONGEST_S, f"a positive number of seconds, at most {LONGEST_S:g}"),
+            "sigma": (0 <= self.sigma <= 5, "0 to 5"),
+            "duration_max_s": (0 < self.duration_max_s <= LONGEST_S, f"above 0 and at most {LONGEST_S:g} seconds"),
+            "tail_fraction": (0 <= self.tail_fraction < 1, "0 or more, below 1"),
+            "tail_index": (self.tail_index > 1, "above 1"),
+            "arrivals": (self.arrivals in PROCESSES, f"one of {', '.join(sorted(PROCESSES))}"),
+            "gpu_mix": (sizes_fit and sum(shares) > 0, "sizes above 0 with shares that are not negative nor all 0"),
         }
-        for name, holds in bounds.items():
+        for name, (holds, expected) in bounds.items():
             if not holds:
-                raise InputError(
-                    f"{getattr(self, name)!r} is not possible",
-                    f"a sensible {name}; arrivals are one of {', '.join(sorted(PROCESSES))}",
-                    column=name,
-                )
+                raise InputError(f"{getattr(self, name)!r} is not possible", expected, column=name)
 
 
 def generate(spec: GeneratorSpec, seed: int) -> JobTrace:

@@ -73,6 +73,25 @@ def test_generate_fit_sample_slice_convert(tmp_path: Path) -> None:
     assert load(tmp_path / "s.csv").jobs["job_id"].to_list() == ["b", "a"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--seed -1", "--seed"),
+        ("--load 1e-300", "expected 0.000001 to 100"),
+        ("--sigma nan", "expected 0 to 5"),
+        ("--median-s -3", "expected a positive number of seconds"),
+        ("--max-s 1e300", "duration_max_s"),
+        ("--gpu-mix 1:-1", "expected sizes above 0"),
+        ("--arrivals weekly", "expected one of bursty, diurnal, poisson"),
+        ("--elastic 2", "is no share of the jobs; expected 0 to 1"),
+        ("--deadlines nan", "is no share of the jobs"),
+    ],
+)
+def test_what_cannot_be_generated(tmp_path: Path, arguments: str, told: str) -> None:
+    assert told in run("generate", tmp_path / "o.csv", "--jobs", 5, *arguments.split(), code=2)
+    assert not (tmp_path / "o.csv").exists()
+
+
 def test_bad_input_exits_2_with_the_place(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("job_id,submit_s,gpus,duration_s\na,0,x,1\n")
     text = run("describe", tmp_path / "bad.csv", code=2).replace("\n", "")
