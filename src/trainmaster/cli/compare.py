@@ -79,10 +79,10 @@ def compare(
     if faults:
         raise TrainmasterError(_told(faults, len(cells)))
     store.assemble([cell.key for cell in cells], settings)
-    _finish(out, figures, output)
+    finish(out, figures, output)
 
 
-def _finish(out: Path, figures: bool, output: str) -> None:
+def finish(out: Path, figures: bool, output: str) -> None:
     from trainmaster.report.comparison import write_report
     from trainmaster.report.comparison_table import comparison_rows, print_comparison
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from trainmaster.cli.output import one_message
-from trainmaster.sim.comparison_store import read_comparison
+from trainmaster.cli.compare import finish
+from trainmaster.cli.output import Output, check_output, one_message
 
 
 @one_message
@@ -18,12 +17,8 @@ def report(
     figures: Annotated[
         bool, typer.Option("--figures", help="Also write every figure as a file to DIR/figures.")
     ] = False,
+    output: Output = "table",
 ) -> None:
     """Rebuild report.html, and print the table."""
-    from trainmaster.report.comparison import write_report
-    from trainmaster.report.comparison_table import print_comparison
-
-    tables = read_comparison(folder)
-    page = write_report(tables, folder, figures=figures)
-    print_comparison(tables, Console())
-    Console(soft_wrap=True).print(f"report: {page}", markup=False, highlight=False)
+    check_output(output)
+    finish(folder, figures, output)

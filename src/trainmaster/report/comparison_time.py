@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from trainmaster.report.comparison_figures import SIZES, Picture, rendered
-from trainmaster.report.style import figure, house_style
+from trainmaster.report.style import figure, house_style, plain
 
 LANES_MAX = 128
 # Light to dark with size, so that the classes can be told apart in grey.
@@ -105,7 +105,7 @@ def gantt(allocations: pl.DataFrame, policy: str, name: str) -> Picture | None:
             edge += devices
             axes.axhline(edge, color="#555555", linewidth=0.5)
         every = max(1, int(np.ceil(len(kept) / (height * 4))))
-        axes.set_yticks(centres[::every], [node_id for node_id, _ in kept][::every], fontsize=8)
+        axes.set_yticks(centres[::every], [plain(node_id) for node_id, _ in kept][::every], fontsize=8)
         axes.set_xlim(float(starts.min()), float(ends.max()))
         axes.set_ylim(lanes, 0)
         axes.grid(visible=False)

@@ -87,13 +87,18 @@ def figure(title: str, x: str, y: str, *, size: tuple[float, float] | None = Non
     """A figure in house style with one pair of axes; closed on leaving."""
     with house_style():
         made, axes = plt.subplots(figsize=size) if size else plt.subplots()
-        axes.set_title(title)
+        axes.set_title(plain(title))
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         try:
             yield made, axes
         finally:
             plt.close(made)
+
+
+def plain(text: str) -> str:
+    """A name as it is: a dollar sign begins no formula."""
+    return text.replace("$", r"\$")
 
 
 def legend_outside(axes: Axes, title: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,7 @@ from trainmaster.report.style import figure, legend_outside, look, save
 from trainmaster.traces.describe import describe
 from trainmaster.traces.trace import JobTrace
 
+_TITLE_WIDTH = 70
 _TIMES = ((1, "1 s"), (60, "1 min"), (3600, "1 h"), (86_400, "1 d"), (864_000, "10 d"))
 
 
@@ -25,7 +27,7 @@ def plot_trace(trace: JobTrace, folder: Path, suffix: str = "png") -> list[Path]
 
 def _title(trace: JobTrace, what: str) -> str:
     generated = ", ".join(trace.generated_fields)
-    note = f"\ngenerated columns: {generated}" if generated else ""
+    note = "\n" + fill(f"generated columns: {generated}", _TITLE_WIDTH) if generated else ""
     return f"{trace.name}: {what}{note}"
 
 

@@ -114,6 +114,9 @@ def test_report_is_rebuilt_from_the_parquet_alone(made: Path, tmp_path: Path) ->
         shutil.copy(made / f"{name}.parquet", tmp_path)
     invoke("report", tmp_path)
     assert (tmp_path / "report.html").read_bytes() == (made / "report.html").read_bytes()
+    told = json.loads(invoke("report", tmp_path, "-o", "json"))
+    assert told["report"] == str(tmp_path / "report.html")
+    assert {row["metric"] for row in told["groups"][0]["metrics"]} >= {"average_jct_s", "p99_jct_s"}
 
 
 def test_a_second_run_simulates_nothing(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_options_are_converted(text: str, policy: Policy) -> None:
         ("fifoo", "unknown policy 'fifoo'; expected one of .*Did you mean 'fifo'"),
         ("", "unknown policy ''"),
         ("fifo:speed=3", "policy 'fifo' has no option 'speed=3'; expected backfill=false"),
-        ("fifo:backfill", "no option 'backfill'"),
+        ("fifo:backfill", "has no value"),
         ("fifo:backfill=maybe", "'backfill' of policy 'fifo' is 'maybe'; expected true or false"),
         ("fifo:backfill=true,backfill=false", "given twice"),
         ("sjf:x=1", "expected no options"),
