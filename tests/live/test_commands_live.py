@@ -90,6 +90,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     here.down()
 
 
+def test_the_log_says_which_policy_decides(machine: Machine) -> None:
+    told = [json.loads(line) for line in (machine.home / "logs" / "service.log").read_text().splitlines()]
+    assert next(line["policy"] for line in told if line["event"] == "ready") == "fifo"
+
+
 def test_a_new_users_first_minutes(machine: Machine) -> None:
     assert {node["accelerator"] for node in machine.json("nodes")} == {"v100", "k80"}
     assert "no jobs" in machine.type("queue")

@@ -25,6 +25,8 @@ def entities(
     check_output(output)
     if name is None and (weight is not None or quota is not None):
         raise InputError("no team named", "one, as in: trainmaster entities vision --weight 2")
+    if name is not None and (not name or "/" in name):
+        raise InputError(f"'{name}' is no team", "a name; `trainmaster entities` lists them")
     gpus = _quota(quota)
     with Client.find(home) as client:
         known: list[Json] = client.get("/entities")

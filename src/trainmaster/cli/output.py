@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -19,6 +20,10 @@ from trainmaster.model.errors import InputError, TrainmasterError
 Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""A disk that takes nothing more."""
+
+
 def one_message(command: Callable[..., None]) -> Callable[..., None]:
     """Bad input ends with one message and exit code 2; any other known fault with exit code 1."""
 
@@ -28,6 +33,11 @@ def one_message(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **kwargs)
         except TrainmasterError as error:
             fail(error)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            where = "" if error.filename is None else f"{error.filename}: "
+            fail(TrainmasterError(f"{where}cannot write: {error.strerror}; free some room, or choose another place"))
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(130) from None
@@ -50,12 +60,15 @@ def write_text(path: Path, text: str) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise InputError(f"folder '{folder}' does not exist", "an existing folder", "Create it first.", file=path)
+    name = None
     try:
         handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
         os.replace(name, path)
     except OSError as error:
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
         raise InputError(f"cannot write: {error.strerror}", "a writable place", file=path) from None
 
 

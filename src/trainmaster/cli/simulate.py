@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from trainmaster.cli import world_options as world
 from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.cli.safe_text import as_text
 from trainmaster.sim.experiment import Experiment, prepare, run
+from trainmaster.traces.jobtrace import write_bytes
 
 
 @one_message
@@ -73,9 +75,9 @@ def simulate(
 
 def _write_jobs(jobs: Any, path: Path) -> None:
     if path.suffix == ".parquet":
-        temporary = path.with_name(f".{path.name}.tmp")
-        jobs.write_parquet(temporary)
-        temporary.replace(path)
+        data = io.BytesIO()
+        jobs.write_parquet(data)
+        write_bytes(path, data.getvalue())
     else:
         write_text(path, jobs.write_csv(float_precision=3))
 

@@ -15,6 +15,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from trainmaster.model.errors import InputError
+
 # Okabe-Ito colours ordered so that neighbours differ in lightness as well as in hue.
 _COLOURS = ("#0072B2", "#E69F00", "#000000", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
 _DASHES: tuple[Any, ...] = (
@@ -108,7 +110,10 @@ def legend_outside(axes: Axes, title: str | None = None) -> None:
 
 def save(made: Figure, path: Path) -> Path:
     """PNG or SVG by suffix, without time stamps."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-    made.savefig(path, metadata=metadata)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made.savefig(path, metadata=metadata)
+    except OSError as error:
+        raise InputError(f"cannot write: {error.strerror}", "a writable place", file=path) from None
     return path

@@ -50,10 +50,7 @@ class Home:
                 (self.path / folder).mkdir(mode=0o700, exist_ok=True)
             lock = (self.path / "lock").open("a+", encoding="utf-8")
         except OSError as error:
-            raise InputError(
-                f"cannot use it as a home: {error.strerror}", "a folder that may be written",
-                "Choose another with --home.", file=self.path,
-            ) from None  # fmt: skip
+            raise self._unusable(error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -66,10 +63,19 @@ class Home:
                 f"a service already runs on {self.path}{who}{f', at {at}' if at else ''}; "
                 "use it, end it, or choose another folder with --home"
             ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
         self._lock = lock
+        try:
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: OSError) -> InputError:
+        return InputError(
+            f"cannot use it as a home: {error.strerror}", "a folder that may be written",
+            "Choose another with --home.", file=self.path,
+        )  # fmt: skip
 
     def release(self) -> None:
         """Give the lock back; the address goes, for nobody answers there any more."""
@@ -100,12 +106,19 @@ class Home:
         partial = self.path / f".{name}.partial"
         with suppress(FileNotFoundError):
             partial.unlink()
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, self.path / name)
+        try:
+            handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(text + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(partial, self.path / name)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise InputError(
+                f"cannot write: {error.strerror}", "room and the right to write", "Mend it, then start again.",
+                file=self.path / name,
+            ) from None  # fmt: skip
 
     def principals(self) -> list[tuple[str, Principal]]:
         """The owner's token and those of the file `tokens`."""

@@ -166,7 +166,7 @@ class Service:
             try:
                 foretell = partial(asyncio.to_thread, forecasts.inquire)
                 context = Context(driver, tokens, LogFolder(self.home.path), options.backend, foretell)
-                self._answer(listener, context, ready)
+                self._answer(listener, context, ready, plane.policy_name)
             finally:
                 if learning is not None:
                     learning.stop()
@@ -221,7 +221,7 @@ class Service:
             find=find_accelerator,
         )  # fmt: skip
 
-    def _answer(self, listener: socket.socket, context: Context, ready: Callable[[str], None]) -> None:
+    def _answer(self, listener: socket.socket, context: Context, ready: Callable[[str], None], policy: str) -> None:
         address = address_of(self.options.host, listener)
         config = uvicorn.Config(
             build_app(context), log_config=None, access_log=False, lifespan="off", server_header=False,
@@ -237,7 +237,7 @@ class Service:
             while not server.started and not task.done():
                 await asyncio.sleep(0.005)
             self.home.write("address", address)
-            self.log.info("ready", address=address, policy=self.options.policy, cluster=self.cluster.describe(),
+            self.log.info("ready", address=address, policy=policy, cluster=self.cluster.describe(),
                           emulated=self.emulated, version=__version__, pid=os.getpid())  # fmt: skip
             ready(address)
             while not self.stop_asked.is_set() and not task.done():

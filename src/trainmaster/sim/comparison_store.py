@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,12 @@ class ComparisonStore:
         try:
             self.cells.mkdir(parents=True, exist_ok=True)
             _write(path, (json.dumps(settings, indent=2, allow_nan=False) + "\n").encode())
-        except OSError as error:
-            raise InputError(f"cannot write: {error.strerror}", "a writable place", file=self.folder) from None
+        except (OSError, InputError) as error:
+            for made in (self.cells, self.folder):  # else the next attempt finds a folder that holds other things
+                with suppress(OSError):
+                    made.rmdir()
+            reason = error.what if isinstance(error, InputError) else f"cannot write: {error.strerror}"
+            raise InputError(reason, "a writable place", file=self.folder) from None
 
     def _check_same(self, path: Path, settings: dict[str, Any]) -> None:
         try:
@@ -182,5 +187,9 @@ def _short(value: Any) -> str:
 
 def _write(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"cannot write: {error.strerror}", "a writable place", file=path) from None

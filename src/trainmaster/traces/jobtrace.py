@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,8 @@ def write(trace: JobTrace, path: str | Path) -> None:
     if path.name.endswith(_TABLE_SUFFIXES):
         write_bytes(path, _encode(trace.jobs.drop(LINE), path.name))
     elif path.suffix in ("", ".jobtrace", ".d"):
-        _write_directory(trace, path)
+        with _writing(path):
+            _write_directory(trace, path)
     else:
         raise InputError(
             f"cannot tell a format from the name {path.name!r}",
@@ -68,15 +71,25 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Temporary file in the same folder, then rename: readers see the old file or the new one, never half."""
     if not path.parent.is_dir():
         raise InputError("the folder does not exist", "an existing folder", "Create it first.", path.parent)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with _writing(path):
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A disk that is full or may not be written is told with the place."""
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write: {error.strerror}", "a writable place", "", path) from None
 
 
 def _umask() -> int:

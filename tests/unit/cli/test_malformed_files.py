@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from trainmaster.cli.main import app
+from trainmaster.model.errors import InputError
+from trainmaster.service.home import Home
 from trainmaster.testing.trace_formats import MALFORMED
 
 GOOD = "job_id,submit_s,gpus,duration_s\na,0,1,10\nb,5,2,20\n"
@@ -55,6 +59,48 @@ def test_malformed_traces(tmp_path: Path, text: str, line: int | None, column: s
         place = str(file) + ("" if line is None else f":{line}") + ("" if column is None else f", column '{column}'")
         assert place in message, message
         assert [p.name for p in tmp_path.iterdir()] == ["input"], command
+
+
+@pytest.mark.parametrize("arguments", [
+    ["simulate", "t.csv", "--cluster", "gpu=64", "--json", "o.json"],
+    ["simulate", "t.csv", "--cluster", "gpu=64", "--jobs", "o.csv"],
+    ["simulate", "t.csv", "--cluster", "gpu=64", "--jobs", "o.parquet"],
+    ["compare", "t.csv", "-p", "fifo,srtf", "--cluster", "gpu=64", "--seeds", "1", "--out", "o"],
+    ["traces", "convert", "t.csv", "o.csv"],
+    ["traces", "convert", "t.csv", "o"],
+])  # fmt: skip
+def test_a_full_disk_is_told_with_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(GOOD)
+    monkeypatch.chdir(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "replace", full)
+        message = invoke(*arguments)
+    assert f"{arguments[-1]}: cannot write: No space left on device" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"], "something is left behind"
+
+
+def test_plots_where_they_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(GOOD)
+    (tmp_path / "plots").write_text("a file where a folder should be")
+    assert "plots/arrivals.png: cannot write" in invoke(
+        "traces", "describe", tmp_path / "t.csv", "--plot", tmp_path / "plots"
+    )
+
+
+def test_the_home_of_a_service_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="address: cannot write: No space left"):
+        Home(tmp_path).write("address", "http://127.0.0.1:1")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_damaged_parquet_and_gzip(tmp_path: Path) -> None:

@@ -168,6 +168,9 @@ def test_entities_keep_what_was_not_named(service: Any, invoke: Any, as_json: An
     assert invoke("entities", "red")[0] == 1
     assert invoke("entities", "--weight", "2")[0] == 2
     assert invoke("entities", "blue", "--quota", "much")[0] == 2
+    for name in ("", "../blue", "blue/green"):
+        code, _, err = invoke("entities", name, "--weight", "2")
+        assert (code, err) == (2, f"error: '{name}' is no team; expected a name; `trainmaster entities` lists them\n")
 
 
 def test_control_characters_of_names_arguments_and_reasons_do_not_reach_the_terminal(service: Any, invoke: Any) -> None:
