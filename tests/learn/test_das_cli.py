@@ -59,7 +59,7 @@ def test_train_then_resume_then_evaluate(tmp_path: Path) -> None:
         (["das", "--out", "{}", "--variant", "dada"], "'variant' is 'dada'"),
         (["das", "--out", "{}", "--set", "heads=5"], "with 5 heads"),
         (["das", "--out", "{}", "--set", "tau=5"], "no training option"),
-        (["das", "--out", "{}", "--seed", "-1"], "'seed' is -1; expected 0 or more"),
+        (["das", "--out", "{}", "--seed", "-1"], "greater than or equal to 0"),
         (["das", "--out", "{}", "--set", "seed=3"], "expected --seed"),
         (["das", "--out", "{}", "--set", "variant=da"], "expected --variant"),
         (["das", "--out", "{}", "--set", "gain=NaN"], "'gain' is nan"),
