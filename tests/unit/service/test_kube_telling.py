@@ -29,9 +29,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def _plane(phases: dict[str, P]) -> Any:
+def _plane(phases: dict[str, int]) -> Any:
     columns = {name: [0] * len(phases) for name in ("reason", *kube_telling._TOLD)}
-    columns["phase"] = [int(phase) for phase in phases.values()]
+    columns["phase"] = list(phases.values())
     slot_of = {JobId(name): k for k, name in enumerate(phases)}
     return SimpleNamespace(live=SimpleNamespace(columns=SimpleNamespace(ints=columns, slot_of=slot_of)))
 
