@@ -6,7 +6,17 @@ import numpy as np
 
 from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.codes import (
-    BEST_FIT, CAPACITY, COUNT, FIRST_FIT, HEAD, NO_NODE, PACK, PART, SHAPE, SPREAD, WHOLE,
+    BEST_FIT,
+    CAPACITY,
+    COUNT,
+    FIRST_FIT,
+    HEAD,
+    NO_NODE,
+    PACK,
+    PART,
+    SHAPE,
+    SPREAD,
+    WHOLE,
 )  # fmt: skip
 from trainmaster.core.free_resources import FreeResources
 from trainmaster.core.int_list import Bools, IntList, Ints, new_floats, new_ints
@@ -52,7 +62,12 @@ class Placer:
 
     def open_only(self, workers_on: Bools | None) -> None:
         """Workers go on these nodes alone (None: on any that is open)."""
-        self.chosen[:] = 1 if workers_on is None else workers_on.view(np.uint8)
+        if workers_on is None:
+            self.chosen[:] = 1
+            return
+        mask = workers_on.view(np.uint8)
+        for node in range(self.cluster.n_nodes):
+            self.chosen[node] = mask[node]
 
     def begin(self) -> None:
         """Forget what was placed before."""

@@ -15,6 +15,8 @@ class PlanArrays:
         self.blocker = -1
         self.wake_at_ms = -1
         """When the policy wants to be asked again (-1: it does not mind)."""
+        self.broken = self.broken_part = -1
+        """Where a rule is broken (`core.verify`): a position in `jobs`, and a part of its gang."""
 
     def clear(self) -> None:
         self.jobs.n = self.first.n = self.flat.n = self.misfits.n = 0

@@ -8,7 +8,7 @@ from trainmaster.core.plan_arrays cimport PlanArrays
 from trainmaster.core.sorting cimport sort_by
 from trainmaster.core.types cimport F1, I1, i64
 
-cdef i64 LOST, PENDING, RESERVED, RUNNING, STOPPING
+cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, STOPPING
 cdef double MS_PER_S
 
 @cython.final

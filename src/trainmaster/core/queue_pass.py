@@ -8,15 +8,25 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.core.cluster_arrays import ClusterArrays
-from trainmaster.core.codes import LOST, MS_PER_S, PENDING, RESERVED, RUNNING, STOPPING
+from trainmaster.core.codes import (
+    BY_ARRIVAL,
+    BY_DEADLINE,
+    BY_QUEUE,
+    BY_REMAINING,
+    BY_SERVICE,
+    LOST,
+    MS_PER_S,
+    PENDING,
+    RESERVED,
+    RUNNING,
+    STOPPING,
+)
 from trainmaster.core.free_resources import FreeResources, fits_gang, give_gang, take_gang
 from trainmaster.core.int_list import Floats, IntList, new_floats, new_ints
 from trainmaster.core.job_arrays import JobArrays, remaining_now, service_now
 from trainmaster.core.placement import Placer
 from trainmaster.core.plan_arrays import PlanArrays
 from trainmaster.core.sorting import sort_by
-
-BY_ARRIVAL, BY_REMAINING, BY_SERVICE, BY_DEADLINE, BY_GIVEN_KEY, BY_QUEUE = range(6)
 
 
 class QueuePass:

@@ -18,7 +18,7 @@ from trainmaster.backends.kubernetes.reflector import DELETED, Change
 from trainmaster.backends.kubernetes.template_check import TemplateCheck
 from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
 from trainmaster.backends.kubernetes.wishes import being_deleted, wishes_of
-from trainmaster.engine import transitions
+from trainmaster.core.engine_core import wanted
 from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import JobId, JobSpec, P
@@ -75,7 +75,7 @@ class TakeJobs:
         if slot is not None:
             if item.gone:
                 return [ev.JobCancelled(job_id)]
-            paused = P.PAUSED in (int(engine.columns.ints["phase"][slot]), transitions.wanted(engine, slot))
+            paused = P.PAUSED in (int(engine.columns.ints["phase"][slot]), wanted(engine, slot))
             return list(wishes_of(item.before, tj, engine.columns.spec(slot), paused, epoch_ms))
         over = (tj.get("status") or {}).get("state") in OVER
         if item.gone or job_id in engine.known or over or being_deleted(tj) or job_id in plane.stage.specs:

@@ -9,7 +9,6 @@ from typing import Any
 from trainmaster.engine.core import Engine
 from trainmaster.engine.ports import LogEntry
 from trainmaster.engine.records import Ended
-from trainmaster.engine.transitions import current
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Command, Launch, Resize, Stop
@@ -45,7 +44,7 @@ class Journal:
                 continue
             job_id = getattr(event, "job_id", None)
             generation = getattr(event, "generation", None)
-            if generation is not None and current(self.engine, event.job_id, generation) is None:  # type: ignore[union-attr]
+            if generation is not None and self.engine.current(event.job_id, generation) is None:  # type: ignore[union-attr]
                 continue
             self._tell(event, job_id)
 

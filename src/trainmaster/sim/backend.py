@@ -21,7 +21,6 @@ from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.sim import outages
 from trainmaster.sim.incarnation import Incarnation, Record, companions
-from trainmaster.sim.instant import InstantWorld, is_instant
 from trainmaster.sim.truth import Truth
 
 Channel = Callable[[ev.Event], list[int]]
@@ -74,14 +73,6 @@ class SimulatedBackend:
         self._heap: list[tuple[int, int, str, Any]] = []
         self._counter = 0
         self._inbox: list[ev.Event] = []
-        self.instant: InstantWorld | None = None
-        """Where plans are carried out at once; None: by commands and answers alone."""
-
-    def answer_at_once(self) -> InstantWorld | None:
-        """Let the engine hand whole plans over to be carried out within the call, if this world has no delays."""
-        if self.instant is None and self.channel is reliable and is_instant(self.options):
-            self.instant = InstantWorld(self)
-        return self.instant
 
     # -- time ----------------------------------------------------------------------------------------
 
@@ -89,13 +80,10 @@ class SimulatedBackend:
     def next_ms(self) -> int:
         if self._inbox:
             return self.now_ms
-        soonest_ms = self._heap[0][0] if self._heap else NEVER_MS
-        return soonest_ms if self.instant is None else min(soonest_ms, self.instant.next_ms)
+        return self._heap[0][0] if self._heap else NEVER_MS
 
     def advance(self, now_ms: int) -> list[ev.Event]:
         """Let the world go on to this time; returns the reports that arrive until then."""
-        if self.instant is not None and self.instant.next_ms <= now_ms:
-            self.instant.move_due(now_ms)
         while self._heap and self._heap[0][0] <= now_ms:
             self.now_ms, _, kind, item = heapq.heappop(self._heap)
             _INTERNAL[kind](self, item)
@@ -385,10 +373,6 @@ class SimulatedBackend:
         self._end(incarnation, total, 0)
         self._report(ev.Exited(job_id, incarnation.generation, 0, total), node)
 
-    def _end_at_once(self, slot: int) -> None:
-        assert self.instant is not None
-        self.instant.end(slot)
-
     def crash(self, job_id: JobId, code: int = 1) -> bool:
         """The job ends by a fault of its own, if all its members run within reach."""
         incarnation = self.running.get(job_id)
@@ -484,7 +468,6 @@ _INTERNAL: dict[str, Callable[[SimulatedBackend, Any], None]] = {
     "measured": SimulatedBackend._measured,
     "stopped": SimulatedBackend._stopped,
     "finish": SimulatedBackend._finish,
-    "end": SimulatedBackend._end_at_once,
     "collapse": outages.collapse,
     "lease-end": outages.lease_end,
     "notice": outages.notice,
