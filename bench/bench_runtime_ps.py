@@ -25,8 +25,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from support.fork_server import ForkServer
 from trainmaster.agent.gang import Gang
-from trainmaster.testing.fork_server import ForkServer
 from trainmaster.wire.agent import SERVER, WORKER, Membership
 
 HERE = Path(__file__).resolve()

@@ -17,8 +17,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from support.fork_server import ForkServer
 from trainmaster.agent.gang import Gang, free_port
-from trainmaster.testing.fork_server import ForkServer
 from trainmaster.wire import agent as wire
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"

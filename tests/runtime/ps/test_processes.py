@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from support.fork_server import ForkServer
 from trainmaster.agent.gang import Gang
 from trainmaster.runtime.checkpoint import Checkpoints, Folder
-from trainmaster.testing.fork_server import ForkServer
 from trainmaster.wire.agent import EXIT_STOPPED, SERVER, WORKER
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"

@@ -1,7 +1,7 @@
 """The smallest live driver: engine, SQLite store and local backend in one loop, without a service around them.
 
 For kill loops: job descriptions are dropped into `HOME/inbox` and acknowledged in `HOME/accepted` when they are
-committed; the ends of jobs are written to `HOME/ended`. `python -m trainmaster.testing.bare_driver HOME CLUSTER
+committed; the ends of jobs are written to `HOME/ended`. `python -m support.bare_driver HOME CLUSTER
 POLICY` loads everything once, then forks the driver anew whenever it is killed, so that fifty deaths take
 seconds; each driver's pid is in `HOME/driver.pid`.
 """

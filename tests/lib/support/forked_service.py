@@ -1,6 +1,6 @@
 """The real service, started anew whenever it is killed, for kill loops.
 
-`python -m trainmaster.testing.forked_service HOME NODES POLICY`: everything is loaded once and each service is a
+`python -m support.forked_service HOME NODES POLICY`: everything is loaded once and each service is a
 fork of that, so that fifty deaths do not take minutes; apart from short pauses after failures it is the service
 as `trainmaster up` runs it. Its pid is written to `HOME/driver.pid` when it answers requests, and in every third
 life at once, so that it is also killed while it starts.

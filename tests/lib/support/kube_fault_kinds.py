@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from support.kube_world import Probe, World, boot_s
+from support.trainer_records import Life
 from trainmaster.backends.kubernetes import paths
-from trainmaster.testing.kube_world import Probe, World, boot_s
-from trainmaster.testing.trainer_records import Life
 
 LONG_S = 30.0
 ENOUGH_S = 8.0
@@ -92,12 +92,12 @@ def _node_of(world: World, job: str) -> str:
 # -- the service --------------------------------------------------------------------------------------------
 
 
-def nothing(world: World, rng: random.Random) -> float:  # noqa: ARG001
+def nothing(world: World, rng: random.Random) -> float:
     """How long a job takes to begin when nothing is wrong: what the other figures contain."""
     return _probe_s(world, boot_s())
 
 
-def leader_killed(world: World, rng: random.Random) -> float:  # noqa: ARG001
+def leader_killed(world: World, rng: random.Random) -> float:
     """The other replica stands by: who kills a leader while the last one is still coming up has killed both."""
     world.until("a replica that stands by", lambda: all(replica.is_prepared() for replica in world.replicas))
     number = world.until("a leader", lambda: (found := world.leader()) is not None and [found])[0]
@@ -108,7 +108,7 @@ def leader_killed(world: World, rng: random.Random) -> float:  # noqa: ARG001
     return took_s
 
 
-def both_killed(world: World, rng: random.Random) -> float:  # noqa: ARG001
+def both_killed(world: World, rng: random.Random) -> float:
     fault_s = boot_s()
     for replica in world.replicas:
         replica.kill()

@@ -19,14 +19,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from trainmaster.sim.faulty_world import Outcome
-from trainmaster.sim.world import World, run_seed
+from trainmaster.dst.engine.faulty_world import Outcome
+from trainmaster.dst.engine.world import World, run_seed
 
 SHOWN = 3
 """Violations whose story is told in full; of the others the seed."""
 
 
-ENGINE_WORLD = "trainmaster.sim.world"
+ENGINE_WORLD = "trainmaster.dst.engine.world"
 
 
 def main(

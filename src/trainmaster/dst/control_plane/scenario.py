@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from trainmaster.dst.control_plane.inline_asgi import Call
+from trainmaster.dst.engine.scenario import Scenario, draw_scenario
 from trainmaster.engine.records import Settings
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import DeadlineKind, JobId, JobSpec
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.policies.registry import entries
-from trainmaster.service.inline_asgi import Call
-from trainmaster.sim.scenario import Scenario, draw_scenario
 from trainmaster.sim.truth import TruthOptions
 
 PREFIX = "/api/v1"
@@ -80,7 +80,7 @@ def draw_service_scenario(rng: np.random.Generator, seed: int) -> ServiceScenari
         actions += [(at_ms, action) for action in _told(event, arrays, after, rng)]
     actions += _teams(rng, base.cluster)
     for _ in range(int(rng.integers(0, 3))):
-        name = str(rng.choice([entry.name for entry in entries()] + ["restless"] * 4))
+        name = str(rng.choice([entry.name for entry in entries()] + ["chaos"] * 4))
         actions.append((int(rng.integers(1, 300_000)), Action("policy", name, {"policy": name})))
     for page in ("jobs", "jobs?", "nodes", "events", "entities", "service"):
         actions.append((int(rng.integers(1, 200_000)), Action("look", page.rstrip("?"))))

@@ -6,12 +6,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from trainmaster.service.world import ServiceWorld, run_seed
-from trainmaster.sim import world_cli
+from trainmaster.dst.control_plane.world import ServiceWorld, run_seed
+from trainmaster.dst.engine import world_cli
 
 
 def main(arguments: list[str] | None = None) -> None:
-    world_cli.main(arguments, "trainmaster.service.world", run_seed, replay)
+    world_cli.main(arguments, "trainmaster.dst.control_plane.world", run_seed, replay)
 
 
 def replay(seed: int) -> int:

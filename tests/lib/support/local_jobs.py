@@ -9,14 +9,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from support import PYTHONPATH
+from support.backend_benches import EMULATED, LocalBench, living_processes
+from support.kill_loop import processes_of
 from trainmaster.agent import kernel
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.command import Launch, Resize, Stop
 from trainmaster.model.job import JobSpec
-from trainmaster.testing.backend_benches import EMULATED, SOURCE, LocalBench, living_processes
 from trainmaster.testing.builders import a_job
-from trainmaster.testing.kill_loop import processes_of
 
 E = TypeVar("E", bound=ev.Event)
 
@@ -50,7 +51,7 @@ class LocalJobs(LocalBench):
         spec = a_job(
             name, elastic=(lowest, highest), servers=(servers, servers), seconds=payload.pop("steps", None),
             speeds={"v100": speed}, workers_ref=1, max_attempts=payload.pop("max_attempts", 3),
-            payload={"command": command, "env": {"PYTHONPATH": SOURCE, **(env or {})}, **payload},
+            payload={"command": command, "env": {"PYTHONPATH": PYTHONPATH, **(env or {})}, **payload},
         )  # fmt: skip
         self.seq += 1
         self.perform(Launch(spec.id, generation, self.seq, devices(size or lowest, servers=servers), spec))

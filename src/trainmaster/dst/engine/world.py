@@ -1,6 +1,6 @@
 """The fault simulation: the real engine and a real store in a simulated world that misbehaves by a seed.
 
-`python -m trainmaster.sim.world --seeds 1000 --processes 2` runs seeds and fails on any violation;
+`python -m trainmaster.dst.engine.world --seeds 1000 --processes 2` runs seeds and fails on any violation;
 `--replay SEED` tells one of them event by event. See docs/testing.md.
 """
 
@@ -10,6 +10,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from trainmaster.dst.engine.faults import CrashPoint, Faults, draw_rates
+from trainmaster.dst.engine.faulty_world import FaultyWorld, Outcome
+from trainmaster.dst.engine.invariants import Checker, Violation
+from trainmaster.dst.engine.scenario import draw_scenario
 from trainmaster.engine.core import Engine
 from trainmaster.engine.image import Recorder, restore
 from trainmaster.engine.ports import Store
@@ -18,10 +22,6 @@ from trainmaster.model import event as ev
 from trainmaster.model.command import Command
 from trainmaster.model.placement import Strategy
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.faults import CrashPoint, Faults, draw_rates
-from trainmaster.sim.faulty_world import FaultyWorld, Outcome
-from trainmaster.sim.invariants import Checker, Violation
-from trainmaster.sim.scenario import draw_scenario
 from trainmaster.sim.truth import Truth
 from trainmaster.stores.memory import MemoryStore
 
@@ -145,6 +145,6 @@ def run_seed(seed: int) -> Outcome:
 
 
 if __name__ == "__main__":
-    from trainmaster.sim.world_cli import main
+    from trainmaster.dst.engine.world_cli import main
 
     main()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from support import PYTHONPATH
 from trainmaster.agent import kernel
 from trainmaster.backends.local.backend import LocalBackend
 from trainmaster.backends.local.orders import Options
@@ -24,7 +25,6 @@ from trainmaster.testing.builders import a_cluster, a_job
 
 EMULATED = [sys.executable, "-m", "trainmaster.runtime.emulated"]
 QUICK = Options(grace_s=1.5, hello_wait_s=5.0, progress_every_s=0.1)
-SOURCE = str(Path(__file__).resolve().parents[2])
 _STUBBORN = (
     "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
 )
@@ -94,7 +94,7 @@ class LocalBench:
             Kind.STUBBORN: [sys.executable, "-c", _STUBBORN],
             Kind.UNSTARTABLE: ["no-such-command-anywhere"],
         }
-        payload = {"command": commands[kind], "env": {"PYTHONPATH": SOURCE, **(env or {})}}
+        payload = {"command": commands[kind], "env": {"PYTHONPATH": PYTHONPATH, **(env or {})}}
         return a_job(name, elastic=workers, seconds=None, speeds={"v100": 100.0}, payload=payload)
 
 

@@ -1,7 +1,7 @@
 """Trainmaster on a real cluster with everything that a fault run needs: replicas, jobs, and the trainers' records.
 
 The replicas are processes of this machine, outside the cluster, started again when they die as a Deployment would.
-Jobs are TrainingJobs of `trainmaster.testing.trainer_records`; what is believed of them is what they wrote down.
+Jobs are TrainingJobs of `support.trainer_records`; what is believed of them is what they wrote down.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from support.kube_cluster import KubeCluster
+from support.trainer_records import PROGRAM, Life, read_lives
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, KubeClient, NotFound
 from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
-from trainmaster.testing.kube_cluster import KubeCluster
-from trainmaster.testing.trainer_records import PROGRAM, Life, read_lives
 
 HOST = "10.77.0.1"
 """Where pods of the test cluster reach this machine."""

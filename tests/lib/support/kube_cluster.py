@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support import ROOT
+
 UP_S = 180
 
 
@@ -66,7 +68,7 @@ class KubeCluster:
 
 
 def tool_path() -> Path | None:
-    root = Path(os.environ.get("TRAINMASTER_DATA", Path(__file__).resolve().parents[4] / "shared"))
+    root = Path(os.environ.get("TRAINMASTER_DATA", ROOT.parent / "shared"))
     path = root / "k8s" / "cluster"
     return path if path.exists() else None
 

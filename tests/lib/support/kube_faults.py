@@ -1,6 +1,6 @@
 """Faults on a real cluster, one after the other while jobs run; then the trainers' own records are read.
 
-    python -m trainmaster.testing.kube_faults [--kind leader-killed evicted=40 ...] [--times 20] [--seed 0] [--out FILE]
+    python -m support.kube_faults [--kind leader-killed evicted=40 ...] [--times 20] [--seed 0] [--out FILE]
 
 Checked: no accepted job is lost, no job ever has two lives at once, every job ends as it should, no pod is left over.
 Prints the seconds until work went on again, for each kind: median, largest, and how many. Exit code 1 if a check fails.
@@ -21,10 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from trainmaster.testing.kube_cluster import kubernetes_cluster
-from trainmaster.testing.kube_fault_kinds import AT_ONCE, BUSY, EXPECTED_TO_FAIL, KINDS
-from trainmaster.testing.kube_world import ENDED, World, world
-from trainmaster.testing.trainer_records import overlaps, read_lives
+from support.kube_cluster import kubernetes_cluster
+from support.kube_fault_kinds import AT_ONCE, BUSY, EXPECTED_TO_FAIL, KINDS
+from support.kube_world import ENDED, World, world
+from support.trainer_records import overlaps, read_lives
 
 JOBS_AT_ONCE = 4
 JOB_S = (12.0, 30.0)

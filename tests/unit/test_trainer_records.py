@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from trainmaster.testing.trainer_records import PROGRAM, Life, overlaps, read_lives
+from support.trainer_records import PROGRAM, Life, overlaps, read_lives
 
 
 def _train(folder: Path, seconds: float, generation: int) -> subprocess.Popen[bytes]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from trainmaster.dst.control_plane.invariants import ServiceChecker
+from trainmaster.dst.engine.faults import CrashPoint
+from trainmaster.dst.engine.story import Story
 from trainmaster.engine.ports import Archive, Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError
 from trainmaster.model.command import Command
-from trainmaster.service.witness import Witness
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.faults import CrashPoint
-from trainmaster.sim.story import Story
 
 
 class Crash(BaseException):
@@ -21,12 +21,12 @@ class _Time(Protocol):
     def ms(self) -> int: ...
 
 
-class UnsteadyStore:
+class FaultyStore:
     """Faults concern commits: `crash` kills before or after one; `fault` raises, with or without having written."""
 
-    def __init__(self, inner: Archive, witness: Witness) -> None:
+    def __init__(self, inner: Archive, checker: ServiceChecker) -> None:
         self.inner = inner
-        self.witness = witness
+        self.checker = checker
         self.crash: CrashPoint | None = None
         self.fault: str | None = None
 
@@ -37,7 +37,7 @@ class UnsteadyStore:
         if fault == "before":
             raise StoreError("database or disk is full (simulated)")
         self.inner.commit(commit)
-        self.witness.committed(commit)
+        self.checker.committed(commit)
         if fault == "after":
             raise StoreError("disk I/O error (simulated); what became of the commit is not known")
         if self.crash == CrashPoint.AFTER_COMMIT:
@@ -80,12 +80,12 @@ class UnsteadyStore:
         self.inner.close()
 
 
-class UnsteadyBackend:
+class FaultyBackend:
     """Passes commands on to the simulated world, and dies after `dies_after` of them."""
 
-    def __init__(self, world: SimulatedBackend, witness: Witness, story: Story, time: _Time) -> None:
+    def __init__(self, world: SimulatedBackend, checker: ServiceChecker, story: Story, time: _Time) -> None:
         self.world = world
-        self.witness = witness
+        self.checker = checker
         self.story = story
         self.time = time
         self.dies_after: int | None = None
@@ -96,7 +96,7 @@ class UnsteadyBackend:
                 raise Crash(CrashPoint.MID_DISPATCH.value)
             self.dies_after -= 1
         self.story.add(self.time.ms, "command", command)
-        self.witness.check_command(command)
+        self.checker.check_command(command)
         self.world.perform(command)
 
     def observe(self) -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from support import ROOT
 from trainmaster.agent import kernel
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
@@ -29,7 +30,7 @@ from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.backend_contract import FAILURE_CODE, Kind
 
 IMAGE = "registry.local/python:3.11"
-SOURCE = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
 SECRET = b"of a test"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 STUBBORN = (

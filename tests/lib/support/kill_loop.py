@@ -1,6 +1,6 @@
 """Kill drivers, keepers and workers at random moments, by a seed; then let go and see that nothing was lost.
 
-The harness knows nothing of the scheduler's books: what ran is told by the jobs themselves (`testing.witness`),
+The harness knows nothing of the scheduler's books: what ran is told by the jobs themselves (`support.witness`),
 what lives by /proc, what was accepted by the acknowledgements that a client got.
 """
 
@@ -119,7 +119,7 @@ class KillLoop:
         """A plain gang or an elastic job. They last longer than a start takes, so that what was left alive meets
         what comes after it."""
         workers = int(self.rng.integers(1, 3))
-        head = [sys.executable, "-m", "trainmaster.testing.witness", str(self.witness)]
+        head = [sys.executable, "-m", "support.witness", str(self.witness)]
         work_s = float(self.rng.uniform(1.0, 4.0))
         name = f"k{self._number}"
         if self.rng.random() < 0.5:

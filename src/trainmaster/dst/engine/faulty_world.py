@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from trainmaster.dst.engine.faults import Faults
+from trainmaster.dst.engine.invariants import Checker, Violation
+from trainmaster.dst.engine.story import Story
 from trainmaster.engine.core import Engine
 from trainmaster.model import event as ev
 from trainmaster.model.job import Phase
 from trainmaster.model.units import NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.faults import Faults
-from trainmaster.sim.invariants import Checker, Violation
-from trainmaster.sim.story import Story
 
 RETRY_MS = 1_000
 RESUME_AFTER_MS = 30_000

@@ -20,7 +20,7 @@ from trainmaster.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
-class Restless:
+class ChaosPolicy:
     """Every job runs in the end, for what is preempted keeps its checkpoint."""
 
     quantum_ms: int = 20_000

@@ -1,8 +1,8 @@
 """The fault simulation of the whole control plane: routes, control plane, engine and SQLite store in a bad world.
 
-As `trainmaster.sim.world`, but users speak HTTP to the real application, everything is kept in a real database, and
-the store has faults of its own. `python -m trainmaster.service.world --seeds 1000 --processes 2` runs seeds and fails
-on any violation; `--replay SEED` tells one of them event by event. See docs/testing.md.
+As `trainmaster.dst.engine.world`, but users speak HTTP to the real application, everything is kept in a real database,
+and the store has faults of its own. `python -m trainmaster.dst.control_plane.world --seeds 1000 --processes 2` runs
+seeds and fails on any violation; `--replay SEED` tells one of them event by event. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -16,6 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from trainmaster.dst.control_plane.faulty_adapters import Crash, FaultyBackend, FaultyStore
+from trainmaster.dst.control_plane.inline_asgi import Call, PausingGateway, Reply, exchange
+from trainmaster.dst.control_plane.invariants import ServiceChecker
+from trainmaster.dst.control_plane.scenario import Action, draw_service_scenario
+from trainmaster.dst.engine.chaos_policy import ChaosPolicy
+from trainmaster.dst.engine.faults import CrashPoint, Faults, draw_rates
+from trainmaster.dst.engine.faulty_world import RETRY_MS, FaultyWorld, Outcome
+from trainmaster.dst.engine.invariants import Violation
 from trainmaster.engine.core import Engine
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -25,18 +33,10 @@ from trainmaster.policies.registry import create
 from trainmaster.service.app import build_app
 from trainmaster.service.auth import OPERATOR, Principal, Tokens
 from trainmaster.service.control import ControlPlane, Request, Retention
-from trainmaster.service.inline_asgi import Call, PausingGateway, Reply, exchange
 from trainmaster.service.limits import BodyLimit
 from trainmaster.service.logs import LogFolder
 from trainmaster.service.routes.context import Context
-from trainmaster.service.scenario import Action, draw_service_scenario
-from trainmaster.service.unsteady import Crash, UnsteadyBackend, UnsteadyStore
-from trainmaster.service.witness import Witness
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.faults import CrashPoint, Faults, draw_rates
-from trainmaster.sim.faulty_world import RETRY_MS, FaultyWorld, Outcome
-from trainmaster.sim.invariants import Violation
-from trainmaster.sim.restless import Restless
 from trainmaster.sim.truth import Truth
 from trainmaster.stores.sqlite import SqliteStore
 
@@ -88,8 +88,8 @@ class ServiceWorld(FaultyWorld[Action]):
         truth = Truth(scenario.cluster, scenario.truth, seed)
         world = SimulatedBackend(scenario.cluster, truth, scenario.settings.lease)
         faults = Faults(draw_rates(rng), rng, world, scenario.settings.lease)
-        self.witness = Witness(world, faults, scenario.settings.placement == Strategy.COUNT)
-        super().__init__(Outcome(seed, scenario.policy), world, faults, self.witness)
+        self.service_checker = ServiceChecker(world, faults, scenario.settings.placement == Strategy.COUNT)
+        super().__init__(Outcome(seed, scenario.policy), world, faults, self.service_checker)
         self.path = folder / f"seed-{seed}.db"
         self.store_fails = 0.02 * float(rng.random()) * (rng.random() < 0.6)
         self.rng = rng
@@ -114,7 +114,7 @@ class ServiceWorld(FaultyWorld[Action]):
 
     @property
     def all_over(self) -> bool:
-        return self.live_engine is not None and self.witness.all_over
+        return self.live_engine is not None and self.service_checker.all_over
 
     def close(self) -> None:
         if self.plane is not None:
@@ -123,12 +123,12 @@ class ServiceWorld(FaultyWorld[Action]):
             (self.path.parent / name).unlink(missing_ok=True)
 
     def _policy(self, name: str) -> Policy:
-        return Restless() if name == "restless" else create(name)
+        return ChaosPolicy() if name == "chaos" else create(name)
 
     def start(self) -> None:
         scenario = self.scenario
-        self.store = UnsteadyStore(SqliteStore(self.path, durable=False), self.witness)
-        self.backend = UnsteadyBackend(self.world, self.witness, self.story, self.clock)
+        self.store = FaultyStore(SqliteStore(self.path, durable=False), self.service_checker)
+        self.backend = FaultyBackend(self.world, self.service_checker, self.story, self.clock)
         plane = ControlPlane(
             scenario.cluster, self.store, self.backend, self.clock, DeclaredSpeeds(scenario.truth.spread_penalty),
             scenario.settings, scenario.policy, retention=Retention(days=1e6), policies=self._policy,
@@ -172,14 +172,14 @@ class ServiceWorld(FaultyWorld[Action]):
             self.died(str(point), [action.again() for action in wishes])
             return
         if engine is not None and plane.engine is engine and engine.plans_refused > refused:
-            raise Violation("a plan was refused: " + "; ".join(self.witness.notes[-3:]))
+            raise Violation("a plan was refused: " + "; ".join(self.service_checker.notes[-3:]))
         if plane.tally.policy_faults:
-            raise Violation("the policy failed: " + "; ".join(self.witness.notes[-3:]))
+            raise Violation("the policy failed: " + "; ".join(self.service_checker.notes[-3:]))
         for action, reply in zip(wishes, replies, strict=True):
             self._heard(action, reply)
 
     def _call(self, action: Action) -> Call:
-        self.witness.asked(action)
+        self.service_checker.asked(action)
         call = action.call()
         self.story.add(self.now_ms, "request", f"{call.method} {call.path} {call.body or ''}")
         return call
@@ -189,7 +189,7 @@ class ServiceWorld(FaultyWorld[Action]):
         status = reply.status
         self.story.add(self.now_ms, "reply", f"{status} {reply.body[:200].decode()}")
         if 200 <= status < 300:
-            self.witness.granted(action, reply)
+            self.service_checker.granted(action, reply)
             return
         over = status in (404, 409) and action.kind != "submit"
         waits = status == 503 or (status == 404 and action.kind == "submit")
@@ -203,8 +203,8 @@ class ServiceWorld(FaultyWorld[Action]):
     def final(self) -> None:
         assert self.plane is not None
         engine: Engine = self.plane.live
-        self.witness.check_final(engine)
-        self.witness.check_history(self._read)
+        self.service_checker.check_final(engine)
+        self.service_checker.check_history(self._read)
 
     def _read(self, path: str, query: str) -> Any:
         assert self.plane is not None
@@ -225,6 +225,6 @@ def run_seed(seed: int) -> Outcome:
 
 
 if __name__ == "__main__":
-    from trainmaster.service.world_cli import main
+    from trainmaster.dst.control_plane.world_cli import main
 
     main()

@@ -9,19 +9,19 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from trainmaster.dst.control_plane.inline_asgi import Reply
+from trainmaster.dst.control_plane.scenario import Action
+from trainmaster.dst.engine.faults import Faults
+from trainmaster.dst.engine.invariants import Checker, Violation
 from trainmaster.engine.image import ended_from_record
 from trainmaster.engine.ports import Commit
 from trainmaster.model.codec import spec_from_json
 from trainmaster.model.command import Command, Launch
 from trainmaster.model.job import STATE_OF, JobId, Phase
-from trainmaster.service.inline_asgi import Reply
-from trainmaster.service.scenario import Action
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.faults import Faults
-from trainmaster.sim.invariants import Checker, Violation
 
 
-class Witness(Checker):
+class ServiceChecker(Checker):
     def __init__(self, world: SimulatedBackend, faults: Faults, counting: bool) -> None:
         super().__init__(world, (), counting)
         self.faults = faults

@@ -1,7 +1,7 @@
 """A job that bears witness: it records when it runs, and notices if two incarnations of it run at once.
 
-    python -m trainmaster.testing.witness FOLDER plain SECONDS     ends with exit code 0 after so much work in all
-    python -m trainmaster.testing.witness FOLDER emulated ARGS...  an emulated elastic member
+    python -m support.witness FOLDER plain SECONDS     ends with exit code 0 after so much work in all
+    python -m support.witness FOLDER emulated ARGS...  an emulated elastic member
 
 Each process holds a shared lock on a file of its incarnation for as long as it lives; it appends its begin and
 its end to `<job>.log`, and a line `TWICE` if it finds the lock of another incarnation held. The locks are the

@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from support import PYTHONPATH
+
 DEFAULT_PRELOAD = ("numpy", "torch", "torch.distributed", "torch._dynamo", "trainmaster.runtime.elastic_training")
 
 
@@ -47,8 +49,7 @@ class ForkedProcess:
 
 class ForkServer:
     def __init__(self, preload: Sequence[str] = DEFAULT_PRELOAD) -> None:
-        source = str(Path(__file__).resolve().parents[2])
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PYTHONPATH}
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, *preload], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
         )

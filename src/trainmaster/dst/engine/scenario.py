@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trainmaster.dst.engine.chaos_policy import ChaosPolicy
 from trainmaster.engine.records import Settings
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster, Node, cluster_of, counting_only_gpus
@@ -16,7 +17,6 @@ from trainmaster.model.policy import Policy
 from trainmaster.model.scaling import Scaling, amdahl
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create, entries
-from trainmaster.sim.restless import Restless
 from trainmaster.sim.truth import TruthOptions
 
 RESTLESS_SHARE = 0.4
@@ -93,7 +93,7 @@ def _draw_cluster(rng: np.random.Generator) -> Cluster:
 
 def _draw_policy(rng: np.random.Generator) -> tuple[str, Policy]:
     if rng.random() < RESTLESS_SHARE:
-        return "restless", Restless()
+        return "chaos", ChaosPolicy()
     names = [entry.name for entry in entries()]
     name = names[int(rng.integers(len(names)))]
     if name == "fifo" and rng.random() < 0.5:
