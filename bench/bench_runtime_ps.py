@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from support.fork_server import ForkServer
-from trainmaster.agent.gang import Gang
-from trainmaster.wire.agent import SERVER, WORKER, Membership
+from trainmaster.gang.harness import Gang
+from trainmaster.gang.protocol import SERVER, WORKER, Membership
 
 HERE = Path(__file__).resolve()
 PROGRAMS = HERE.parents[1] / "tests" / "runtime" / "programs"

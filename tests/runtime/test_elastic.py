@@ -18,8 +18,8 @@ import pytest
 pytest.importorskip("torch")
 
 from support.fork_server import ForkServer
-from trainmaster.agent.gang import Gang, free_port
-from trainmaster.wire import agent as wire
+from trainmaster.gang import protocol as wire
+from trainmaster.gang.harness import Gang, free_port
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PROGRAM = str(Path(__file__).parent / "programs" / "elastic_member.py")
