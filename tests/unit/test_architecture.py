@@ -42,6 +42,14 @@ ALLOWED = {
 }
 """What each package may import; `cli`, `report` and `testing` may import anything."""
 
+MAY_READ_COLUMNS = {"core", "model", "engine", "policies", "sim", "learn", "dst", "testing"}
+"""Packages that see the engine's arrays; others ask `engine.queries`."""
+ENGINE_INTERNALS = {
+    "slot_of", "int_block", "float_block", "ints", "floats", "throughput_spread", "outstanding", "last_seq", "planned",
+    "physical", "held", "held_back", "reserved", "doubts",
+}  # fmt: skip
+MAY_CALL_OF_ENGINE = {"core", "grow", "image", "lifecycle", "ports", "queries", "recast", "records"}
+
 PURE = ("model", "policies", "engine")
 FORBIDDEN_MODULES = {
     "time",
@@ -103,6 +111,29 @@ def test_imports_point_one_way(package: str) -> None:
                 continue
             if parts[1] not in ALLOWED[package] and (SOURCE / parts[1]).is_dir():
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_engine_state_is_read_through_queries() -> None:
+    wrong = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        package = name.split("/")[0]
+        if package in MAY_READ_COLUMNS or "engine" not in ALLOWED.get(package, {"engine"}):
+            continue
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute):
+                continue
+            text = ast.unparse(node)
+            of_engine = re.fullmatch(r"(?:.*\.)?_?(?:engine|live)\.columns", text)
+            if of_engine or (node.attr in ENGINE_INTERNALS):
+                wrong.append(f"{name}:{node.lineno} reads {text}")
+        for module, line, _ in _imports(tree):
+            if module == "trainmaster.model.table" or (
+                module.startswith("trainmaster.engine.") and module.split(".")[2] not in MAY_CALL_OF_ENGINE
+            ):
+                wrong.append(f"{name}:{line} imports {module}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from trainmaster.engine import queries
 from trainmaster.engine.core import Engine
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -136,7 +137,7 @@ class ServiceWorld(FaultyWorld[Action]):
         plane.prepare_nodes()
         plane.open()
         self.plane = plane
-        self.story.add(self.now_ms, "start", f"{len(plane.live.columns.slot_of)} active jobs")
+        self.story.add(self.now_ms, "start", f"{queries.n_active(plane.live)} active jobs")
 
     def resumptions(self) -> Iterable[tuple[int, Action]]:
         last_ms = max(at_ms for at_ms, _ in self.scenario.actions)
