@@ -4,15 +4,21 @@ PY := $(VENV)/bin/python
 SEEDS ?= 200
 SEED ?= 0
 STAMP := $(VENV)/.installed
+BUILT := src/trainmaster/_compiled.json
+TYPES := $(shell find src -name '*.pxd')
+SOURCES := $(wildcard $(TYPES:.pxd=.py))
 
 .PHONY: setup check test kube kube-long dst replay bench demo tutorial clean
 
-setup: $(STAMP)
+setup: $(STAMP) $(BUILT)
 
 $(STAMP): pyproject.toml
 	test -x $(PY) || python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
+
+$(BUILT): $(STAMP) $(TYPES) $(SOURCES) hatch_build.py  ## compiles the core in place; only what has changed
+	$(PY) hatch_build.py
 
 check: setup  ## format, lint, types, fast tests
 	$(VENV)/bin/ruff format --check src tests bench
@@ -51,4 +57,5 @@ demo: setup
 	$(PY) -m trainmaster demo
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out build $(BUILT)
+	find src -name "*.abi3.so" -delete

@@ -18,7 +18,7 @@ MEMBER = """
 import os, sys, time
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import read_place
-from trainmaster.wire.agent import Hello, Progress
+from trainmaster.gang.protocol import Hello, Progress
 place = read_place()
 link = AgentLink(place.agent, Hello(place.agent_token, place.member, os.getpid(), elastic={elastic}))
 link.open()

@@ -10,20 +10,21 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "trainmaster"
 
 ALLOWED = {
-    "model": {"model"},
-    "estimate": {"model", "estimate"},
-    "policies": {"model", "estimate", "policies"},
-    "engine": {"model", "engine"},
+    "core": {"core"},
+    "model": {"core", "model"},
+    "estimate": {"core", "model", "estimate"},
+    "policies": {"core", "model", "estimate", "policies"},
+    "engine": {"core", "model", "engine"},
     "stores": {"model", "engine", "stores"},
-    "backends": {"model", "engine", "stores", "backends", "wire", "agent", "launcher"},
-    "agent": {"wire", "agent"},
-    "launcher": {"model", "wire", "agent", "launcher"},
-    "sim": {"model", "estimate", "policies", "engine", "stores", "traces", "sim"},
+    "backends": {"model", "engine", "stores", "backends", "gang", "launcher"},
+    "gang": {"gang", "model"},
+    "launcher": {"model", "gang", "launcher"},
+    "sim": {"core", "model", "estimate", "policies", "engine", "stores", "traces", "sim"},
     "traces": {"model", "estimate", "traces"},
     "wire": {"model", "wire"},
-    "runtime": {"wire", "runtime", "model", "agent"},
+    "runtime": {"runtime", "model", "gang"},
     "service": {
-        "agent",
+        "gang",
         "model",
         "estimate",
         "policies",
@@ -37,8 +38,8 @@ ALLOWED = {
         "foresight",
         "learn",
     },
-    "foresight": {"model", "estimate", "policies", "engine", "sim", "stores", "foresight"},
-    "learn": {"model", "estimate", "policies", "engine", "sim", "traces", "learn"},
+    "foresight": {"core", "model", "estimate", "policies", "engine", "sim", "stores", "foresight"},
+    "learn": {"core", "model", "estimate", "policies", "engine", "sim", "traces", "learn"},
 }
 """What each package may import; `cli`, `report` and `testing` may import anything."""
 
@@ -50,7 +51,7 @@ ENGINE_INTERNALS = {
 }  # fmt: skip
 MAY_CALL_OF_ENGINE = {"core", "grow", "image", "lifecycle", "ports", "queries", "recast", "records"}
 
-PURE = ("model", "policies", "engine")
+PURE = ("core", "model", "policies", "engine")
 FORBIDDEN_MODULES = {
     "time",
     "random",
@@ -71,6 +72,8 @@ FORBIDDEN_CALLS = {
     "datetime.today",
     "date.today",
 }
+MAY_READ_ENVIRONMENT = {"core/build_form.py"}
+"""Whether the compiled form is wanted, once at import."""
 MAY_READ_CPU_CLOCK = {"policies/gavel/instance.py", "policies/oasis/instance.py"}
 """`solve_cpu_s` of a solved instance: a default argument `cpu_clock`, never read by `decide`."""
 
@@ -151,7 +154,7 @@ def test_pure_packages_read_no_clock_environment_or_global_random(package: str) 
             if not isinstance(node, ast.Attribute):
                 continue
             text = ast.unparse(node)
-            if any(text.endswith(call) for call in FORBIDDEN_CALLS):
+            if name not in MAY_READ_ENVIRONMENT and any(text.endswith(call) for call in FORBIDDEN_CALLS):
                 wrong.append(f"{name}:{node.lineno} uses {text}")
             module = ast.unparse(node.value)
             if module in ("np.random", "numpy.random") and node.attr not in ("Generator", "PCG64"):

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainmaster.agent import kernel
 from trainmaster.backends.local.backend import LocalBackend
 from trainmaster.backends.local.orders import Options
+from trainmaster.gang import linux
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
@@ -102,7 +102,7 @@ def living_processes(job_id: str, home: Path) -> list[int]:
     """Processes of a job (members and what they have started) that live."""
     agents = f"unix:{home.resolve()}/"
     found = []
-    for pid in kernel.marked("TRAINMASTER_JOB_ID", job_id):
+    for pid in linux.marked("TRAINMASTER_JOB_ID", job_id):
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
         except OSError:

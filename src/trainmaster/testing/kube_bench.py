@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainmaster.agent import kernel
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOptions
@@ -21,6 +20,7 @@ from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.crd import crd
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
+from trainmaster.gang import linux
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
@@ -199,7 +199,7 @@ class KubeBench:
         """By the marks of their environment, whatever the backend or the cluster believes; fake pods by the cluster."""
         if self.launcher:
             members = set()
-            for pid in kernel.marked("TRAINMASTER_JOB_ID", job_id):
+            for pid in linux.marked("TRAINMASTER_JOB_ID", job_id):
                 try:
                     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                 except OSError:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainmaster.agent import kernel
+from trainmaster.gang import linux
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.command import Launch, Resize, Stop
@@ -103,7 +103,7 @@ class LocalJobs(LocalBench):
         found: list[int] = []
 
         def there() -> bool:
-            found[:] = kernel.marked("TRAINMASTER_MEMBER", member, among=self.pids(spec))
+            found[:] = linux.marked("TRAINMASTER_MEMBER", member, among=self.pids(spec))
             return bool(found)
 
         self.until(there, f"{member} lives")
@@ -123,7 +123,7 @@ PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 def is_alive(pid: int) -> bool:
-    return kernel.start_ticks(pid) is not None
+    return linux.start_ticks(pid) is not None
 
 
 def group_of(pid: int) -> int:

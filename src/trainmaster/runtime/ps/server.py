@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from trainmaster.gang.protocol import Membership
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.runtime.errors import CheckpointError
 from trainmaster.runtime.ps.block import BadBlock, unpack
@@ -27,7 +28,6 @@ from trainmaster.runtime.ps.saving import Saver
 from trainmaster.runtime.ps.shelf import Answer, Shelf, Status
 from trainmaster.runtime.ps.terms import Terms
 from trainmaster.runtime.ps.transition import Transitions
-from trainmaster.wire.agent import Membership
 
 log = logging.getLogger("trainmaster.ps")
 

@@ -13,7 +13,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Tuple, Union  # noqa: UP035
 
-from trainmaster.wire.agent import Hello, LineBuffer, Message, WireError, encode
+from trainmaster.gang.protocol import Hello, LineBuffer, Message, WireError, encode
 
 
 @dataclass(eq=False)

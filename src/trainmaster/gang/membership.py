@@ -1,4 +1,4 @@
-"""Who belongs to an incarnation, version by version: the rules of `trainmaster.wire.agent`, without I/O.
+"""Who belongs to an incarnation, version by version: the rules of `trainmaster.gang.protocol`, without I/O.
 
 The owner tells what happened (`admit`, `dismiss`, `hello`, `joined`, `lost`); `advance` says what must now be
 told to whom. A new version is made only when every newcomer has said hello, or nobody new is awaited.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from trainmaster.wire.agent import SERVER, WORKER, Membership, Peer
+from trainmaster.gang.protocol import SERVER, WORKER, Membership, Peer
 
 
 @dataclass

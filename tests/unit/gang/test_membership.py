@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.agent.endpoint import Endpoint, Gone
-from trainmaster.agent.roster import Roster
-from trainmaster.wire import agent as wire
+from trainmaster.gang import protocol as wire
+from trainmaster.gang.endpoint import Endpoint, Gone
+from trainmaster.gang.membership import Roster
 
 NAMES = st.text(max_size=20)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

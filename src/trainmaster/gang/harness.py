@@ -1,6 +1,6 @@
 """Members of one incarnation as real processes, driven as a keeper drives them: for the profiler, tests and benchmarks.
 
-Single-threaded: everything happens inside `run_until`. It holds the rules of `trainmaster.wire.agent` and no
+Single-threaded: everything happens inside `run_until`. It holds the rules of `trainmaster.gang.protocol` and no
 more: no logs of its own, no adoption, no limits. A member that dies is dismissed at once, so that survivors
 go on; whether a replacement starts is the caller's choice (`grow`).
 """
@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from trainmaster.agent.endpoint import Endpoint, Inbound
-from trainmaster.agent.roster import Roster
-from trainmaster.wire import agent as wire
+from trainmaster.gang import protocol as wire
+from trainmaster.gang.endpoint import Endpoint, Inbound
+from trainmaster.gang.membership import Roster
 
 TOKEN = "secret"
 SUSPICION_S = 0.5

@@ -1,4 +1,4 @@
-"""What keeper and launcher ask of Linux itself: dying with one's parent, adopting orphans, looking into /proc."""
+"""What supervisor, launcher and runtime ask of Linux itself: process death, orphans, /proc, the clock of leases."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -17,6 +18,13 @@ try:
     _prctl = _libc.prctl
 except (OSError, AttributeError):  # not Linux: members are then ended by the search for marked processes alone
     _libc = _prctl = None
+
+
+def boot_clock_ms() -> int:
+    """Milliseconds that also count while the machine sleeps: a lease must not outlive a closed lid."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    return time.monotonic_ns() // 1_000_000
 
 
 def die_with_parent(parent_pid: int) -> None:
