@@ -118,11 +118,6 @@ def work_saved(engine: Engine, job_id: str) -> float:
     return float("nan") if slot is None else float(engine.columns.floats["work_saved"][slot])
 
 
-def work_recorded(engine: Engine, job_id: str) -> float:
-    """Work as of the job's last report or change, without the estimated progress since."""
-    return float(engine.columns.floats["work_done"][engine.columns.slot_of[JobId(job_id)]])
-
-
 def speeds_of(engine: Engine, job_id: str, spread: bool = False) -> dict[str, float]:
     """Estimated steps per second at the reference size, by accelerator type; `spread`: over several nodes."""
     columns = engine.columns

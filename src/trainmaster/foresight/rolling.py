@@ -160,10 +160,9 @@ class _Truths:
     def spec(self, job_id: JobId) -> JobSpec:
         if job_id not in self._specs:
             engine = self._engine
-            spec = queries.spec_of(engine, job_id)
-            assert spec is not None
+            (job,) = queries.job_states(engine, [job_id], max(engine.now_ms, self._situation.now_ms))
             here, spread = queries.speeds_of(engine, job_id), queries.speeds_of(engine, job_id, spread=True)
-            self._specs[job_id] = self._draw(spec, here, spread, queries.work_recorded(engine, job_id))
+            self._specs[job_id] = self._draw(job.spec, here, spread, job.work_done)
         return self._specs[job_id]
 
     def of(self, command: Command) -> Command:
