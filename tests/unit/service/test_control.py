@@ -324,24 +324,6 @@ def test_why_of_an_elastic_job_names_the_size_it_waits_for_and_the_one_that_woul
     assert why["advice"][:2] == ["resize it: there is room for 2 workers now", "free 2 more of v100"]
 
 
-def test_reasons_of_a_page_are_those_of_the_engine(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, nodes="v100=4x4,k80=2x2")
-    for k in range(12):
-        types = [["v100"], ["k80"], []][k % 3]
-        bench.submit(workers={"min": 1 + k % 2, "max": 1 + k % 2 + (k % 4 == 0)}, gpu_types=types, steps=1e6)
-    bench.pass_s(1)
-    from trainmaster.service.explain import Explainer, text_of
-
-    engine = bench.plane.live
-    explainer = Explainer(engine)
-    for job_id, slot in engine.columns.slot_of.items():
-        ours, theirs = explainer.reason(slot), engine.reason(job_id)
-        assert (ours is None) == (theirs is None)
-        if ours is not None and theirs is not None:
-            assert text_of(ours) == text_of(theirs)
-            assert ours.holders == theirs.holders
-
-
 def test_pages_and_filters(bench: Bench) -> None:
     for k in range(7):
         bench.submit(name=f"n{k}", steps=5 if k < 3 else 1e6, entity="red" if k % 2 else None)
