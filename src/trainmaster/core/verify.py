@@ -4,9 +4,33 @@ from __future__ import annotations
 
 from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.codes import (
-    DEVICE_TWICE, HEAD, HOLDS_NOTHING, KIND, LAUNCHING, N_PARTS, NO_SUCH_DEVICE, NODE_DOWN, NOT_CHANGEABLE,
-    NOT_PREEMPTIBLE, NOT_WHOLE, PART, PART_DEVICES, PART_ORDER, PENDING, RESERVED, RESIZING, RUNNING, SERVERS, SHARE,
-    SOUND, TAKEN, TWO_TYPES, TYPE, WHOLE, WORKERS, WRONG_SHARE,
+    DEVICE_TWICE,
+    HEAD,
+    HOLDS_NOTHING,
+    KIND,
+    LAUNCHING,
+    N_PARTS,
+    NO_SUCH_DEVICE,
+    NODE_DOWN,
+    NOT_CHANGEABLE,
+    NOT_PREEMPTIBLE,
+    NOT_WHOLE,
+    PART,
+    PART_DEVICES,
+    PART_ORDER,
+    PENDING,
+    RESERVED,
+    RESIZING,
+    RUNNING,
+    SERVERS,
+    SHARE,
+    SOUND,
+    TAKEN,
+    TWO_TYPES,
+    TYPE,
+    WHOLE,
+    WORKERS,
+    WRONG_SHARE,
 )  # fmt: skip
 from trainmaster.core.free_resources import FreeResources, fits_gang, give_gang, take_gang
 from trainmaster.core.int_list import IntList, Ints

@@ -42,7 +42,8 @@ class QueuePolicy:
 
     def compiled_pass(self) -> QueuePass:
         """The decision; a policy with more to say sets its fields."""
-        return QueuePass(_KEYS[self.key] if self.keys is None else BY_GIVEN_KEY, self.preemptive, self.strict)
+        key = _KEYS[self.key] if self.keys is None else BY_GIVEN_KEY
+        return QueuePass(key, self.preemptive, self.strict, int(self.default_reason))
 
     def decide(self, view: Snapshot) -> Plan:
         jobs, columns = view.jobs, view.jobs.columns
@@ -68,10 +69,12 @@ class QueuePolicy:
         if given.any():
             flat = np.asarray(arrays.flat.values)[: arrays.flat.n].copy()
             draft.changes.place(rows[given].tolist(), first[given].tolist(), flat)
-        draft.wait_rows(row_of[np.asarray(arrays.misfits.values)[: arrays.misfits.n]], Why.SHAPE)
+        stated = np.asarray(arrays.stated.values)[: arrays.stated.n]
+        for slot, why in stated.reshape(-1, 2).tolist():
+            draft.wait(int(row_of[slot]), Why(why))
         if arrays.blocker >= 0:
             behind = jobs.waiting & (jobs.not_before_ms <= view.now_ms)
             behind &= jobs.arrival > jobs.columns.ints["arrival"][arrays.blocker]
             draft.wait_rows(np.flatnonzero(behind), Why.BEHIND, blocker=int(row_of[arrays.blocker]))
         wake_at_ms = arrays.wake_at_ms if arrays.wake_at_ms >= 0 else None
-        return draft.plan(wake_at_ms=wake_at_ms, default=self.default_reason)
+        return draft.plan(wake_at_ms=wake_at_ms, default=Why(arrays.default))
