@@ -12,7 +12,6 @@ from trainmaster.core.types cimport F1, I1, i64
 cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING
 cdef double MS_PER_S
 
-@cython.final
 cdef class QueuePass(Pass):
     cdef public i64 key, quantum_ms, default
     cdef public bint preemptive, strict, hopeless_last, any_waiting

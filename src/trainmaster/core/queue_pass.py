@@ -19,6 +19,7 @@ from trainmaster.core.codes import (
     PENDING,
     RESERVED,
     RUNNING,
+    SHAPE,
     STOPPING,
 )
 from trainmaster.core.free_resources import FreeResources, fits_gang, give_gang, take_gang

@@ -54,8 +54,12 @@ def test_columns_have_names_of_their_own() -> None:
 def test_every_constant_of_a_compiled_module_is_set(types: Path) -> None:
     """One that is declared and never set is 0, and nobody notices."""
     tree = ast.parse(types.with_suffix(".py").read_text())
-    known = {alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    known |= {n.id for top in tree.body for n in ast.walk(top) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    known = {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    known |= {
+        n.id for top in tree.body for n in ast.walk(top) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
     declared = re.findall(r"^cdef (?:i64|double|bint) ([A-Za-z_0-9, ]+)$", types.read_text(), re.MULTILINE)
     names = {name.strip() for line in declared for name in line.split(",") if name.strip()}
     assert names <= known
