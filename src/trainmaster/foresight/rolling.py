@@ -128,13 +128,15 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
     )  # fmt: skip
     backend = SimulatedBackend(cluster, Truth(cluster, options, 0), situation.settings.lease)
     backend.now_ms = now_ms = max(situation.now_ms, engine.now_ms)
-    backend.powered = [bool(up) for up in engine.up]
+    for node, up in enumerate(engine.up):
+        if not up:
+            backend.core.set_power(node, False)
     columns = engine.columns
     for slot in engine.by_arrival(columns.slot_of.values()):
         job_id = columns.spec(slot).id
         phase = int(columns.ints["phase"][slot])
         begun_ms, work = situation.starting.get(job_id, (None, float(columns.floats["work_done"][slot])))
-        backend.saved[job_id] = work
+        backend.remember(job_id, int(columns.ints["generation"][slot]) - (phase == P.LAUNCHING), work)
         if phase in (P.RUNNING, P.RESIZING, P.STOPPING) and slot in engine.held:
             columns.settle(slot, now_ms)
             generation = int(columns.ints["generation"][slot])
@@ -147,8 +149,6 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
             allocation = columns.allocations[slot] if phase == P.RUNNING else engine.held[slot]
             assert allocation is not None
             backend.adopt(truths.spec(job_id), generation, allocation, work, max(now_ms, productive_ms))
-        else:
-            backend.generations[job_id] = int(columns.ints["generation"][slot]) - (phase == P.LAUNCHING)
     return backend
 
 
