@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from support.backend_benches import LocalBench, SimulatedBench
 from trainmaster.model.command import Command, Launch, Stop
 from trainmaster.model.job import JobId
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.testing.backend_benches import LocalBench, SimulatedBench
 from trainmaster.testing.backend_contract import CHECKS, ContractBroken, check_backend
 
 
