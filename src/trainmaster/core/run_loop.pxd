@@ -15,7 +15,7 @@ from trainmaster.core.verify cimport apply_changes
 
 cdef i64 COUNT, NEVER_MS, SOUND, EXITED, OTHER, PROGRESSED, RESIZED, START_FAILED, STARTED, STOPPED
 cdef i64 AT_ADVANCE, AT_BACKOFFS, AT_BEGIN, AT_COMMANDS, AT_DECISION, AT_LEASES, AT_NEXT, AT_REPORTS, AT_RESEND, AT_SUBMIT
-cdef i64 DECIDE, FAIL_NODES, HEARD, HOLDS, LEASES, MAX_IDLE_WAKES, MAX_STEPS_AT_ONCE, OVER, PAUSED_RUN, REPORT, RESTLESS
+cdef i64 DECIDE, FAIL_NODES, HEARD, HOLDS, LEASES, OVER, PAUSED_RUN, REPORT, RESTLESS
 cdef i64 SENT, SUBMIT
 
 @cython.final
@@ -27,7 +27,7 @@ cdef class RunLoop:
     cdef public Placer placer
     cdef public PlanArrays plan
     cdef public bint watched
-    cdef public i64 now_ms, events, idle, still, report_at, stage, failure_ms, until_over
+    cdef public i64 now_ms, events, idle, still, report_at, stage, failure_ms, until_over, steps_at_once_max, idle_max
     @cython.locals(e=EngineCore, backend=SimBackend, arrivals=Arrivals, upcoming_ms=i64, code=i64, number=i64, due=bint)
     cpdef i64 go(self) except *
     @cython.locals(e=EngineCore, backend=SimBackend, arrivals=Arrivals, n_events=i64, k=i64)

@@ -46,8 +46,6 @@ from trainmaster.core.run_codes import (
     HEARD,
     HOLDS,
     LEASES,
-    MAX_IDLE_WAKES,
-    MAX_STEPS_AT_ONCE,
     OVER,
     PAUSED_RUN,
     REPORT,
@@ -77,6 +75,8 @@ class RunLoop:
         self.stage = AT_NEXT
         self.failure_ms = NEVER_MS
         """When nodes fail or come back next."""
+        self.steps_at_once_max = self.idle_max = NEVER_MS
+        """Steps at one and the same moment, and wakes in which nothing happens, after which a run ends."""
         self.until_over = NEVER_MS
         """Pause when so many jobs are over."""
 
@@ -169,10 +169,10 @@ class RunLoop:
             self.stage = AT_NEXT  # the end of an attempt that was stopped before: nobody hears of it
             return 0
         self.still = self.still + 1 if self.now_ms == e.now_ms else 0
-        if self.still > MAX_STEPS_AT_ONCE:
+        if self.still > self.steps_at_once_max:
             return RESTLESS
         self.idle = 0 if n_events else self.idle + 1
-        if self.idle > MAX_IDLE_WAKES:
+        if self.idle > self.idle_max:
             return OVER
         self.stage = AT_BEGIN
         return 0

@@ -43,6 +43,9 @@ from trainmaster.sim.coming import Coming, enter_world
 from trainmaster.sim.history import AllocationHistory
 from trainmaster.sim.truth import Truth, TruthOptions
 
+MAX_STEPS_AT_ONCE = 10_000
+"""Steps at one and the same moment after which a run is stuck: plans are carried out and nothing comes of it."""
+MAX_IDLE_WAKES = 100_000
 PROGRESS_EVERY = 64
 """Jobs that end between two calls of a progress function."""
 
@@ -154,6 +157,7 @@ class _Run:
         placer = Placer(int(settings.placement), engine.nodes)
         self.loop = RunLoop(engine, self.backend.core, self.coming.arrivals, decision, placer, False)
         self.loop.failure_ms = self.failures.next_ms
+        self.loop.steps_at_once_max, self.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
 
     def go(
         self, progress: Progress | None, timeline: list[tuple[int, float, int, int]] | None,
