@@ -16,9 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
-from trainmaster.policies.gavel.problem import BoolArray, FloatArray, Pairs
+from trainmaster.policies.gavel.problem import BoolArray, FloatArray, Pairs, effective_throughput
 
 CERTIFIED_GAP = 1e-8  # a solve whose proven relative gap is larger goes to the general solver
+SHORTFALL_MAX = 1e-9
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,10 @@ class Solution:
         scale = max(abs(self.value), abs(self.bound), 1e-300)
         return max(0.0, self.bound - self.value) / scale
 
-
-def delivered(program: Program, share: FloatArray, pair_share: FloatArray | None) -> FloatArray:
-    """Throughput of every job under the given shares."""
-    total = (program.throughput * share).sum(axis=1)
-    if program.pairs is not None and pair_share is not None:
-        for side in (0, 1):
-            part = (program.pairs.throughput[:, :, side] * pair_share).sum(axis=1)
-            total += np.bincount(program.pairs.jobs[:, side], weights=part, minlength=len(total))
-    return total
+    @property
+    def is_certified(self) -> bool:
+        """Whether the repaired shares meet every need and the bound computed from the duals proves them optimal."""
+        return self.feasible and self.gap <= CERTIFIED_GAP and self.shortfall <= SHORTFALL_MAX
 
 
 def repair(program: Program, share: FloatArray, pair_share: FloatArray | None) -> tuple[FloatArray, FloatArray | None]:
@@ -81,7 +77,7 @@ def repair(program: Program, share: FloatArray, pair_share: FloatArray | None) -
     share = np.where(program.usable, np.maximum(share, 0.0), 0.0)
     if program.pairs is None or pair_share is None:
         share = share / np.maximum(share.sum(axis=1), 1.0)[:, None]
-        used = program.gpus @ share
+        used = _sum_in_order(program.gpus[:, None] * share)
         return share * np.minimum(1.0, program.counts / np.maximum(used, 1e-300))[None, :], None
     packed: FloatArray = np.maximum(pair_share, 0.0)
     first, second = program.pairs.jobs[:, 0], program.pairs.jobs[:, 1]
@@ -94,6 +90,11 @@ def repair(program: Program, share: FloatArray, pair_share: FloatArray | None) -
     used = program.gpus @ share + program.gpus[first] @ packed
     fit = np.minimum(1.0, program.counts / np.maximum(used, 1e-300))
     return share * fit[None, :], packed * fit[None, :]
+
+
+def _sum_in_order(values: FloatArray) -> FloatArray:
+    """The sum over the first axis, row after row: the same bits for the same rows on every machine."""
+    return np.cumsum(values, axis=0)[-1]
 
 
 def certify(
@@ -112,12 +113,12 @@ def certify(
     sum_j N_j p_j + sum_m pi_m - sum_m b_m y_m, where pi covers every reduced cost.
     """
     share, pair_share = repair(program, share, pair_share)
-    got = delivered(program, share, pair_share)
+    got = effective_throughput(program.throughput, program.pairs, share, pair_share)
     rated = program.rate > 0.0
     multiplier = np.maximum(multiplier, 0.0)
     price = np.maximum(price, 0.0)
     if program.has_level:
-        mass = float(program.rate @ multiplier)
+        mass = float(_sum_in_order(program.rate * multiplier))
         if mass > 0.0:
             multiplier, price = multiplier / mass, price / mass
             time_price = None if time_price is None else time_price / mass
@@ -134,7 +135,7 @@ def certify(
     cover: FloatArray = covering if time_price is None else np.maximum(covering, time_price)
     if program.pairs is not None:
         cover = _cover_pairs(program, multiplier, price, cover)
-    bound = float(program.counts @ price + cover.sum() - program.need @ multiplier)
+    bound = float(_sum_in_order(np.concatenate([program.counts * price, cover])) - program.need @ multiplier)
     fixed = ~rated & (program.need > 0.0)
     shortfall = float(np.max(1.0 - got[fixed] / program.need[fixed], initial=0.0))
     return Solution(share, pair_share, value, bound, multiplier, price, shortfall, iterations, solver)
