@@ -11,6 +11,7 @@ level.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from trainmaster.policies.gavel.problem import BoolArray, FloatArray, Pairs, effective_throughput
 
+Dot = Callable[[FloatArray, FloatArray], FloatArray]
 CERTIFIED_GAP = 1e-8  # a solve whose proven relative gap is larger goes to the general solver
 SHORTFALL_MAX = 1e-9
 
@@ -72,12 +74,14 @@ class Solution:
         return self.feasible and self.gap <= CERTIFIED_GAP and self.shortfall <= SHORTFALL_MAX
 
 
-def repair(program: Program, share: FloatArray, pair_share: FloatArray | None) -> tuple[FloatArray, FloatArray | None]:
+def repair(
+    program: Program, share: FloatArray, pair_share: FloatArray | None, dot: Dot = np.matmul
+) -> tuple[FloatArray, FloatArray | None]:
     """Scale shares down until no time row and no capacity row is exceeded at all."""
     share = np.where(program.usable, np.maximum(share, 0.0), 0.0)
     if program.pairs is None or pair_share is None:
         share = share / np.maximum(share.sum(axis=1), 1.0)[:, None]
-        used = _sum_in_order(program.gpus[:, None] * share)
+        used = dot(program.gpus, share)
         return share * np.minimum(1.0, program.counts / np.maximum(used, 1e-300))[None, :], None
     packed: FloatArray = np.maximum(pair_share, 0.0)
     first, second = program.pairs.jobs[:, 0], program.pairs.jobs[:, 1]
@@ -92,9 +96,9 @@ def repair(program: Program, share: FloatArray, pair_share: FloatArray | None) -
     return share * fit[None, :], packed * fit[None, :]
 
 
-def _sum_in_order(values: FloatArray) -> FloatArray:
-    """The sum over the first axis, row after row: the same bits for the same rows on every machine."""
-    return np.cumsum(values, axis=0)[-1]
+def dot_in_order(a: FloatArray, b: FloatArray) -> FloatArray:
+    """a @ b, summed row after row: the same bits on every machine, whatever its linear algebra library does."""
+    return np.cumsum((a * b.T).T, axis=0)[-1]
 
 
 def certify(
@@ -106,19 +110,20 @@ def certify(
     iterations: int,
     solver: str,
     time_price: FloatArray | None = None,
+    dot: Dot = np.matmul,
 ) -> Solution:
     """Repair the primal, rescale the dual, and compute both values from scratch.
 
     Weak duality: for y, p >= 0 with sum a_m y_m = 1 (level) the optimum is at most
     sum_j N_j p_j + sum_m pi_m - sum_m b_m y_m, where pi covers every reduced cost.
     """
-    share, pair_share = repair(program, share, pair_share)
+    share, pair_share = repair(program, share, pair_share, dot)
     got = effective_throughput(program.throughput, program.pairs, share, pair_share)
     rated = program.rate > 0.0
     multiplier = np.maximum(multiplier, 0.0)
     price = np.maximum(price, 0.0)
     if program.has_level:
-        mass = float(_sum_in_order(program.rate * multiplier))
+        mass = float(dot(program.rate, multiplier))
         if mass > 0.0:
             multiplier, price = multiplier / mass, price / mass
             time_price = None if time_price is None else time_price / mass
@@ -135,7 +140,7 @@ def certify(
     cover: FloatArray = covering if time_price is None else np.maximum(covering, time_price)
     if program.pairs is not None:
         cover = _cover_pairs(program, multiplier, price, cover)
-    bound = float(_sum_in_order(np.concatenate([program.counts * price, cover])) - program.need @ multiplier)
+    bound = float(program.counts @ price + cover.sum() - program.need @ multiplier)
     fixed = ~rated & (program.need > 0.0)
     shortfall = float(np.max(1.0 - got[fixed] / program.need[fixed], initial=0.0))
     return Solution(share, pair_share, value, bound, multiplier, price, shortfall, iterations, solver)
