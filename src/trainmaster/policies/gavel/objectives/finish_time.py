@@ -1,8 +1,9 @@
-"""Finish-time fairness (Themis): min max_m (t_m + R_m / throughput_m) / D_m,  D_m = cum_m + R_m / isolated_m.
+"""Finish-time fairness (Themis): min_X max_m (t_m + R_m / throughput(m, X)) / D_m (section 4.2), where
+D_m = cum_m + R_m / throughput(m, X_isolated).
 
-With u = 1 / rho the condition is throughput_m >= q_m(u) = R_m u / (D_m - t_m u), convex and increasing in
-u: targets that rise with a level u, which ascent.py raises directly. With pairs (or by HiGHS) a tangent of
-q_m at u_k gives a program whose optimum bounds u from above, and Newton's method descends to the optimum.
+With u = 1 / rho the condition is throughput_m >= q_m(u) = R_m u / (D_m - t_m u), convex and increasing in u: targets
+that rise with a level u, which cutting planes raise directly. With pairs (or by HiGHS) a tangent of q_m at u_k gives a
+program whose optimum bounds u from above, and Newton's method descends to the optimum.
 """
 
 from __future__ import annotations
@@ -11,17 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainmaster.policies.gavel.ascent import rational_rise
-from trainmaster.policies.gavel.levels import (
-    UNPROVEN,
-    isolated_share,
-    level_program,
-    nothing_to_do,
-    reference_throughput,
-    result_from,
-    runnable,
-)
-from trainmaster.policies.gavel.priced import reach, reusable_prices
+from trainmaster.policies.gavel.objectives.max_min import UNPROVEN, level_program, nothing_to_do, result_from
 from trainmaster.policies.gavel.problem import (
     AllocationProblem,
     AllocationResult,
@@ -29,10 +20,12 @@ from trainmaster.policies.gavel.problem import (
     FloatArray,
     Pairs,
     Status,
-    delivered_throughput,
+    effective_throughput,
 )
-from trainmaster.policies.gavel.program import CERTIFIED_GAP, Solution, delivered, repair
-from trainmaster.policies.gavel.solve import solve_program
+from trainmaster.policies.gavel.solver import solve_program
+from trainmaster.policies.gavel.solver.prices import climb_to
+from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP, Solution, repair
+from trainmaster.policies.gavel.solver.targets import RationalTargets
 
 NEWTON_STEPS_MAX = 60
 
@@ -56,25 +49,23 @@ class _Terms:
             return float(np.min(self.due / (self.elapsed + self.work / got[self.live])))
 
 
-def finish_time_fairness(
-    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, warm: FloatArray | None = None
-) -> AllocationResult:
+def finish_time_fairness(problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str) -> AllocationResult:
     """The smallest largest ratio of finish time to finish time with an isolated 1/n share."""
     terms = _terms(problem, aware, pairs)
     if not terms.live.any():
         return nothing_to_do(problem, pairs)
     if pairs is None and solver != "highs":
-        result = _by_prices(problem, terms, warm)
+        result = _by_prices(problem, terms)
         if solver == "prices" or result.status is Status.OPTIMAL:
             return result
     return _by_tangents(problem, terms, pairs, solver)
 
 
 def _terms(problem: AllocationProblem, aware: bool, pairs: Pairs | None) -> _Terms:
-    throughput = problem.throughput if aware else reference_throughput(problem)
-    live = runnable(problem) & (problem.steps_remaining > 0.0)
+    throughput = problem.seen_by(aware)
+    live = problem.runnable & (problem.steps_remaining > 0.0)
     speeds = np.where(problem.usable, throughput, 0.0)
-    isolated = (speeds * isolated_share(problem)).sum(axis=1)[live]
+    isolated = (speeds * problem.isolated_share).sum(axis=1)[live]
     fastest = speeds.max(axis=1, initial=0.0)
     work = problem.steps_remaining[live]
     due = problem.isolated_so_far_s[live] + work / isolated
@@ -88,16 +79,14 @@ def _terms(problem: AllocationProblem, aware: bool, pairs: Pairs | None) -> _Ter
     return _Terms(throughput, live, work, elapsed, due, bound, min(bound, level))
 
 
-def _by_prices(problem: AllocationProblem, terms: _Terms, warm: FloatArray | None) -> AllocationResult:
+def _by_prices(problem: AllocationProblem, terms: _Terms) -> AllocationResult:
     n = problem.job_count
     speeds = np.where(problem.usable, terms.throughput, 0.0)
-    counts = np.where(problem.counts > 0.0, problem.counts, 1.0)
     work, due, elapsed = np.zeros(n), np.ones(n), np.zeros(n)
     work[terms.live], due[terms.live], elapsed[terms.live] = terms.work, terms.due, terms.elapsed
-    rise = rational_rise(work, due, elapsed)
-    ascent, share, _ = reach(speeds, problem.gpus, counts, rise, terms.bound, warm)
-    program = level_program(problem, terms.throughput, work, np.zeros(n), None)
-    share, _ = repair(program, share, None)
+    targets = RationalTargets(work, due, elapsed)
+    ascent, share, _ = climb_to(speeds, problem.gpus, problem.counts, targets, terms.bound)
+    share, _ = repair(level_program(problem, terms.throughput, work, None), share, None)
     reached = terms.level_of((speeds * share).sum(axis=1))
     gap = max(0.0, ascent.level - reached) / ascent.level
     proven = ascent.converged and gap <= CERTIFIED_GAP
@@ -105,13 +94,12 @@ def _by_prices(problem: AllocationProblem, terms: _Terms, warm: FloatArray | Non
         status=Status.OPTIMAL if proven else Status.UNCERTIFIED,
         objective=1.0 / reached,
         share=share,
-        throughput=delivered_throughput(problem, share, None),
+        throughput=effective_throughput(problem.throughput, None, share, None),
         iterations=ascent.passes,
         solves=1,
         gap=gap,
         solver="prices",
         fallback="" if proven else UNPROVEN,
-        prices=reusable_prices(ascent),
     )
 
 
@@ -125,11 +113,11 @@ def _by_tangents(problem: AllocationProblem, terms: _Terms, pairs: Pairs | None,
         left = due - elapsed * u
         rate[live] = work * due / left**2
         need[live] = work * u / left - rate[live] * u
-        program = level_program(problem, terms.throughput, rate, need, pairs)
+        program = level_program(problem, terms.throughput, rate, pairs, need)
         solution = solve_program(program, solver)
         iterations += solution.iterations
         solves += 1
-        reached = terms.level_of(delivered(program, solution.share, solution.pair_share))
+        reached = terms.level_of(effective_throughput(terms.throughput, pairs, solution.share, solution.pair_share))
         if best is None or reached > best[0]:
             best = (reached, solution)
         bound = min(bound, solution.bound if np.isfinite(solution.bound) else bound)
@@ -141,7 +129,8 @@ def _by_tangents(problem: AllocationProblem, terms: _Terms, pairs: Pairs | None,
     gap = max(0.0, bound - reached) / bound
     proven = gap <= CERTIFIED_GAP
     return replace(
-        result_from(problem, solution, 1.0 / reached, solves),
+        result_from(problem, solution, 1.0 / reached),
+        solves=solves,
         status=Status.OPTIMAL if proven else Status.UNCERTIFIED,
         fallback="" if proven else UNPROVEN,
         gap=gap,

@@ -11,14 +11,17 @@ level.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from trainmaster.policies.gavel.problem import BoolArray, FloatArray, Pairs
+from trainmaster.policies.gavel.problem import BoolArray, FloatArray, Pairs, effective_throughput
 
+Dot = Callable[[FloatArray, FloatArray], FloatArray]
 CERTIFIED_GAP = 1e-8  # a solve whose proven relative gap is larger goes to the general solver
+SHORTFALL_MAX = 1e-9
 
 
 @dataclass(frozen=True)
@@ -65,23 +68,20 @@ class Solution:
         scale = max(abs(self.value), abs(self.bound), 1e-300)
         return max(0.0, self.bound - self.value) / scale
 
-
-def delivered(program: Program, share: FloatArray, pair_share: FloatArray | None) -> FloatArray:
-    """Throughput of every job under the given shares."""
-    total = (program.throughput * share).sum(axis=1)
-    if program.pairs is not None and pair_share is not None:
-        for side in (0, 1):
-            part = (program.pairs.throughput[:, :, side] * pair_share).sum(axis=1)
-            total += np.bincount(program.pairs.jobs[:, side], weights=part, minlength=len(total))
-    return total
+    @property
+    def is_certified(self) -> bool:
+        """Whether the repaired shares meet every need and the bound computed from the duals proves them optimal."""
+        return self.feasible and self.gap <= CERTIFIED_GAP and self.shortfall <= SHORTFALL_MAX
 
 
-def repair(program: Program, share: FloatArray, pair_share: FloatArray | None) -> tuple[FloatArray, FloatArray | None]:
+def repair(
+    program: Program, share: FloatArray, pair_share: FloatArray | None, dot: Dot = np.matmul
+) -> tuple[FloatArray, FloatArray | None]:
     """Scale shares down until no time row and no capacity row is exceeded at all."""
     share = np.where(program.usable, np.maximum(share, 0.0), 0.0)
     if program.pairs is None or pair_share is None:
         share = share / np.maximum(share.sum(axis=1), 1.0)[:, None]
-        used = program.gpus @ share
+        used = dot(program.gpus, share)
         return share * np.minimum(1.0, program.counts / np.maximum(used, 1e-300))[None, :], None
     packed: FloatArray = np.maximum(pair_share, 0.0)
     first, second = program.pairs.jobs[:, 0], program.pairs.jobs[:, 1]
@@ -96,6 +96,11 @@ def repair(program: Program, share: FloatArray, pair_share: FloatArray | None) -
     return share * fit[None, :], packed * fit[None, :]
 
 
+def dot_in_order(a: FloatArray, b: FloatArray) -> FloatArray:
+    """a @ b, summed row after row: the same bits on every machine, whatever its linear algebra library does."""
+    return np.cumsum((a * b.T).T, axis=0)[-1]
+
+
 def certify(
     program: Program,
     share: FloatArray,
@@ -105,19 +110,20 @@ def certify(
     iterations: int,
     solver: str,
     time_price: FloatArray | None = None,
+    dot: Dot = np.matmul,
 ) -> Solution:
     """Repair the primal, rescale the dual, and compute both values from scratch.
 
     Weak duality: for y, p >= 0 with sum a_m y_m = 1 (level) the optimum is at most
     sum_j N_j p_j + sum_m pi_m - sum_m b_m y_m, where pi covers every reduced cost.
     """
-    share, pair_share = repair(program, share, pair_share)
-    got = delivered(program, share, pair_share)
+    share, pair_share = repair(program, share, pair_share, dot)
+    got = effective_throughput(program.throughput, program.pairs, share, pair_share)
     rated = program.rate > 0.0
     multiplier = np.maximum(multiplier, 0.0)
     price = np.maximum(price, 0.0)
     if program.has_level:
-        mass = float(program.rate @ multiplier)
+        mass = float(dot(program.rate, multiplier))
         if mass > 0.0:
             multiplier, price = multiplier / mass, price / mass
             time_price = None if time_price is None else time_price / mass

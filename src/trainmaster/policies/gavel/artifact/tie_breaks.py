@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainmaster.policies.gavel.interior import stop_of_feasibility, stop_of_level, stop_of_total
-from trainmaster.policies.gavel.levels import isolated_share, proportional_throughput, reference_throughput, runnable
+from trainmaster.policies.gavel.artifact.interior_point import stop_of_feasibility, stop_of_level, stop_of_total
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray
 
 LINEAR = frozenset({"gavel-max-min", "gavel-throughput", "gavel-cost"})
@@ -19,7 +18,7 @@ LINEAR = frozenset({"gavel-max-min", "gavel-throughput", "gavel-cost"})
 
 def linear_share(problem: AllocationProblem, allocation: str, aware: bool) -> FloatArray | None:
     """Shares of a policy in `LINEAR`. None: the path did not converge."""
-    live = runnable(problem)
+    live = problem.runnable
     some, kinds = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
     at = np.ix_(some, kinds)
     share = np.zeros_like(problem.throughput)
@@ -27,12 +26,11 @@ def linear_share(problem: AllocationProblem, allocation: str, aware: bool) -> Fl
         return share
     gpus, counts = problem.gpus[some], problem.counts[kinds]
     if allocation == "gavel-max-min":
-        speeds = problem.throughput if aware else np.where(problem.usable, 1.0, 0.0)
-        prop = proportional_throughput(problem, speeds) if aware else np.ones(len(live))
-        rate = (problem.weight * prop / problem.gpus)[some]
+        speeds, equal = problem.normalised(aware)
+        rate = (problem.weight * equal / problem.gpus)[some]
         found = stop_of_level(np.where(problem.usable, speeds, 0.0)[at], rate, gpus, counts)
     else:
-        worth = np.where(problem.usable, problem.throughput if aware else reference_throughput(problem), 0.0)
+        worth = np.where(problem.usable, problem.seen_by(aware), 0.0)
         if allocation == "gavel-cost":
             worth = worth / problem.cost_per_hour
         found = stop_of_total(worth[at], gpus, counts)
@@ -44,8 +42,8 @@ def linear_share(problem: AllocationProblem, allocation: str, aware: bool) -> Fl
 
 def makespan_share(problem: AllocationProblem, aware: bool, exact: AllocationResult) -> FloatArray:
     """Shares of the makespan policy; `exact` is the optimum."""
-    speeds = problem.throughput if aware else reference_throughput(problem)
-    some, kinds = np.flatnonzero(runnable(problem)), np.flatnonzero(problem.counts > 0.0)
+    speeds = problem.seen_by(aware)
+    some, kinds = np.flatnonzero(problem.runnable), np.flatnonzero(problem.counts > 0.0)
     at = np.ix_(some, kinds)
     if len(some) == 0:
         return exact.share
@@ -62,12 +60,12 @@ def makespan_share(problem: AllocationProblem, aware: bool, exact: AllocationRes
 def finish_time_share(problem: AllocationProblem, aware: bool, exact: AllocationResult) -> FloatArray:
     """Shares of finish-time fairness: at the optimal ratio rho each job needs R / (rho D - t) steps/s (see
     `finish_time`), and a solver stops near the centre of what gives all of them as much."""
-    speeds = np.where(problem.usable, problem.throughput if aware else reference_throughput(problem), 0.0)
+    speeds = np.where(problem.usable, problem.seen_by(aware), 0.0)
     due = problem.isolated_so_far_s + problem.steps_remaining / np.maximum(
-        (speeds * isolated_share(problem)).sum(axis=1), 1e-300
+        (speeds * problem.isolated_share).sum(axis=1), 1e-300
     )
     left = exact.objective * due - problem.elapsed_s
-    live = runnable(problem) & (problem.steps_remaining > 0.0)
+    live = problem.runnable & (problem.steps_remaining > 0.0)
     some, kinds = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
     if len(some) == 0 or not (left[some] > 0.0).all():
         return exact.share

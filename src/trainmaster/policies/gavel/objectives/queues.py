@@ -1,11 +1,9 @@
-"""Policies that need no program: first come first served, shortest first, isolated shares, Gandiva-style
-packing."""
+"""Allocations that need no program: first come first served, shortest first, isolated shares, Gandiva-style packing."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from trainmaster.policies.gavel.levels import isolated_share, proportional_throughput
 from trainmaster.policies.gavel.problem import (
     AllocationProblem,
     AllocationResult,
@@ -13,7 +11,7 @@ from trainmaster.policies.gavel.problem import (
     IntArray,
     Pairs,
     Status,
-    delivered_throughput,
+    effective_throughput,
 )
 
 PACKING_GAIN_MIN = 1.0  # Gandiva keeps two jobs together while their combined relative speed is above one
@@ -25,8 +23,8 @@ def _result(
     objective: float | None = None,
     pair_share: FloatArray | None = None,
 ) -> AllocationResult:
-    got = delivered_throughput(problem, share, pair_share)
-    prop = proportional_throughput(problem, problem.throughput)
+    got = effective_throughput(problem.throughput, problem.pairs, share, pair_share)
+    prop = problem.equal_throughput(problem.throughput)
     normalized = got / np.where(prop > 0.0, prop, 1.0)
     return AllocationResult(
         Status.OPTIMAL,
@@ -58,12 +56,12 @@ def in_order(problem: AllocationProblem, order: IntArray, aware: bool) -> Alloca
     return _result(problem, share)
 
 
-def fifo(problem: AllocationProblem, aware: bool) -> AllocationResult:
+def fifo(problem: AllocationProblem, aware: bool, _pairs: Pairs | None, _solver: str) -> AllocationResult:
     """Jobs in the order of the instance (arrival)."""
     return in_order(problem, np.arange(problem.job_count), aware)
 
 
-def shortest_first(problem: AllocationProblem, aware: bool) -> AllocationResult:
+def shortest_first(problem: AllocationProblem, aware: bool, _pairs: Pairs | None, _solver: str) -> AllocationResult:
     """Jobs by remaining time on their fastest type (agnostic: by remaining steps); ties by position."""
     fastest = np.where(problem.usable, problem.throughput, 0.0).max(axis=1, initial=0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -72,15 +70,15 @@ def shortest_first(problem: AllocationProblem, aware: bool) -> AllocationResult:
     return in_order(problem, np.argsort(left, kind="stable"), aware)
 
 
-def isolated(problem: AllocationProblem) -> AllocationResult:
+def isolated(problem: AllocationProblem, _aware: bool, _pairs: Pairs | None, _solver: str) -> AllocationResult:
     """A static 1/n of every type to each job; the part on unusable types is lost."""
-    share = np.where(problem.allowed, isolated_share(problem), 0.0)
+    share = np.where(problem.allowed, problem.isolated_share, 0.0)
     result = _result(problem, share)
     assert result.normalized is not None
     return _result(problem, share, float(result.normalized.min(initial=np.inf)) if problem.job_count else 0.0)
 
 
-def gandiva(problem: AllocationProblem, pairs: Pairs | None) -> AllocationResult:
+def gandiva(problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str) -> AllocationResult:
     """Time slicing, and packing when the cluster is oversubscribed (Xiao et al., OSDI 2018).
 
     Pairs of equal gangs are matched greedily by combined relative speed averaged over types, best first,
@@ -89,7 +87,7 @@ def gandiva(problem: AllocationProblem, pairs: Pairs | None) -> AllocationResult
     """
     share = np.zeros_like(problem.throughput)
     if pairs is None or problem.gpus.sum() <= problem.counts.sum() or len(pairs) == 0:
-        return isolated(problem)
+        return isolated(problem, aware, pairs, solver)
     first, second = pairs.jobs[:, 0], pairs.jobs[:, 1]
     alone = np.where(problem.usable, problem.throughput, 0.0)
     both = problem.usable[first] & problem.usable[second] & (pairs.throughput > 0.0).all(axis=2)

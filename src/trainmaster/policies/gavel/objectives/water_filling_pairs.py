@@ -1,6 +1,6 @@
 """Water filling with pairs (space sharing), and without them by HiGHS: one linear program per trial level.
 
-Targets r_m(level) follow from the tree of entities (tree.py). Whether they can be met is the well-posed
+Targets r_m(level) follow from the tree of entities. Whether they can be met is the well-posed
 program
 
     max t  s.t.  throughput_m >= r_m(level) t,        feasible iff t >= 1,
@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainmaster.policies.gavel.objectives.entity_tree import EntityTree
+from trainmaster.policies.gavel.objectives.max_min import level_program
 from trainmaster.policies.gavel.problem import (
     AllocationProblem,
     AllocationResult,
@@ -23,14 +25,15 @@ from trainmaster.policies.gavel.problem import (
     FloatArray,
     Pairs,
     Status,
-    delivered_throughput,
+    effective_throughput,
 )
-from trainmaster.policies.gavel.program import Program, Solution
-from trainmaster.policies.gavel.solve import is_certified, solve_program
-from trainmaster.policies.gavel.tree import Division, FillTree, divide, saturation_level
+from trainmaster.policies.gavel.solver import solve_program
+from trainmaster.policies.gavel.solver.program import Solution
+from trainmaster.policies.gavel.solver.targets import TreeTargets
 
 TRIALS_MAX = 100
 FEASIBLE = 2e-10  # targets that can be met up to this part are met
+ROUNDING = 1e-12  # a target of this part of a job's full speed is a rounding error
 BINDING = 1e-4  # a job whose multiplier carries this part of an average job's worth holds the level down
 
 
@@ -65,7 +68,7 @@ def fill_with_programs(
     throughput: FloatArray,
     pairs: Pairs | None,
     solver: str,
-    tree: FillTree,
+    tree: EntityTree,
     prop: FloatArray,
     unit: FloatArray,
 ) -> AllocationResult:
@@ -74,7 +77,7 @@ def fill_with_programs(
     filling = _Filling(problem, throughput, pairs, solver, tree, unit, speed)
     filling.run()
     final = filling.final()
-    got = delivered_throughput(problem, final.share, final.pair_share, throughput)
+    got = effective_throughput(throughput, pairs, final.share, final.pair_share)
     normalized = got / prop
     short = float(np.max(1.0 - got / np.maximum(filling.targets, 1e-300), initial=0.0, where=filling.targets > 0.0))
     certified = short <= 1e-7 and filling.proven
@@ -83,7 +86,7 @@ def fill_with_programs(
         objective=float(normalized.min()) if problem.job_count else 0.0,
         share=final.share,
         pair_share=final.pair_share,
-        throughput=delivered_throughput(problem, final.share, final.pair_share),
+        throughput=effective_throughput(problem.throughput, problem.pairs, final.share, final.pair_share),
         normalized=normalized,
         iterations=filling.iterations,
         solves=filling.solves,
@@ -102,7 +105,7 @@ class _Filling:
         throughput: FloatArray,
         pairs: Pairs | None,
         solver: str,
-        tree: FillTree,
+        tree: EntityTree,
         unit: FloatArray,
         speed: FloatArray,
     ) -> None:
@@ -130,40 +133,33 @@ class _Filling:
         return self.last
 
     def _solve(self, targets: FloatArray) -> Solution:
-        program = Program(
-            self.throughput,
-            self.problem.usable,
-            self.problem.gpus,
-            self.problem.counts,
-            targets,
-            np.zeros(len(targets)),
-            pairs=self.pairs,
-        )
+        program = level_program(self.problem, self.throughput, targets, self.pairs)
         solution = solve_program(program, self.solver)
         self.solves += 1
         self.iterations += solution.iterations
         self.gap = max(self.gap, solution.gap)
-        self.proven = self.proven and is_certified(solution)
+        self.proven = self.proven and solution.is_certified
         self.last = solution
         return solution
 
     def _stage(self) -> BoolArray:
         """Raise the level as far as it goes; returns the jobs that are stuck there."""
         base, n = self.targets, len(self.unit)
-        division = self.tree.division(np.where(self.frozen, 0.0, (self.speed - base) / self.unit))
-        level = saturation_level(division)
+        tree = self.tree.targets(np.where(self.frozen, 0.0, (self.speed - base) / self.unit))
+        level = tree.saturation_level()
         received, rate = np.empty(n), np.empty(n)
         tangent: Solution | None = None
         for _ in range(TRIALS_MAX):
-            divide(division, level, received, rate)
-            self.targets = base + received * self.unit
+            tree.at(level, received, rate)
+            targets = base + received * self.unit
+            self.targets = np.where(targets > ROUNDING * self.speed, targets, 0.0)
             solution = self._solve(self.targets)
             if solution.value >= 1.0 - FEASIBLE:
                 break
             tangent = solution
             worth = solution.multiplier * self.unit
             spare = solution.bound - float(solution.multiplier @ base)
-            lower = _level_worth(division, worth, spare, level)
+            lower = _level_worth(tree, worth, spare, level)
             if lower >= level * (1.0 - 1e-13):
                 break
             level = lower
@@ -185,7 +181,7 @@ class _Filling:
         return stuck | saturated
 
 
-def _level_worth(division: Division, worth: FloatArray, value: float, high: float) -> float:
+def _level_worth(tree: TreeTargets, worth: FloatArray, value: float, high: float) -> float:
     """The largest level in [0, high] at which what the jobs have received is worth no more than `value`.
 
     sum_m worth_m received_m(level) is piecewise linear and increasing: regula falsi with the slope at hand.
@@ -196,7 +192,7 @@ def _level_worth(division: Division, worth: FloatArray, value: float, high: floa
     level = high
     received, rate = np.empty(len(worth)), np.empty(len(worth))
     for _ in range(200):
-        divide(division, level, received, rate)
+        tree.at(level, received, rate)
         excess = float(worth @ received) - value
         slope = float(worth @ rate)
         if excess > 0.0:
@@ -208,6 +204,3 @@ def _level_worth(division: Division, worth: FloatArray, value: float, high: floa
         step = level - excess / slope if slope > 0.0 else -1.0
         level = step if low < step < high else 0.5 * (low + high)
     return level
-
-
-__all__ = ["fill_with_programs", "full_speed"]

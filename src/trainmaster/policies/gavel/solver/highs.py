@@ -1,10 +1,12 @@
 """Solve any program of the family with HiGHS: the fallback, and the way of programs with pairs.
 
-Pairs are many (130,000 for 512 jobs) and few are used, so they enter by column generation: solve over the
-columns at
-hand, price all pairs with the dual solution in one pass, add those worth more than their jobs' time,
-repeat. It ends
-when no pair has a positive reduced cost, which proves optimality over all pairs.
+Pairs are many (130,000 for 512 jobs) and few are used, so they enter by column generation: solve over the columns at
+hand, price all pairs with the dual solution in one pass, add those worth more than their jobs' time, repeat. It ends
+when no pair has a positive reduced cost.
+
+What HiGHS says of its own solution proves nothing: with tolerances below 1e-7 its presolve can cut the optimum off.
+`certify` computes a feasible point and a bound from the primal and dual values alone; where they do not meet, the next
+of `ATTEMPTS` is made.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from trainmaster.policies.gavel.problem import FloatArray, IntArray
-from trainmaster.policies.gavel.program import Program, Solution, certify, pair_reduced_cost, pair_usable
+from trainmaster.policies.gavel.problem import BoolArray, FloatArray, IntArray
+from trainmaster.policies.gavel.solver.program import Program, Solution, certify, pair_reduced_cost
 
 ROUNDS_MAX = 200
-FEASIBILITY_TOLERANCE = 1e-10
+ATTEMPTS = ((1e-10, "choose"), (1e-10, "off"), (1e-7, "off"))
+"""(feasibility tolerance, presolve), the most exact first."""
 
 
 class _Columns:
     """The columns at hand, in HiGHS: rows are n throughput rows, n time rows, J capacity rows; column 0 is
     t."""
 
-    def __init__(self, program: Program, t_scale: float, method: str) -> None:
+    def __init__(self, program: Program, t_scale: float, tolerance: float, presolve: str) -> None:
         self.program = program
         n, types = program.throughput.shape
         self.n, self.types = n, types
@@ -37,9 +40,9 @@ class _Columns:
             ("output_flag", False),
             ("threads", 1),
             ("random_seed", 1),
-            ("primal_feasibility_tolerance", FEASIBILITY_TOLERANCE),
-            ("dual_feasibility_tolerance", FEASIBILITY_TOLERANCE),
-            ("solver", method),
+            ("primal_feasibility_tolerance", tolerance),
+            ("dual_feasibility_tolerance", tolerance),
+            ("presolve", presolve),
         ):
             self.highs.setOptionValue(name, value)
         inf = highspy.kHighsInf
@@ -144,43 +147,61 @@ class _Columns:
         return int(max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0))
 
 
-def solve_general(program: Program, method: str = "choose") -> Solution:
-    """Solve `program` with HiGHS, pairs included."""
+def solve_by_highs(program: Program) -> Solution:
+    """The first of `ATTEMPTS` whose solution is certified, else the one that is closest to it."""
+    best: Solution | None = None
+    for tolerance, presolve in ATTEMPTS:
+        solution = _generate_columns(program, _Columns(program, _level_scale(program), tolerance, presolve))
+        if solution.is_certified:
+            return solution
+        if best is None or _distance(solution) < _distance(best):
+            best = solution
+    assert best is not None
+    return best
+
+
+def _distance(solution: Solution) -> tuple[bool, float]:
+    """How far from certified."""
+    return not solution.feasible, max(solution.gap, solution.shortfall)
+
+
+def _generate_columns(program: Program, columns: _Columns) -> Solution:
     n, types = program.throughput.shape
-    columns = _Columns(program, _level_scale(program), method)
-    taken = np.zeros((0 if program.pairs is None else len(program.pairs), types), dtype=bool)
     iterations = 0
-    for _ in range(ROUNDS_MAX):
-        if not columns.run():
-            zero = None if program.pairs is None else np.zeros((len(program.pairs), types))
-            return Solution(
-                np.zeros((n, types)),
-                zero,
-                0.0,
-                np.inf,
-                np.zeros(n),
-                np.zeros(types),
-                np.inf,
-                0,
-                "highs",
-                False,
-            )
-        iterations += columns.iterations()
-        if program.pairs is None:
-            break
-        multiplier, time_price, price = columns.duals()
-        scale = max(float(time_price.max(initial=0.0)), float((program.gpus * price.max(initial=0.0)).max()), 1e-300)
-        worth = pair_reduced_cost(program, multiplier, price)
-        worth -= (time_price[program.pairs.jobs[:, 0]] + time_price[program.pairs.jobs[:, 1]])[:, None]
-        worth[taken] = -np.inf
-        pair, kind = _most_valuable(program, worth, 1e-10 * scale)
-        if len(pair) == 0:
-            break
-        columns.add_pairs(pair, kind)
-        taken[pair, kind] = True
+    if program.pairs is None:
+        solved = columns.run()
+        iterations = columns.iterations()
+    else:
+        taken = np.zeros((len(program.pairs), types), dtype=bool)
+        solved = False
+        for _ in range(ROUNDS_MAX):
+            solved = columns.run()
+            if not solved:
+                break
+            iterations += columns.iterations()
+            pair, kind = _worth_more(program, columns, taken)
+            if len(pair) == 0:
+                break
+            columns.add_pairs(pair, kind)
+            taken[pair, kind] = True
+    if not solved:
+        zero = None if program.pairs is None else np.zeros((len(program.pairs), types))
+        nothing = np.zeros((n, types))
+        return Solution(nothing, zero, 0.0, np.inf, np.zeros(n), np.zeros(types), np.inf, 0, "highs", feasible=False)
     multiplier, time_price, price = columns.duals()
     share, pair_share = columns.shares()
     return certify(program, share, pair_share, multiplier, price, iterations, "highs", time_price)
+
+
+def _worth_more(program: Program, columns: _Columns, taken: BoolArray) -> tuple[IntArray, IntArray]:
+    """Pairs and types, not yet `taken`, that are worth more than their jobs' time at the present prices."""
+    assert program.pairs is not None
+    multiplier, time_price, price = columns.duals()
+    scale = max(float(time_price.max(initial=0.0)), float((program.gpus * price.max(initial=0.0)).max()), 1e-300)
+    worth = pair_reduced_cost(program, multiplier, price)
+    worth -= (time_price[program.pairs.jobs[:, 0]] + time_price[program.pairs.jobs[:, 1]])[:, None]
+    worth[taken] = -np.inf
+    return _most_valuable(program, worth, 1e-10 * scale)
 
 
 def _most_valuable(program: Program, worth: FloatArray, threshold: float) -> tuple[IntArray, IntArray]:
@@ -211,6 +232,3 @@ def _level_scale(program: Program) -> float:
     best = np.where(program.usable, program.throughput, 0.0).max(axis=1)
     reach = best[rated] * min(1.0, float(program.counts.sum() / program.gpus.sum())) / program.rate[rated]
     return max(float(np.min(reach)), 1e-300)
-
-
-__all__ = ["pair_usable", "solve_general"]
