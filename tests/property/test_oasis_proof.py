@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.admission import utility_at
+from support.admission_instances import Tiny, tiny_instance
 from trainmaster.policies.oasis import large_optimum
 from trainmaster.policies.oasis.formulation import Instance
 from trainmaster.policies.oasis.optimum import offline_optimum
@@ -25,9 +27,7 @@ from trainmaster.policies.oasis.optimum_proof import (
     upper_bound,
 )
 from trainmaster.policies.oasis.parsing import parse_instance
-from trainmaster.policies.oasis.population import Tiny, tiny_instance
 from trainmaster.policies.oasis.slot_counts import SlotCounts
-from trainmaster.testing.admission import utility_at
 
 CUT_OFF = (45, 65, 153, 156)
 """Seeds of `differing` on which the settings of `test_settings_that_cut_off_schedules_are_noticed` lose a schedule."""
