@@ -76,7 +76,7 @@ class TakeJobs:
             if item.gone:
                 return [ev.JobCancelled(job_id)]
             paused = P.PAUSED in (int(engine.columns.ints["phase"][slot]), transitions.wanted(engine, slot))
-            return list(wishes_of(item.before, tj, engine.columns.spec(slot), paused, epoch_ms))
+            return list(wishes_of(item.before, tj, engine.columns.spec(slot), paused))
         over = (tj.get("status") or {}).get("state") in OVER
         if item.gone or job_id in engine.known or over or being_deleted(tj) or job_id in plane.stage.specs:
             return []

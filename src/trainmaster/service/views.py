@@ -17,6 +17,7 @@ from trainmaster.engine.ports import EndedFilter, LogEntry, number_of, order_of
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
 from trainmaster.foresight.forecast import Band
+from trainmaster.jobspec.engine import request_of
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, P, Phase
@@ -26,7 +27,6 @@ from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.service.control import ControlPlane
 from trainmaster.service.explain import Explainer, advice, text_of
 from trainmaster.service.problems import NotFound
-from trainmaster.service.specs import request_of
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000
