@@ -4,15 +4,21 @@ PY := $(VENV)/bin/python
 SEEDS ?= 200
 SEED ?= 0
 STAMP := $(VENV)/.installed
+BUILT := src/trainmaster/_compiled.json
+TYPES := $(shell find src -name '*.pxd')
+SOURCES := $(wildcard $(TYPES:.pxd=.py))
 
 .PHONY: setup check test kube kube-long dst replay bench demo tutorial clean
 
-setup: $(STAMP)
+setup: $(STAMP) $(BUILT)
 
 $(STAMP): pyproject.toml
 	test -x $(PY) || python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
+
+$(BUILT): $(STAMP) $(TYPES) $(SOURCES) hatch_build.py  ## compiles the core in place; only what has changed
+	$(PY) hatch_build.py
 
 check: setup  ## format, lint, types, fast tests
 	$(VENV)/bin/ruff format --check src tests bench
@@ -31,11 +37,11 @@ kube-long: setup  ## installation by helm and elastic training on real kubelets:
 	$(PY) -m pytest -m long tests/kubernetes
 
 dst: setup  ## fault simulation of the engine, then of the whole control plane: make dst SEEDS=1000
-	$(PY) -m trainmaster.sim.world --seeds $(SEEDS) --processes 2
-	$(PY) -m trainmaster.service.world --seeds $(SEEDS) --processes 2
+	$(PY) -m trainmaster.dst.engine.world --seeds $(SEEDS) --processes 2
+	$(PY) -m trainmaster.dst.control_plane.world --seeds $(SEEDS) --processes 2
 
 replay: setup  ## one fault seed, told event by event: make replay SEED=42
-	$(PY) -m trainmaster.sim.world --replay $(SEED)
+	$(PY) -m trainmaster.dst.engine.world --replay $(SEED)
 
 bench: setup
 	for b in bench/bench_*.py; do $(PY) $$b || exit 1; done
@@ -51,4 +57,5 @@ demo: setup
 	$(PY) -m trainmaster demo
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out build $(BUILT)
+	find src -name "*.abi3.so" -delete

@@ -19,10 +19,10 @@ from typing import Any
 
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
+from trainmaster.gang.protocol import Attach, Began, Begin, LineBuffer, Progress, Renew, encode
 from trainmaster.launcher.dialing import PATH, PROTOCOL
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_job
-from trainmaster.wire.agent import Attach, Began, Begin, LineBuffer, Progress, Renew, encode
 
 SECRET = b"b" * 32
 GANG = 8

@@ -150,7 +150,7 @@ def member_overhead(options: argparse.Namespace) -> None:
 
 
 def gang_of(options: argparse.Namespace, kind: str, folder: Path, *more: str) -> Any:
-    from trainmaster.agent.gang import Gang
+    from trainmaster.gang.harness import Gang
 
     settings = [f"--{name}={getattr(options, name)}" for name in ("hidden", "batch", "rounds", "block")]
     return Gang(["python", str(Path(__file__).resolve()), f"member-{kind}", *settings, *more], folder)

@@ -18,11 +18,11 @@ import pytest
 
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
+from trainmaster.gang.protocol import Progress
 from trainmaster.launcher.bundle import launcher_bytes
 from trainmaster.launcher.settings import IDENTITY
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_job
-from trainmaster.wire.agent import Progress
 
 SECRET = b"s" * 32
 LEASE_S = 3.0

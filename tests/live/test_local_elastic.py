@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from support.local_jobs import LocalJobs, devices, is_alive
 from trainmaster.backends.local.orders import Options
 from trainmaster.model import event as ev
-from trainmaster.testing.local_jobs import LocalJobs, devices, is_alive
 
 MEMBER = """
 import os, sys, time
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import read_place
-from trainmaster.wire.agent import Hello, Progress
+from trainmaster.gang.protocol import Hello, Progress
 place = read_place()
 link = AgentLink(place.agent, Hello(place.agent_token, place.member, os.getpid(), elastic={elastic}))
 link.open()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from trainmaster.gang.protocol import EXIT_STOPPED
 from trainmaster.runtime import Session
 from trainmaster.runtime.place import Place
-from trainmaster.wire.agent import EXIT_STOPPED
 
 
 def _session(folder: Path) -> Session:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.agent.gang import Gang
-from trainmaster.wire import agent as wire
+from trainmaster.gang import protocol as wire
+from trainmaster.gang.harness import Gang
 
 COMMAND = ["python", "-m", "trainmaster.runtime.emulated", "--steps", "100", "--save-every", "10"]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.agent.gang import Gang
+from trainmaster.gang import protocol as wire
+from trainmaster.gang.harness import Gang
 from trainmaster.model.errors import InputError
 from trainmaster.runtime import Session, session
 from trainmaster.runtime.errors import AgentUnreachable, IncompatibleState, LeaseOver, MisuseError
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import Place
-from trainmaster.wire import agent as wire
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PROGRAM = str(Path(__file__).parent / "programs" / "session_member.py")

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.agent.gang import Gang, free_port
+from trainmaster.gang.harness import Gang, free_port
+from trainmaster.gang.protocol import SERVER, WORKER, Hello, Progress
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.wire.agent import SERVER, WORKER, Hello, Progress
 
 WARM_UP_SHARE = 0.25
 """Of the measured time: steps that compile, fill caches and start threads do not count."""

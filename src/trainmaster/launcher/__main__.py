@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+from trainmaster.gang.protocol import EXIT_NOT_RUN
 from trainmaster.launcher.loop import Launcher
 from trainmaster.launcher.settings import BadSettings, read_settings, unfolded
-from trainmaster.wire.agent import EXIT_NOT_RUN
 
 
 def main() -> int:

@@ -10,14 +10,12 @@ from importlib import resources
 
 FILE_NAME = "launcher.pyz"
 _MODULES = (
-    "wire/__init__.py",
-    "wire/agent.py",
     "model/__init__.py",
     "model/lease.py",
-    "agent/__init__.py",
-    "agent/clock.py",
-    "agent/endpoint.py",
-    "agent/kernel.py",
+    "gang/__init__.py",
+    "gang/endpoint.py",
+    "gang/linux.py",
+    "gang/protocol.py",
     "launcher/__init__.py",
     "launcher/__main__.py",
     "launcher/command.py",

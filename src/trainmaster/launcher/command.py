@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from trainmaster.agent import kernel
+from trainmaster.gang import linux
 
 REAP_PATIENCE_S = 10.0
 
@@ -40,7 +40,7 @@ class Command:
         def prepare() -> None:
             os.setpgid(0, 0)
             if launcher_pid != 1:  # in a namespace of its own the kernel ends everybody with process 1
-                kernel.die_with_parent(launcher_pid)
+                linux.die_with_parent(launcher_pid)
 
         try:
             self._process = subprocess.Popen(
@@ -80,11 +80,11 @@ class Command:
         deadline_s = time.monotonic() + REAP_PATIENCE_S
         self.signal(signal.SIGKILL)
         while time.monotonic() < deadline_s:
-            for pid in kernel.children_of(os.getpid()):
+            for pid in linux.children_of(os.getpid()):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             self.reap()
-            if not kernel.children_of(os.getpid()):
+            if not linux.children_of(os.getpid()):
                 return
             time.sleep(0.005)
 

@@ -1,7 +1,7 @@
 """How a launcher reaches the service: every known address at once, each in a thread, since names resolve slowly.
 
 The connection begins as HTTP/1.1 with `Upgrade`, so that whoever does not lead can say so, and goes on with the
-lines of `trainmaster.wire.agent`.
+lines of `trainmaster.gang.protocol`.
 """
 
 from __future__ import annotations

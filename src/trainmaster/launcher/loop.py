@@ -17,16 +17,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from trainmaster.agent import kernel
-from trainmaster.agent.clock import boot_clock_ms
-from trainmaster.agent.endpoint import Endpoint, Gone
-from trainmaster.launcher.command import CannotStart, Command, as_exit_code, describe
-from trainmaster.launcher.dialing import Dialer
-from trainmaster.launcher.notices import NoticePort
-from trainmaster.launcher.settings import Settings, own_address
-from trainmaster.launcher.start_mark import StartMark
-from trainmaster.launcher.uplink import Uplink
-from trainmaster.wire.agent import (
+from trainmaster.gang import linux
+from trainmaster.gang.endpoint import Endpoint, Gone
+from trainmaster.gang.linux import boot_clock_ms
+from trainmaster.gang.protocol import (
     EXIT_CANNOT_RUN,
     EXIT_LEASE_OVER,
     EXIT_NOT_RUN,
@@ -45,6 +39,12 @@ from trainmaster.wire.agent import (
     StopNotice,
     Welcome,
 )
+from trainmaster.launcher.command import CannotStart, Command, as_exit_code, describe
+from trainmaster.launcher.dialing import Dialer
+from trainmaster.launcher.notices import NoticePort
+from trainmaster.launcher.settings import Settings, own_address
+from trainmaster.launcher.start_mark import StartMark
+from trainmaster.launcher.uplink import Uplink
 
 TERM_SHARE = 0.6
 """Part of the grace that a member which has been given notice has before SIGTERM."""
@@ -104,7 +104,7 @@ class Launcher:
         if self._mark.exists:
             _say("this container was started again; the command ran before and is not run twice")
             return EXIT_NOT_RUN
-        kernel.adopt_orphans()
+        linux.adopt_orphans()
         self._listen_to_signals()
         try:
             while self._ended is None:

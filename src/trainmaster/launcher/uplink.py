@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from trainmaster.gang.protocol import Attach, LineBuffer, Message, Renew, Renewed, encode
 from trainmaster.model.lease import LeaseRule
-from trainmaster.wire.agent import Attach, LineBuffer, Message, Renew, Renewed, encode
 
 ATTACH_PATIENCE_MS = 5_000
 MIN_PATIENCE_MS = 500

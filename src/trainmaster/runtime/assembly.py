@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import torch
 
+from trainmaster.gang.protocol import Membership
 from trainmaster.runtime import group as groups
 from trainmaster.runtime.errors import RuntimeFault
 from trainmaster.runtime.group import Group, GroupFault, Preparation
 from trainmaster.runtime.training_session import Session
-from trainmaster.wire.agent import Membership
 
 CARRIED = 4
 POLL_S = 0.01

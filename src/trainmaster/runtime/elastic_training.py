@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from trainmaster.gang.protocol import EXIT_STOPPED
 from trainmaster.runtime import sampler
 from trainmaster.runtime.assembly import CARRIED, Assembly, Departure, StopAsked
 from trainmaster.runtime.batches import BatchRule
@@ -29,7 +30,6 @@ from trainmaster.runtime.errors import IncompatibleState, MisuseError
 from trainmaster.runtime.group import Group, GroupFault, Preparation
 from trainmaster.runtime.replica import Replica, Stateful, hand_over, survey
 from trainmaster.runtime.training_session import Session
-from trainmaster.wire.agent import EXIT_STOPPED
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.gang.protocol import EXIT_STOPPED, SERVER, Hello, Membership, Progress
 from trainmaster.model.errors import InputError
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import Place, read_place
-from trainmaster.wire.agent import EXIT_STOPPED, SERVER, Hello, Membership, Progress
 
 FOLLOW_S = 600.0
 """How long a member waits for its first membership before it gives up."""

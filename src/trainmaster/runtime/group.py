@@ -17,9 +17,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from trainmaster.gang.protocol import Membership
 from trainmaster.runtime.errors import WorldSizeError
 from trainmaster.runtime.place import Place
-from trainmaster.wire.agent import Membership
 
 _c10d: Any = dist  # its stores and options are public but not in its type stubs
 

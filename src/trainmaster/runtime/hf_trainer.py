@@ -18,8 +18,8 @@ from typing import Any
 
 from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 
+from trainmaster.gang.protocol import EXIT_STOPPED
 from trainmaster.runtime.training_session import Session
-from trainmaster.wire.agent import EXIT_STOPPED
 
 STATE_FILE = "trainer_state.json"
 """The `Trainer` writes it last, so a checkpoint that has it is complete."""

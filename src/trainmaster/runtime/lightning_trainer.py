@@ -16,8 +16,8 @@ from typing import Any
 
 from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports]
 
+from trainmaster.gang.protocol import EXIT_STOPPED
 from trainmaster.runtime.training_session import Session
-from trainmaster.wire.agent import EXIT_STOPPED
 
 
 class TrainmasterCallback(Callback):

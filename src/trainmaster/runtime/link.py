@@ -19,10 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainmaster.agent.clock import boot_clock_ms
-from trainmaster.model.lease import LeaseRule
-from trainmaster.runtime.errors import AgentUnreachable
-from trainmaster.wire.agent import (
+from trainmaster.gang.linux import boot_clock_ms
+from trainmaster.gang.protocol import (
     EXIT_LEASE_OVER,
     Hello,
     Joined,
@@ -38,6 +36,8 @@ from trainmaster.wire.agent import (
     WireError,
     encode,
 )
+from trainmaster.model.lease import LeaseRule
+from trainmaster.runtime.errors import AgentUnreachable
 
 REPORT_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 1.0

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainmaster.gang.protocol import SERVER, WORKER
 from trainmaster.model.errors import InputError
-from trainmaster.wire.agent import SERVER, WORKER
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from trainmaster.gang.protocol import EXIT_STOPPED, Hello, Membership, Progress
 from trainmaster.model.errors import InputError
 from trainmaster.runtime.checkpoint import Checkpoints, Folder, Location
 from trainmaster.runtime.errors import IncompatibleState, LeaseOver, MisuseError
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import Place, read_place, stretch
-from trainmaster.wire.agent import EXIT_STOPPED, Hello, Membership, Progress
 
 RATE_MEMORY = 0.9
 """Weight of the past in the moving average of steps per second."""

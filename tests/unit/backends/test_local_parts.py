@@ -23,11 +23,11 @@ from trainmaster.backends.local.outcome import EXITED, STOPPED, Outcome, outcome
 from trainmaster.backends.local.replacing import Replacements
 from trainmaster.backends.local.slots import Slot, change
 from trainmaster.backends.local.work_record import WorkRecord
+from trainmaster.gang.protocol import Progress
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.command import Launch
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_cluster, a_job, a_node
-from trainmaster.wire.agent import Progress
 
 SLOTS = st.builds(
     Slot,

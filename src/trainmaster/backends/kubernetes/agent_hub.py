@@ -17,10 +17,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from trainmaster.backends.kubernetes.agent_lines import AgentLine
 from trainmaster.backends.kubernetes.agent_run import AgentRun, HubListener, Trainer
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
+from trainmaster.gang.protocol import Attach, Message, Refused, Renew, Renewed
 from trainmaster.launcher.notices import PATH as NOTICE_PATH
 from trainmaster.launcher.settings import NOTICE_PORT
 from trainmaster.model.lease import LeaseRule
-from trainmaster.wire.agent import Attach, Message, Refused, Renew, Renewed
 
 LOOK_EVERY_S = 0.5
 ATTACH_S = 10.0

@@ -1,4 +1,4 @@
-"""The listening side of launchers' connections: HTTP/1.1 Upgrade, then the lines of `trainmaster.wire.agent`."""
+"""The listening side of launchers' connections: HTTP/1.1 Upgrade, then the lines of `trainmaster.gang.protocol`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import contextlib
 import time
 from typing import Protocol, cast
 
+from trainmaster.gang.protocol import LineBuffer, Message, WireError, encode
 from trainmaster.launcher.dialing import PATH, PROTOCOL
-from trainmaster.wire.agent import LineBuffer, Message, WireError, encode
 
 MAX_HEAD_BYTES = 8192
 MAX_UNREAD_BYTES = 4 << 20

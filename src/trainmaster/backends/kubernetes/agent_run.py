@@ -1,6 +1,6 @@
 """The launchers of one incarnation: who is attached, who has begun, who belongs. No I/O but `AgentLine.send`.
 
-The rules of `trainmaster.wire.agent`: nobody begins before the whole gang is there; a gang whose members said that
+The rules of `trainmaster.gang.protocol`: nobody begins before the whole gang is there; a gang whose members said that
 they are elastic gains and loses members by memberships.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainmaster.agent.roster import Roster
 from trainmaster.backends.kubernetes.agent_lines import AgentLine
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
-from trainmaster.wire.agent import (
+from trainmaster.gang.membership import Roster
+from trainmaster.gang.protocol import (
     SERVER,
     WORKER,
     Attach,

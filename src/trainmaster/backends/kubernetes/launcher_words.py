@@ -13,9 +13,9 @@ from trainmaster.backends.kubernetes.pod_work import KIND_PATIENCE, PodWork
 from trainmaster.backends.kubernetes.run import START_FAILED, Ending, Member, Run
 from trainmaster.backends.kubernetes.run_book import RunBook
 from trainmaster.backends.kubernetes.run_reports import RunReports
+from trainmaster.gang.protocol import EXIT_NOT_RUN, Progress
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
-from trainmaster.wire.agent import EXIT_NOT_RUN, Progress
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from trainmaster.backends.kubernetes.agent_run import port_of
 from trainmaster.backends.kubernetes.facts import USERS_OWN, PodSeat, RunFacts
+from trainmaster.gang.protocol import WORKER
 from trainmaster.launcher.bundle import FILE_NAME, launcher_bytes, launcher_hash
 from trainmaster.launcher.settings import IDENTITY
 from trainmaster.model.errors import InputError
-from trainmaster.wire.agent import WORKER
 
 SUBDOMAIN = "trainmaster-pods"
 """Headless Service of every namespace with jobs: `<pod name>.trainmaster-pods` resolves to a pod with the mark."""

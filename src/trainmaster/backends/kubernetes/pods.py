@@ -11,7 +11,7 @@ from trainmaster.backends.kubernetes import facts as f
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
 from trainmaster.backends.kubernetes.paths import API_VERSION
 from trainmaster.backends.kubernetes.translate import job_id_of
-from trainmaster.wire.agent import EXIT_LEASE_OVER, EXIT_STOPPED, SERVER, WORKER
+from trainmaster.gang.protocol import EXIT_LEASE_OVER, EXIT_STOPPED, SERVER, WORKER
 
 Object = dict[str, Any]
 EXIT_FENCED = 78

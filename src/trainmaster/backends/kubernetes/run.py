@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from trainmaster.backends.kubernetes import pods as p
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
 from trainmaster.backends.kubernetes.pods import KILLED, NOBODYS, Object, PodEnd
-from trainmaster.wire.agent import SERVER, WORKER
+from trainmaster.gang.protocol import SERVER, WORKER
 
 EXITED, STOPPED, START_FAILED = "exited", "stopped", "start-failed"
 MAX_REPLACEMENTS = 100

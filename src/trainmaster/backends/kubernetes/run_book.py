@@ -15,11 +15,11 @@ from trainmaster.backends.kubernetes.client import Object
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
 from trainmaster.backends.kubernetes.run import Run, Slot
+from trainmaster.gang.protocol import SERVER, WORKER
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import JobSpec
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
-from trainmaster.wire.agent import SERVER, WORKER
 
 log = logging.getLogger(__name__)
 

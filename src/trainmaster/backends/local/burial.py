@@ -6,12 +6,12 @@ may have left behind are killed, and the end is written down; a keeper that come
 
 from __future__ import annotations
 
-from trainmaster.agent import kernel
 from trainmaster.backends.local.job_lock import JobLock
 from trainmaster.backends.local.layout import JobFolder, RunFolder, create_json, read_json
 from trainmaster.backends.local.outcome import EXITED, STOPPED, Outcome, outcome_from_json, outcome_to_json
 from trainmaster.backends.local.work_record import saved_work
-from trainmaster.wire.agent import SERVER
+from trainmaster.gang import linux
+from trainmaster.gang.protocol import SERVER
 
 
 def outcome_of(run: RunFolder) -> Outcome | None:
@@ -32,7 +32,7 @@ def bury(job: JobFolder, run: RunFolder) -> Outcome | None:
         outcome = outcome_of(run)
         if outcome is not None:
             return outcome
-        if kernel.kill_marked("TRAINMASTER_AGENT", run.agent_address):
+        if linux.kill_marked("TRAINMASTER_AGENT", run.agent_address):
             return None  # they are dying
         create_json(run.ended, outcome_to_json(_reconstruct(job, run)))
         return outcome_of(run)

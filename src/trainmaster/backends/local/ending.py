@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
-from trainmaster.agent.endpoint import Endpoint
 from trainmaster.backends.local.member_process import Member
-from trainmaster.wire.agent import StopNotice
+from trainmaster.gang.endpoint import Endpoint
+from trainmaster.gang.protocol import StopNotice
 
 TERM_SHARE = 0.6
 """Part of the grace that a member which has been given notice has before SIGTERM."""

@@ -1,7 +1,7 @@
 """The life of one incarnation inside its keeper: who is started, who is told what, and when it is over.
 
 Orders, messages and exits of processes come in by methods; `tick` does what time has made due. The rules
-are those of `trainmaster.wire.agent`: a gang that is elastic loses members and gains others under new
+are those of `trainmaster.gang.protocol`: a gang that is elastic loses members and gains others under new
 memberships; any other gang stands and falls together, and is resized by a restart.
 """
 
@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.agent.endpoint import Endpoint, Gone
-from trainmaster.agent.roster import Roster
 from trainmaster.backends.local import ending
 from trainmaster.backends.local import member_process as processes
 from trainmaster.backends.local.launch_record import LaunchRecord
@@ -25,7 +23,9 @@ from trainmaster.backends.local.outcome import EXITED, START_FAILED, STOPPED, Ou
 from trainmaster.backends.local.replacing import Replacements
 from trainmaster.backends.local.slots import Change, Slot, change, in_rank_order
 from trainmaster.backends.local.work_record import WorkRecord
-from trainmaster.wire.agent import (
+from trainmaster.gang.endpoint import Endpoint, Gone
+from trainmaster.gang.membership import Roster
+from trainmaster.gang.protocol import (
     EXIT_LEASE_OVER,
     EXIT_STOPPED,
     Hello,

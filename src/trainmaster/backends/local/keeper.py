@@ -17,8 +17,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainmaster.agent import kernel
-from trainmaster.agent.endpoint import Endpoint
 from trainmaster.backends.local import member_process
 from trainmaster.backends.local.control import ControlServer
 from trainmaster.backends.local.incarnation import Incarnation
@@ -28,6 +26,8 @@ from trainmaster.backends.local.layout import JobFolder, RunFolder, create_json,
 from trainmaster.backends.local.outcome import START_FAILED, STOPPED, Outcome, outcome_to_json
 from trainmaster.backends.local.slots import slot_from_json
 from trainmaster.backends.local.work_record import WorkRecord
+from trainmaster.gang import linux
+from trainmaster.gang.endpoint import Endpoint
 
 LOCK_PATIENCE_S = 10.0
 """The keeper before may take a moment to go after its last word."""
@@ -143,7 +143,7 @@ def end_descendants() -> None:
     """Kill and reap whatever members have left behind, to the last generation."""
     deadline_s = time.monotonic() + REAP_PATIENCE_S
     while time.monotonic() < deadline_s:
-        for pid in kernel.children_of(os.getpid()):
+        for pid in linux.children_of(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -162,7 +162,7 @@ def bound(log: Path, max_bytes: int) -> None:
             stat = os.fstat(descriptor)
             if max_bytes and stat.st_blocks * 512 > max_bytes:
                 head = (stat.st_size - max_bytes // 2) // 4096 * 4096
-                if not kernel.free_head(descriptor, head):
+                if not linux.free_head(descriptor, head):
                     os.ftruncate(descriptor, 0)
         finally:
             os.close(descriptor)
@@ -195,7 +195,7 @@ def main(arguments: list[str]) -> int:
         create_json(folder.ended, outcome_to_json(Outcome(STOPPED, why="superseded")))
         return 1
     lock.record(record.generation)
-    kernel.adopt_orphans()
+    linux.adopt_orphans()
     with contextlib.suppress(OSError):
         os.chdir("/")
     keeper = Keeper(record, folder, driver)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from trainmaster.backends.local.slots import Slot, slot_from_json, slot_to_json
-from trainmaster.wire.agent import SERVER
+from trainmaster.gang.protocol import SERVER
 
 
 @dataclass(frozen=True)

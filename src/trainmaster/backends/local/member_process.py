@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainmaster.agent.kernel import die_with_parent
 from trainmaster.backends.local.launch_record import LaunchRecord
 from trainmaster.backends.local.slots import Slot
-from trainmaster.wire.agent import WORKER
+from trainmaster.gang.linux import die_with_parent
+from trainmaster.gang.protocol import WORKER
 
 
 def free_port() -> int:

@@ -10,13 +10,13 @@ from pathlib import Path
 from trainmaster.backends.local.launch_record import LaunchRecord
 from trainmaster.backends.local.machine import Devices
 from trainmaster.backends.local.slots import Slot
+from trainmaster.gang.protocol import SERVER, WORKER
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Launch
 from trainmaster.model.job import JobSpec
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import MS_PER_S
-from trainmaster.wire.agent import SERVER, WORKER
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainmaster.wire.agent import SERVER, WORKER
+from trainmaster.gang.protocol import SERVER, WORKER
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainmaster.backends.local.layout import read_json, replace_json
-from trainmaster.wire.agent import Progress
+from trainmaster.gang.protocol import Progress
 
 
 class WorkRecord:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from trainmaster.gang.protocol import EXIT_STOPPED, SERVER, Hello, Membership, Progress
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import Place, read_place, stretch
@@ -33,7 +34,6 @@ from trainmaster.runtime.ps.optimizer import Floats, Optimizer
 from trainmaster.runtime.ps.process import InnerServer, serve
 from trainmaster.runtime.ps.terms import Terms
 from trainmaster.runtime.ps.torch_views import bind, is_module, tensors_of
-from trainmaster.wire.agent import EXIT_STOPPED, SERVER, Hello, Membership, Progress
 
 FIRST_MEMBERSHIP_S = 600.0
 REPORT_EVERY_S = 0.2

@@ -11,12 +11,12 @@ import socket
 import threading
 from pathlib import Path
 
+from trainmaster.gang.protocol import EXIT_STOPPED, SERVER, WORKER, Hello, Membership, Peer, Progress
 from trainmaster.runtime.checkpoint import Checkpoints, Folder
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import Place
 from trainmaster.runtime.ps.saving import Saver
 from trainmaster.runtime.ps.server import ShardServer
-from trainmaster.wire.agent import EXIT_STOPPED, SERVER, WORKER, Hello, Membership, Peer, Progress
 
 log = logging.getLogger("trainmaster.ps")
 

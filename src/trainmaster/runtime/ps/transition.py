@@ -17,12 +17,12 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from trainmaster.gang.protocol import Membership
 from trainmaster.model.errors import InputError
 from trainmaster.runtime.ps.block import unpack
 from trainmaster.runtime.ps.shard_map import NOBODY, ShardMap, assign_backups, assign_homes
 from trainmaster.runtime.ps.shelf import Role
 from trainmaster.runtime.ps.terms import Terms
-from trainmaster.wire.agent import Membership
 
 if TYPE_CHECKING:
     from trainmaster.runtime.ps.server import ShardServer

@@ -13,13 +13,13 @@ from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
 from trainmaster.backends.kubernetes.run import Member, Run
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
+from trainmaster.gang.protocol import Attach, Ended, Message, Refused
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster, Node
 from trainmaster.model.command import Launch, Resize, Stop
 from trainmaster.model.job import JobId
 from trainmaster.model.lease import LeaseRule
-from trainmaster.wire.agent import Attach, Ended, Message, Refused
 
 Object = dict[str, Any]
 JOB: Object = {

@@ -7,8 +7,8 @@ import pytest
 from trainmaster.backends.kubernetes.facts import RunFacts, RunKey
 from trainmaster.backends.kubernetes.pods import Object, waits_for
 from trainmaster.backends.kubernetes.run import EXITED, STOPPED, Ending, Member, Run, Slot
+from trainmaster.gang.protocol import EXIT_STOPPED, WORKER
 from trainmaster.model.job import JobId, JobSpec
-from trainmaster.wire.agent import EXIT_STOPPED, WORKER
 
 
 @pytest.fixture

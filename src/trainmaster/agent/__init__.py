@@ -1,1 +1,0 @@
-"""The agent's side of a job's members: who is connected, who belongs, who has joined. Standard library only."""

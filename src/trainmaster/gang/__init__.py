@@ -1,0 +1,1 @@
+"""The members of an attempt: state machine, membership, environment, processes, protocol."""
