@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.backends.local.orders import Options
+from trainmaster.backends.local.site import Options
 from trainmaster.model import event as ev
 from trainmaster.testing.local_jobs import LocalJobs, devices
 
