@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from typing import Mapping, Optional, Sequence, Tuple  # noqa: UP035
+from collections.abc import Mapping, Sequence
 
 from trainmaster.gang import linux
 from trainmaster.gang.timeouts import KILL_AGAIN_S, REAP_S, TERM_SHARE
@@ -31,7 +31,7 @@ class ProcessGroup:
         env: Mapping[str, str],
         *,
         workdir: str = "",
-        output: Optional[int] = None,  # noqa: UP045
+        output: int | None = None,
         cpus: Sequence[int] = (),
     ) -> None:
         parent_pid = os.getpid()
@@ -101,7 +101,7 @@ class ProcessGroup:
         return max(0.0, self._kill_at_s - now_s)
 
 
-def reap() -> Optional[Tuple[int, int]]:  # noqa: UP006, UP045
+def reap() -> tuple[int, int] | None:
     """One child that has ended, as (pid, code); what is left of its group is killed first.
 
     The leader stays unreaped until then: while it does, no stranger can have its group's number.
