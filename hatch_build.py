@@ -27,7 +27,7 @@ ABI = "0x030B0000"
 FLAGS = ["-O2", "-g0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]
 NO_COMPILER = (
     "Trainmaster's core could not be compiled: {error}\n"
-    "Install a C compiler (Debian: apt install gcc python3-dev), or set TRAINMASTER_PURE=1 to install the slow uncompiled form."
+    "Install a C compiler (Debian: apt install gcc python3-dev), or set TRAINMASTER_PURE=1 to install the slow form."
 )
 
 
@@ -107,7 +107,7 @@ class CompiledCore(BuildHookInterface):
 
     PLUGIN_NAME = "custom"
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         if is_pure() or self.target_name != "wheel":
             return
         build(Path(self.root))

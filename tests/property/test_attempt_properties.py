@@ -226,6 +226,8 @@ class AttemptMachine(RuleBasedStateMachine):
     @rule(data=st.data(), code=st.sampled_from([0, 0, 1, -9, 75]), taken_away=st.booleans())
     def end(self, data: st.DataObject, code: int, taken_away: bool) -> None:
         member = self.one(data, [m for m in self.world.alive if m.begun])
+        if member.seat.role == p.SERVER:  # servers serve until they are told
+            code = code or 1
         self.do_end(member, code, NOBODYS if taken_away or code == 75 else OWN)
         self.go()
 

@@ -15,6 +15,7 @@ from typing import Any
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient
 from trainmaster.backends.kubernetes.translate import job_id_of_object
+from trainmaster.engine import queries
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.service import requests as ask
 from trainmaster.service.auth import OPERATOR, Principal, Tokens
@@ -74,7 +75,7 @@ class KubeDesk:
 
         def look(views: Any) -> str:
             space, dot, name = text.partition(".")
-            specs = [views.columns.spec(slot) for slot in views.columns.rows.tolist()]
+            specs = queries.active_specs(views.engine)
             named = [s for s in specs if s.name == (name if dot else text) and (not dot or space_of(s.id) == space)]
             known = [s for s in named if spaces is None or space_of(s.id) in spaces]
             if len(known) == 1:
@@ -205,15 +206,15 @@ class KubeDesk:
 def _known(plane: Any, ids: list[str]) -> bool:
     engine = plane.engine
     return engine is not None and all(
-        job_id in engine.columns.slot_of or plane.store.find_ended(job_id) is not None for job_id in ids
+        queries.is_active(engine, job_id) or plane.store.find_ended(job_id) is not None for job_id in ids
     )
 
 
 def _payload(plane: Any, job_id: str) -> Json | None:
     if plane.engine is None:
         return None
-    slot = plane.engine.columns.slot_of.get(job_id)
-    return None if slot is None else dict(plane.engine.columns.spec(slot).payload)
+    spec = queries.spec_of(plane.engine, job_id)
+    return None if spec is None else dict(spec.payload)
 
 
 def _trusted(who: Principal) -> Principal:

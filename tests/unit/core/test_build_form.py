@@ -1,5 +1,6 @@
 """The core is compiled, from the sources that are here, and runs uncompiled too."""
 
+import json
 import os
 import subprocess
 import sys
@@ -31,10 +32,9 @@ def test_an_edited_source_is_not_shadowed_by_its_old_module(tmp_path: Path, monk
     for suffix in (".py", ".pxd", ".abi3.so"):
         origin = Path(int_list.__file__).parent / f"int_list{suffix}"
         (package / "core" / origin.name).write_bytes(origin.read_bytes())
-    (package / "_compiled.json").write_text(
-        '{"bounds_checks": false, "modules": {"trainmaster.core.int_list": "%s"}}'
-        % build_form._fingerprint(package / "core" / "int_list.py", package / "core" / "int_list.pxd")
-    )
+    built_from = build_form._fingerprint(package / "core" / "int_list.py", package / "core" / "int_list.pxd")
+    record = {"bounds_checks": False, "modules": {"trainmaster.core.int_list": built_from}}
+    (package / "_compiled.json").write_text(json.dumps(record))
     monkeypatch.setattr(build_form, "PACKAGE", package)
     monkeypatch.setattr(build_form, "RECORD", package / "_compiled.json")
     build_form.check_fresh()

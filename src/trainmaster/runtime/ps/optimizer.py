@@ -1,17 +1,17 @@
-"""The rules by which a server turns a gradient into new parameters, in one pass over a block, in place.
+"""The rules by which a server turns a gradient into new parameters, in place.
 
-The formulas are those of torch.optim (SGD, Adagrad, AdamW), so that a model moves as it would there. Kernels
-are compiled: NumPy needs two to eight passes over memory for what is one, and the pass is what a server does.
+The formulas are those of torch.optim (SGD, Adagrad, AdamW), so that a model moves as it would there. A rule takes
+several passes over its arrays; done chunk by chunk they stay in the cache and cost little more than one.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trainmaster.model.errors import InputError
@@ -19,55 +19,82 @@ from trainmaster.model.errors import InputError
 Floats = NDArray[np.float32]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+CHUNK = 65536
+"""Elements at a time: small enough that the passes of one rule stay in the processor's cache."""
+
+
+def _chunks(size: int) -> Iterator[slice]:
+    return (slice(begin, min(begin + CHUNK, size)) for begin in range(0, size, CHUNK))
+
+
+def _decayed(p: Floats, g: Floats, decay: np.float32, out: Floats) -> Floats:
+    """g + decay p."""
+    np.multiply(p, decay, out=out)
+    return np.add(g, out, out=out)
+
+
 def _sgd(p: Floats, g: Floats, rate: np.float32, decay: np.float32) -> None:
     """p <- p - rate (g + decay p)."""
-    for i in range(p.size):
-        p[i] -= rate * (g[i] + decay * p[i])
+    spare = np.empty(min(CHUNK, p.size), np.float32)
+    for part in _chunks(p.size):
+        step = _decayed(p[part], g[part], decay, spare[: part.stop - part.start])
+        step *= rate
+        p[part] -= step
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
 def _momentum(p: Floats, m: Floats, g: Floats, rate: np.float32, mu: np.float32, decay: np.float32) -> None:
     """m <- mu m + g; p <- p - rate m (as torch.optim.SGD, dampening 0)."""
-    for i in range(p.size):
-        m[i] = mu * m[i] + (g[i] + decay * p[i])
-        p[i] -= rate * m[i]
+    spare = np.empty(min(CHUNK, p.size), np.float32)
+    for part in _chunks(p.size):
+        step = _decayed(p[part], g[part], decay, spare[: part.stop - part.start])
+        moved = m[part]
+        moved *= mu
+        moved += step
+        p[part] -= np.multiply(moved, rate, out=step)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
 def _adagrad(p: Floats, s: Floats, g: Floats, rate: np.float32, epsilon: np.float32) -> None:
     """s <- s + g^2; p <- p - rate g / (sqrt(s) + epsilon)."""
-    for i in range(p.size):
-        s[i] += g[i] * g[i]
-        p[i] -= rate * g[i] / (np.sqrt(s[i]) + epsilon)
+    spare = np.empty((2, min(CHUNK, p.size)), np.float32)
+    for part in _chunks(p.size):
+        root, step = spare[:, : part.stop - part.start]
+        gradient, squares = g[part], s[part]
+        squares += np.multiply(gradient, gradient, out=root)
+        np.sqrt(squares, out=root)
+        root += epsilon
+        np.multiply(gradient, rate, out=step)
+        step /= root
+        p[part] -= step
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
 def _adam(
-    p: Floats,
-    m: Floats,
-    v: Floats,
-    g: Floats,
-    step_size: np.float32,
-    beta1: np.float32,
-    beta2: np.float32,
-    correction: np.float32,
-    epsilon: np.float32,
+    p: Floats, m: Floats, v: Floats, g: Floats, rule: Adam, step_size: np.float32, correction: np.float32,
     shrink: np.float32,
-) -> None:
+) -> None:  # fmt: skip
     """AdamW: decay is applied to p directly (`shrink` = 1 - rate decay); `correction` = sqrt(1 - beta2^t)."""
-    one = np.float32(1.0)
-    for i in range(p.size):
-        m[i] = beta1 * m[i] + (one - beta1) * g[i]
-        v[i] = beta2 * v[i] + (one - beta2) * g[i] * g[i]
-        p[i] = shrink * p[i] - step_size * m[i] / (np.sqrt(v[i]) / correction + epsilon)
+    one, beta1, beta2, epsilon = (np.float32(x) for x in (1.0, rule.beta1, rule.beta2, rule.epsilon))
+    spare = np.empty((2, min(CHUNK, p.size)), np.float32)
+    for part in _chunks(p.size):
+        root, step = spare[:, : part.stop - part.start]
+        gradient, mean, square, values = g[part], m[part], v[part], p[part]
+        mean *= beta1
+        mean += np.multiply(gradient, one - beta1, out=step)
+        square *= beta2
+        np.multiply(gradient, one - beta2, out=step)
+        step *= gradient
+        square += step
+        np.sqrt(square, out=root)
+        root /= correction
+        root += epsilon
+        np.multiply(mean, step_size, out=step)
+        step /= root
+        values *= shrink
+        values -= step
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
 def accumulate(total: Floats, g: Floats) -> None:
     """total <- total + g."""
-    for i in range(total.size):
-        total[i] += g[i]
+    np.add(total, g, out=total)
 
 
 @dataclass(frozen=True)
@@ -136,17 +163,9 @@ class Adam:
         """`step` counts from 1: the number of this update on the block."""
         rate = self.lr * rate_factor
         _adam(
-            p,
-            slots[0],
-            slots[1],
-            g,
-            np.float32(rate / (1.0 - self.beta1**step)),
-            np.float32(self.beta1),
-            np.float32(self.beta2),
-            np.float32(math.sqrt(1.0 - self.beta2**step)),
-            np.float32(self.epsilon),
-            np.float32(1.0 - rate * self.weight_decay),
-        )
+            p, slots[0], slots[1], g, self, np.float32(rate / (1.0 - self.beta1**step)),
+            np.float32(math.sqrt(1.0 - self.beta2**step)), np.float32(1.0 - rate * self.weight_decay),
+        )  # fmt: skip
 
 
 Optimizer = Sgd | Adagrad | Adam
@@ -163,13 +182,6 @@ def optimizer_from_json(data: dict[str, Any]) -> Optimizer:
     if kind is None:
         raise InputError(f"unknown optimizer {data.get('kind')!r}", f"one of {', '.join(sorted(_KINDS))}")
     return kind(**values)
-
-
-def warm_up(optimizer: Optimizer) -> None:
-    """Compile before the first gradient comes."""
-    p = np.zeros(2, np.float32)
-    optimizer.apply(p, np.zeros((optimizer.slots, 2), np.float32), p.copy(), 1, 1.0)
-    accumulate(p, p.copy())
 
 
 def _check(value: float, name: str, below: float = math.inf) -> None:

@@ -21,7 +21,6 @@ from trainmaster.model.errors import TrainmasterError
 from trainmaster.runtime.errors import CheckpointError
 from trainmaster.runtime.ps.block import BadBlock, unpack
 from trainmaster.runtime.ps.frames import Channel, Head, Kind, ProtocolError
-from trainmaster.runtime.ps.optimizer import warm_up
 from trainmaster.runtime.ps.peer import Peers
 from trainmaster.runtime.ps.replication import Replicator
 from trainmaster.runtime.ps.saving import Saver
@@ -89,7 +88,6 @@ class ShardServer:
     def set_terms(self, terms: Terms) -> None:
         if self.shelf.terms is None:
             self.shelf.terms = terms
-            warm_up(terms.optimizer)
 
     async def close(self) -> None:
         for connection in self._connections.values():
