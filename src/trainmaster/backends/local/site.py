@@ -1,15 +1,15 @@
-"""From commands of the engine to what a keeper is told: slots, environment, launch record. No I/O."""
+"""Where jobs run on one machine, and what an attempt is launched with there: seats, environment, record. No I/O."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.backends.local.devices import Devices
 from trainmaster.backends.local.launch_record import LaunchRecord
-from trainmaster.backends.local.machine import Devices
-from trainmaster.backends.local.slots import Slot
+from trainmaster.gang.actions import Seat
+from trainmaster.gang.member_env import job_env
 from trainmaster.gang.protocol import SERVER, WORKER
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster
@@ -29,7 +29,7 @@ class Options:
     join_patience_s: float = 300.0
     progress_every_s: float = 0.5
     log_max_bytes: int = 64 << 20
-    """Per member and incarnation; 0: unlimited."""
+    """Per member and attempt; 0: unlimited."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Site:
     lease: LeaseRule
     options: Options
     crowding: float = 1.0
-    """See `machine.crowding`."""
+    """See `devices.crowding`."""
 
 
-def slots_of(site: Site, spec: JobSpec, allocation: Allocation) -> tuple[Slot, ...]:
-    """A slot per member. A node's devices go to its workers in order, then to its servers."""
-    slots: list[Slot] = []
+def seats_of(site: Site, spec: JobSpec, allocation: Allocation) -> tuple[Seat, ...]:
+    """A seat per member. A node's devices go to its workers in order, then to its servers."""
+    seats: list[Seat] = []
     for group, part in enumerate(allocation.parts):
         devices = list(part.devices)
         for role, count, each in (
@@ -56,8 +56,8 @@ def slots_of(site: Site, spec: JobSpec, allocation: Allocation) -> tuple[Slot, .
         ):
             for index in range(count):
                 own = _take(devices, part, each, index)
-                slots.append(
-                    Slot(
+                seats.append(
+                    Seat(
                         role=role,
                         node=site.cluster.nodes[part.node].id,
                         group_rank=group,
@@ -68,7 +68,7 @@ def slots_of(site: Site, spec: JobSpec, allocation: Allocation) -> tuple[Slot, .
                         env=_visible(site, part, role),
                     )
                 )
-    return tuple(slots)
+    return tuple(seats)
 
 
 def _take(devices: list[int], part: Part, each: int, index: int) -> tuple[int, ...]:
@@ -109,28 +109,16 @@ def slowdown_of(site: Site, spec: JobSpec, accelerator: str) -> float | None:
 
 
 def job_environment(site: Site, launch: Launch, checkpoint: Path) -> dict[str, str]:
-    """The user's variables, and those of Trainmaster that all members share.
-
-    Speeds are given per worker; a job declares them for `workers_ref` of them.
-    """
+    """The user's variables, and those of Trainmaster that all members share."""
     spec, payload = launch.spec, launch.spec.payload
     accelerator = site.cluster.types[launch.allocation.accelerator] if launch.allocation.accelerator >= 0 else ""
     env = {str(name): str(value) for name, value in (payload.get("env") or {}).items()}
-    env |= {
-        "TRAINMASTER_JOB_ID": spec.id,
-        "TRAINMASTER_JOB_NAME": spec.name,
-        "TRAINMASTER_GENERATION": str(launch.generation),
-        "TRAINMASTER_ATTEMPT": str(launch.generation),
-        "TRAINMASTER_CHECKPOINT_DIR": str(checkpoint),
-        "TRAINMASTER_ACCELERATOR": accelerator,
-    }
-    if spec.steps_per_s:
-        per_worker = {name: speed / spec.workers_ref for name, speed in sorted(spec.steps_per_s.items())}
-        env["TRAINMASTER_STEPS_PER_S"] = json.dumps(per_worker)
+    env |= job_env(
+        spec.id, spec.name, launch.generation, accelerator, spec.work_total, spec.steps_per_s, spec.workers_ref
+    )
+    env["TRAINMASTER_CHECKPOINT_DIR"] = str(checkpoint)
     if payload.get("array_index") is not None:
         env["TRAINMASTER_ARRAY_INDEX"] = str(payload["array_index"])
-    if spec.work_total is not None:
-        env["TRAINMASTER_STEPS"] = f"{spec.work_total:.17g}"
     slowdown = slowdown_of(site, spec, accelerator)
     if slowdown is not None:
         env["TRAINMASTER_EMULATED_SLOWDOWN"] = f"{slowdown:.6g}"
@@ -144,7 +132,7 @@ def launch_record(site: Site, launch: Launch, checkpoint: Path, token: str) -> L
     command, server_command = payload.get("command"), payload.get("server_command") or ()
     for words in (command, server_command):
         if not isinstance(words, list | tuple) or not all(isinstance(word, str) and "\0" not in word for word in words):
-            raise ValueError(f"the command {words!r} is no list of words")
+            raise ValueError(f"invalid command {words!r}: expected a list of words")
     if not command:
         raise ValueError("the job has no command")
     env = job_environment(site, launch, checkpoint)
@@ -155,7 +143,7 @@ def launch_record(site: Site, launch: Launch, checkpoint: Path, token: str) -> L
         job_id=spec.id,
         generation=launch.generation,
         seq=launch.seq,
-        slots=slots_of(site, spec, launch.allocation),
+        slots=seats_of(site, spec, launch.allocation),
         command=tuple(command),
         token=token,
         server_command=tuple(server_command),

@@ -1,25 +1,29 @@
 """Files of the local backend: where they lie, and how they are written so that a crash leaves whole ones.
 
 home/jobs/<job>/lock                  the job's lock; holds the highest generation that ever began
-home/jobs/<job>/work.json             work done and saved, for the next incarnation and for a dead keeper
-home/jobs/<job>/<generation>/         one incarnation: launch.json, ended.json, sockets, <member>.log
+home/jobs/<job>/work.json             work saved, for the next attempt and for a dead supervisor
+home/jobs/<job>/<generation>/         one attempt: launch.json, ended.json, sockets, <member>.log
 home/checkpoints/<job>/               TRAINMASTER_CHECKPOINT_DIR
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import shutil
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _UNIX_PATH_MAX = 107
 """The kernel's limit on the path of a socket, without the closing zero."""
+LOCK_RETRY_S = 0.01
 
 
 def folder_name(job_id: str) -> str:
@@ -45,7 +49,7 @@ def job_id_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one incarnation."""
+    """The folder of one attempt."""
 
     path: Path
 
@@ -70,8 +74,8 @@ class RunFolder:
         return self.path / "control.sock"
 
     @property
-    def keeper_notes(self) -> Path:
-        """What the keeper itself had to complain about; not a member's log."""
+    def supervisor_notes(self) -> Path:
+        """What the supervisor itself had to complain about; not a member's log."""
         return self.path / "keeper.txt"
 
     def log(self, member: str) -> Path:
@@ -82,7 +86,7 @@ class RunFolder:
 
     @property
     def agent_address(self) -> str:
-        """As members get it; no two incarnations have the same, so it also marks their processes."""
+        """As members get it; no two attempts have the same, so it also marks their processes."""
         return f"unix:{self.agent_socket}"
 
 
@@ -129,6 +133,13 @@ def checkpoint_folder(home: Path, job_id: str) -> Path:
     return home / "checkpoints" / folder_name(job_id)
 
 
+def forget_job(home: Path, job_id: str, checkpoints: bool = False) -> None:
+    """Delete a job's folders. Only for jobs that are over: the lock file goes too."""
+    shutil.rmtree(job_folder(home, job_id).path, ignore_errors=True)
+    if checkpoints:
+        shutil.rmtree(checkpoint_folder(home, job_id), ignore_errors=True)
+
+
 # -- files ---------------------------------------------------------------------------------------------
 
 
@@ -168,6 +179,86 @@ def _write(path: Path, data: dict[str, Any], durable: bool) -> None:
         if durable:
             stream.flush()
             os.fsync(stream.fileno())
+
+
+# -- records -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EndRecord:
+    """ended.json: how an attempt ended, written once, by its supervisor or by whoever finds it dead.
+
+    `code` counts for EXITED only. `own_fault` is False when the machine, not the job, failed to start it.
+    """
+
+    kind: str
+    code: int = 0
+    why: str = ""
+    started: bool = False
+    """Whether a process ran at some moment."""
+    work_at_start: float = 0.0
+    work_saved: float = 0.0
+    seq: int = 0
+    """The last command that it had carried out."""
+    own_fault: bool = True
+
+
+def end_to_json(end: EndRecord) -> dict[str, Any]:
+    return asdict(end)
+
+
+def end_from_json(data: Mapping[str, Any]) -> EndRecord:
+    return EndRecord(**data)
+
+
+def saved_work(path: Path) -> float:
+    """What the last checkpoint of the job holds, by its work.json; 0 when nobody has said."""
+    saved = (read_json(path) or {}).get("saved", 0.0)
+    return float(saved) if isinstance(saved, int | float) else 0.0
+
+
+# -- the lock -----------------------------------------------------------------------------------------
+
+
+class JobLock:
+    """The lock of a job: who holds it may let the job run. It falls with the process that holds it.
+
+    The file remembers the highest generation that ever began, so that an older one, however late its supervisor comes,
+    finds itself fenced. The kernel frees the lock when its holder dies: a lock that can be taken proves that no
+    supervisor of the job lives.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, path: Path, patience_s: float = 0.0) -> JobLock | None:
+        """None when another process keeps it for longer than `patience_s`."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline_s = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return cls(descriptor)
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    os.close(descriptor)
+                    return None
+                time.sleep(LOCK_RETRY_S)
+
+    @property
+    def generation(self) -> int:
+        """The highest that ever began; 0: none."""
+        text = os.pread(self._descriptor, 32, 0)
+        return int(text) if text.strip().isdigit() else 0
+
+    def record(self, generation: int) -> None:
+        """Durable before it returns. Shorter numbers never follow longer ones, so one write is enough."""
+        os.pwrite(self._descriptor, f"{generation:020d}\n".encode(), 0)
+        os.fsync(self._descriptor)
+
+    def release(self) -> None:
+        os.close(self._descriptor)
 
 
 # -- sockets -------------------------------------------------------------------------------------------
