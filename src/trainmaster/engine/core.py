@@ -23,10 +23,10 @@ from trainmaster.model import event as ev
 from trainmaster.model import kernels
 from trainmaster.model.command import Command
 from trainmaster.model.gangs import unpacked
-from trainmaster.model.job import JobId, P
+from trainmaster.model.job import P
 from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.plan import Plan
-from trainmaster.model.reasons import Reason, Why, explain, why_phase
+from trainmaster.model.reasons import Why, why_phase
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.table import JobTable
 from trainmaster.model.units import NEVER_MS
@@ -84,11 +84,11 @@ class Engine(State):
         wake = min(self.wake_at_ms, self.next_resend_ms, self.next_backoff_ms)
         return min(wake, nodes.next_lease_end_ms(self)) if self.doubts else wake
 
-    def snapshot(self, held_back: bool = False) -> Snapshot:
-        """What a policy sees now; with `held_back` also the jobs that no policy is shown yet."""
+    def snapshot(self) -> Snapshot:
+        """What a policy sees now."""
         columns = self.columns
         table = JobTable(columns, self.now_ms)
-        if self.held_back and not held_back:
+        if self.held_back:
             shown = np.ones(columns.capacity, np.bool_)
             shown[list(self.held_back)] = False
             table.slots = table.slots[shown[table.slots]]
@@ -114,20 +114,6 @@ class Engine(State):
             pair_source=getattr(self.estimator, "pair_speeds", None),
             node_sets=node_sets.masks(self) if self.node_sets else {},
         )
-
-    def reason(self, job_id: JobId) -> Reason | None:
-        """Why a job waits, in full; None when it does not exist or does not wait."""
-        slot = self.columns.slot_of.get(job_id)
-        if slot is None:
-            return None
-        why = self.why(slot)
-        if why == Why.NONE:
-            return None
-        view = self.snapshot(held_back=True)
-        row = int(np.flatnonzero(view.jobs.slots == slot)[0])
-        blocker = int(self.columns.ints["blocker"][slot])
-        rows = np.flatnonzero(view.jobs.slots == blocker) if blocker >= 0 else []
-        return explain(view, row, why, int(rows[0]) if len(rows) else -1, self.reason_details(slot))
 
     def why(self, slot: int) -> Why:
         """Why the job of a slot waits; NONE when it does not."""

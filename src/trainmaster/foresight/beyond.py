@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.engine import queries
 from trainmaster.engine.core import Engine
 from trainmaster.foresight.situation import UNKNOWN_WORK, Situation
 from trainmaster.model import event as ev
-from trainmaster.model.job import JobId, P
-from trainmaster.model.reasons import Why
+from trainmaster.model.job import JobId
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
 
@@ -39,15 +39,13 @@ def expected(
 ) -> dict[str, Span]:
     """Start and end of every job of `about` that can be expected to end."""
     horizon_ms = backend.now_ms
-    n_held_milli = int(engine.columns.ints["held_gpu_milli"][engine.columns.rows].sum())
-    spans = _waiting(situation, engine, seed, horizon_ms, n_held_milli)
+    spans = _waiting(situation, engine, seed, horizon_ms)
     spans.update(_running(engine, backend))
     return {job_id: span for job_id, span in spans.items() if job_id in about}
 
 
 def _running(engine: Engine, backend: SimulatedBackend) -> dict[str, Span]:
     """Let the world go on without the engine until everything has ended that runs."""
-    columns = engine.columns
     spans: dict[str, Span] = {}
     begun_ms: dict[str, int] = {}
     left = set(backend.running)
@@ -57,35 +55,31 @@ def _running(engine: Engine, backend: SimulatedBackend) -> dict[str, Span]:
                 begun_ms[event.job_id] = backend.now_ms
             elif isinstance(event, ev.Exited | ev.Stopped):
                 left.discard(event.job_id)
-                slot = columns.slot_of.get(event.job_id)
-                if slot is not None and isinstance(event, ev.Exited) and event.code == 0:
-                    declared = columns.spec(slot).work_total is not None
+                spec = queries.spec_of(engine, event.job_id)
+                if spec is not None and isinstance(event, ev.Exited) and event.code == 0:
+                    declared = spec.work_total is not None
                     spans[event.job_id] = Span(begun_ms.get(event.job_id), backend.now_ms, declared)
     return spans
 
 
-def _waiting(situation: Situation, engine: Engine, seed: int, horizon_ms: int, n_held_milli: int) -> dict[str, Span]:
-    columns = engine.columns
-    ints, floats = columns.ints, columns.floats
-    rows = columns.rows
-    waits = (ints["phase"][rows] == P.PENDING) & (ints["reason"][rows] != Why.NEVER_FITS)
-    slots = rows[waits]
-    if not len(slots):
+def _waiting(situation: Situation, engine: Engine, seed: int, horizon_ms: int) -> dict[str, Span]:
+    jobs = queries.waiting_jobs(engine)
+    if not jobs.ids:
         return {}
-    ids = [columns.spec(slot).id for slot in slots.tolist()]
-    speeds = np.where(columns.allowed[slots], np.nan_to_num(columns.throughput[slots]), 0.0)
-    work = _work(situation, ids, floats["work_total"][slots], _or_one(speeds.max(axis=1)), seed)
-    speed = _mean_speed(situation, speeds)
-    left_ms = np.maximum(work - floats["work_done"][slots], 0.0) / speed * MS_PER_S
-    demand_milli = ints["workers_ref"][slots] * ints["worker_gpu_milli"][slots]
-    capacity_milli = n_held_milli or max(sum(node.gpus for node in situation.cluster.nodes) * 1000, 1)
-    given = left_ms * demand_milli
+    work = _work(situation, jobs.ids, jobs.work_total, _or_one(jobs.speeds.max(axis=1)), seed)
+    speed = _mean_speed(situation, jobs.speeds)
+    left_ms = np.maximum(work - jobs.work_done, 0.0) / speed * MS_PER_S
+    n_gpus = sum(node.gpus for node in situation.cluster.nodes)
+    capacity_milli = queries.held_gpu_milli(engine) or max(n_gpus * 1000, 1)
+    given = left_ms * jobs.demand_milli
     start_ms = horizon_ms + (np.cumsum(given) - given) / capacity_milli
     end_ms = start_ms + situation.costs.launch_ms + left_ms
-    declared = ~np.isnan(floats["work_total"][slots])
+    declared = ~np.isnan(jobs.work_total)
     return {
         job_id: Span(round(start), round(end), known)
-        for job_id, start, end, known in zip(ids, start_ms.tolist(), end_ms.tolist(), declared.tolist(), strict=True)
+        for job_id, start, end, known in zip(
+            jobs.ids, start_ms.tolist(), end_ms.tolist(), declared.tolist(), strict=True
+        )
     }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
+from trainmaster.engine import queries
 from trainmaster.engine.core import Engine
 from trainmaster.engine.image import restore
 from trainmaster.engine.ports import Estimator
@@ -22,7 +23,7 @@ from trainmaster.foresight.beyond import Span, expected
 from trainmaster.foresight.situation import UNKNOWN_WORK, Belief, Situation
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command, Launch
-from trainmaster.model.job import JobId, JobSpec, P
+from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.policy import Policy
 from trainmaster.model.stable_hash import stable_hash
 from trainmaster.model.units import NEVER_MS
@@ -67,7 +68,7 @@ def roll(
     truths = _Truths(situation, engine, seed)
     backend = _take_over(situation, engine, truths)
     future = Future(situation.now_ms)
-    active = {*engine.columns.slot_of, *(event.spec.id for event in events if isinstance(event, ev.JobSubmitted))}
+    active = {*queries.active_ids(engine), *(event.spec.id for event in events if isinstance(event, ev.JobSubmitted))}
     waited_for = set(active)
     last_decision = math.inf if decisions_max is None else engine.decisions + decisions_max
     now_ms = max(situation.now_ms, engine.now_ms)
@@ -107,7 +108,7 @@ def roll(
             break
         now_ms = max(now_ms, next_ms)
     future.ended = [end for end in future.ended if end.spec.id in active]
-    future.left = tuple(sorted(waited_for & engine.columns.slot_of.keys()))
+    future.left = tuple(sorted(job_id for job_id in waited_for if queries.is_active(engine, job_id)))
     future.decisions = engine.decisions
     future.lost_gpu_s = backend.lost_gpu_s
     return future
@@ -115,8 +116,7 @@ def roll(
 
 def _nobody_waits(engine: Engine, left: Set[JobId]) -> bool:
     """Whether all that are asked about and have not ended are paused."""
-    slot_of, phases = engine.columns.slot_of, engine.columns.ints["phase"]
-    return all(job_id not in slot_of or int(phases[slot_of[job_id]]) == P.PAUSED for job_id in left)
+    return all(queries.phase_of(engine, job_id) in (None, Phase.PAUSED) for job_id in left)
 
 
 def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> SimulatedBackend:
@@ -128,27 +128,22 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
     )  # fmt: skip
     backend = SimulatedBackend(cluster, Truth(cluster, options, 0), situation.settings.lease)
     backend.now_ms = now_ms = max(situation.now_ms, engine.now_ms)
-    backend.powered = [bool(up) for up in engine.up]
-    columns = engine.columns
-    for slot in engine.by_arrival(columns.slot_of.values()):
-        job_id = columns.spec(slot).id
-        phase = int(columns.ints["phase"][slot])
-        begun_ms, work = situation.starting.get(job_id, (None, float(columns.floats["work_done"][slot])))
+    backend.powered = [queries.is_node_up(engine, node) for node in range(len(cluster.nodes))]
+    for job in queries.job_states(engine, queries.active_ids(engine), now_ms):
+        job_id, generation, productive_ms = job.spec.id, job.generation, job.productive_ms
+        begun_ms, work = situation.starting.get(job_id, (None, job.work_recorded))
         backend.saved[job_id] = work
-        if phase in (P.RUNNING, P.RESIZING, P.STOPPING) and slot in engine.held:
-            columns.settle(slot, now_ms)
-            generation = int(columns.ints["generation"][slot])
-            productive_ms = int(columns.ints["productive_ms"][slot])
+        if job.phase in (Phase.RUNNING, Phase.RESIZING, Phase.STOPPING) and job.occupied is not None:
             if begun_ms is None:
-                work = float(columns.floats["work_done"][slot])
-            else:  # what the books extrapolate has not been seen to happen
+                work = job.work_done
+            else:  # estimated progress has not been reported yet
                 productive_ms = begun_ms + (costs.launch_ms if generation == 1 else costs.restart_ms)
             # A resize under way has an answer to come: until then it is where it was.
-            allocation = columns.allocations[slot] if phase == P.RUNNING else engine.held[slot]
+            allocation = job.allocation if job.phase == Phase.RUNNING else job.occupied
             assert allocation is not None
             backend.adopt(truths.spec(job_id), generation, allocation, work, max(now_ms, productive_ms))
         else:
-            backend.generations[job_id] = int(columns.ints["generation"][slot]) - (phase == P.LAUNCHING)
+            backend.generations[job_id] = generation - (job.phase == Phase.LAUNCHING)
     return backend
 
 
@@ -164,12 +159,10 @@ class _Truths:
 
     def spec(self, job_id: JobId) -> JobSpec:
         if job_id not in self._specs:
-            columns, types = self._engine.columns, self._engine.cluster.types
-            slot = columns.slot_of[job_id]
-            here = dict(zip(types, columns.throughput[slot].tolist(), strict=True))
-            spread = dict(zip(types, columns.throughput_spread[slot].tolist(), strict=True))
-            done = float(columns.floats["work_done"][slot])
-            self._specs[job_id] = self._draw(columns.spec(slot), here, spread, done)
+            engine = self._engine
+            (job,) = queries.job_states(engine, [job_id], max(engine.now_ms, self._situation.now_ms))
+            here, spread = queries.speeds_of(engine, job_id), queries.speeds_of(engine, job_id, spread=True)
+            self._specs[job_id] = self._draw(job.spec, here, spread, job.work_done)
         return self._specs[job_id]
 
     def of(self, command: Command) -> Command:

@@ -6,15 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from trainmaster.model.job import JobId, Phase
-from trainmaster.model.units import GPU_MILLI
-
-if TYPE_CHECKING:
-    from trainmaster.model.snapshot import Snapshot
 
 
 class Why(IntEnum):
@@ -72,35 +66,6 @@ class Reason:
 
 
 MAX_HOLDERS = 5
-
-
-def explain(
-    view: Snapshot, row: int, why: Why, blocker_row: int = -1, details: Mapping[str, Any] | None = None
-) -> Reason:
-    """The full reason of one row, from the snapshot in which it waits."""
-    jobs = view.jobs
-    allowed = jobs.allowed[row]
-    free_by_type = view.free_gpus_by_type
-    names = view.cluster.types
-    free = {names[j]: float(free_by_type[j]) for j in range(len(names)) if allowed[j]}
-    missing_type = max(free, key=lambda name: (free[name], name)) if free else ""
-    most_free = free.get(missing_type, 0.0)
-    sizes = int(jobs.workers_min[row]), int(jobs.workers_ask[row])
-    need, fewer = size_short_of(why, sizes, int(jobs.worker_gpu_milli[row]) / GPU_MILLI, most_free)
-    holding = np.flatnonzero(jobs.holding & (jobs.held_type >= 0))
-    gpus = jobs.workers * jobs.worker_gpu_milli / GPU_MILLI
-    rivals = [h for h in holding.tolist() if allowed[jobs.held_type[h]]]
-    rivals.sort(key=lambda h: (-gpus[h], jobs.id(h)))
-    return Reason(
-        why=why,
-        needs_gpus=need,
-        free=free,
-        holders=tuple((jobs.id(h), float(gpus[h])) for h in rivals[:MAX_HOLDERS]),
-        missing_gpus=max(0.0, need - most_free),
-        missing_type=missing_type,
-        behind=jobs.id(blocker_row) if 0 <= blocker_row < len(jobs) else None,
-        details={**(details or {}), **fewer},
-    )
 
 
 def size_short_of(why: Why, sizes: tuple[int, int], gpus_each: float, most_free: float) -> tuple[float, dict[str, Any]]:

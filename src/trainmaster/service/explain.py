@@ -1,72 +1,11 @@
-"""Reasons of many jobs at once: what they share (who holds which types) is worked out once."""
+"""Reasons in words: one sentence, and the smallest changes that would start the job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from trainmaster.engine.core import Engine
-from trainmaster.model.job import JobId
-from trainmaster.model.reasons import MAX_HOLDERS, Reason, Why, render, size_short_of
-from trainmaster.model.units import GPU_MILLI
-
-
-class Explainer:
-    """The same reasons as `Engine.reason`, for a page of jobs."""
-
-    def __init__(self, engine: Engine, slow_starts: Mapping[str, str] | None = None) -> None:
-        """`slow_starts`: what a backend says of jobs that start."""
-        self.engine = engine
-        self._slow_starts = slow_starts or {}
-        self._free = self._free_gpus()
-        self._by_types: dict[bytes, tuple[dict[str, float], tuple[tuple[JobId, float], ...]]] = {}
-
-    def _free_gpus(self) -> list[float]:
-        engine = self.engine
-        free = engine.planned.device_milli.sum(axis=1) * engine.up / GPU_MILLI
-        return np.bincount(engine.cluster.type_of, weights=free, minlength=len(engine.cluster.types)).tolist()
-
-    def reason(self, slot: int) -> Reason | None:
-        engine = self.engine
-        why = engine.why(slot)
-        if why == Why.NONE:
-            return None
-        ints = engine.columns.ints
-        free, holders = self._shared(slot)
-        missing_type = max(free, key=lambda name: (free[name], name)) if free else ""
-        most_free = free.get(missing_type, 0.0)
-        sizes = int(ints["workers_min"][slot]), int(ints["workers_ask"][slot])
-        need, fewer = size_short_of(why, sizes, int(ints["worker_gpu_milli"][slot]) / GPU_MILLI, most_free)
-        blocker = int(ints["blocker"][slot])
-        spec = engine.columns.specs[blocker] if blocker >= 0 else None
-        details = {**(engine.reason_details(slot) or {}), **fewer}
-        if why == Why.STARTING and (slow := self._slow_starts.get(engine.columns.spec(slot).id)):
-            details["slow"] = slow
-        return Reason(
-            why=why,
-            needs_gpus=need,
-            free=free,
-            holders=holders,
-            missing_gpus=max(0.0, need - most_free),
-            missing_type=missing_type,
-            behind=None if spec is None or why != Why.BEHIND else spec.id,
-            details=details,
-        )
-
-    def _shared(self, slot: int) -> tuple[dict[str, float], tuple[tuple[JobId, float], ...]]:
-        columns, names = self.engine.columns, self.engine.cluster.types
-        allowed = columns.allowed[slot]
-        key = allowed.tobytes()
-        if key not in self._by_types:
-            free = {name: self._free[k] for k, name in enumerate(names) if allowed[k]}
-            rows = columns.rows
-            held, kind = columns.ints["held_gpu_milli"][rows], columns.ints["held_type"][rows]
-            holding = rows[(held > 0) & (kind >= 0) & allowed[np.maximum(kind, 0)]].tolist()
-            gpus = [(columns.spec(h).id, float(columns.ints["held_gpu_milli"][h]) / GPU_MILLI) for h in holding]
-            self._by_types[key] = free, tuple(sorted(gpus, key=lambda item: (-item[1], item[0]))[:MAX_HOLDERS])
-        return self._by_types[key]
+from trainmaster.model.reasons import Reason, Why, render
 
 
 def advice(reason: Reason) -> list[str]:

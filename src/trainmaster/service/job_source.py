@@ -18,10 +18,10 @@ from trainmaster.backends.kubernetes.reflector import DELETED, Change
 from trainmaster.backends.kubernetes.template_check import TemplateCheck
 from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
 from trainmaster.backends.kubernetes.wishes import being_deleted, wishes_of
-from trainmaster.engine import transitions
+from trainmaster.engine import queries
 from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.model.job import JobId, JobSpec, P
+from trainmaster.model.job import JobId, JobSpec
 from trainmaster.service.control import ControlPlane, Request
 
 Json = dict[str, Any]
@@ -70,17 +70,24 @@ class TakeJobs:
     def _wishes(self, plane: ControlPlane, item: News) -> list[ev.Event]:
         engine, tj = plane.live, item.job
         job_id = job_id_of_object(tj)
-        slot = engine.columns.slot_of.get(job_id)
+        current = queries.spec_of(engine, job_id)
         epoch_ms = plane.time.epoch_ms
-        if slot is not None:
+        if current is not None:
             if item.gone:
                 return [ev.JobCancelled(job_id)]
-            paused = P.PAUSED in (int(engine.columns.ints["phase"][slot]), transitions.wanted(engine, slot))
-            return list(wishes_of(item.before, tj, engine.columns.spec(slot), paused, epoch_ms))
+            return list(wishes_of(item.before, tj, current, queries.is_paused(engine, job_id)))
         over = (tj.get("status") or {}).get("state") in OVER
-        if item.gone or job_id in engine.known or over or being_deleted(tj) or job_id in plane.stage.specs:
+        if (
+            item.gone
+            or queries.was_submitted(engine, job_id)
+            or over
+            or being_deleted(tj)
+            or job_id in plane.stage.specs
+        ):
             return []
         spec = replace(leased(spec_of_trainingjob(tj, epoch_ms), tj), node_set=item.node_set)
+        if tj["spec"].get("after"):
+            raise InputError("waiting for other jobs is not supported here yet", "no dependencies", column="spec.after")
         self.room.check(spec, tj["spec"]["template"])
         plane.stage.specs[job_id] = spec
         events: list[ev.Event] = [ev.JobSubmitted(spec)]
@@ -101,9 +108,7 @@ class CancelOthers:
     changes = True
 
     def prepare(self, plane: ControlPlane) -> None:
-        columns = plane.live.columns
-        for slot in columns.rows.tolist():
-            spec = columns.spec(slot)
+        for spec in queries.active_specs(plane.live):
             if spec.payload.get("kind") in self.kinds and spec.id not in self.present:
                 plane.stage.events.append(ev.JobCancelled(JobId(spec.id)))
 

@@ -6,10 +6,10 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainmaster.engine import queries
 from trainmaster.engine.core import Engine
 from trainmaster.engine.ports import LogEntry
 from trainmaster.engine.records import Ended
-from trainmaster.engine.transitions import current
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Command, Launch, Resize, Stop
@@ -25,7 +25,7 @@ class Journal:
     def __init__(self, engine: Engine, now_ms: int) -> None:
         self.engine = engine
         self.now_ms = now_ms
-        self._seq = engine.seq
+        self._seq = queries.last_command_seq(engine)
         self.entries: list[LogEntry] = []
         self.exits: dict[str, str] = {}
         """How incarnations ended that have ended in this step, by job."""
@@ -45,7 +45,7 @@ class Journal:
                 continue
             job_id = getattr(event, "job_id", None)
             generation = getattr(event, "generation", None)
-            if generation is not None and current(self.engine, event.job_id, generation) is None:  # type: ignore[union-attr]
+            if generation is not None and not queries.is_current(self.engine, event.job_id, generation):  # type: ignore[union-attr]
                 continue
             self._tell(event, job_id)
 
@@ -95,10 +95,10 @@ class Journal:
                     "stopped", job_id, f"{job_id} stopped with {saved:g} steps saved",
                     generation=event.generation, work_saved=saved,
                 )  # fmt: skip
-            case ev.NodeLost(node) if self.engine.up[node]:
+            case ev.NodeLost(node) if queries.is_node_up(self.engine, node):
                 name = self.engine.cluster.nodes[node].id
                 self.add("node-lost", None, f"node {name} is gone", node=name, confirmed=event.confirmed)
-            case ev.NodeJoined(node) if not self.engine.up[node]:
+            case ev.NodeJoined(node) if not queries.is_node_up(self.engine, node):
                 name = self.engine.cluster.nodes[node].id
                 self.add("node-joined", None, f"node {name} is back", node=name)
             case ev.ClusterGrew(cluster):
@@ -112,13 +112,12 @@ class Journal:
 
     def _work(self, job_id: JobId, work: float) -> float:
         """What was measured, else what the books say."""
-        slot = self.engine.columns.slot_of.get(job_id)
-        return work if work == work or slot is None else float(self.engine.columns.floats["work_saved"][slot])
+        return work if work == work else queries.work_saved(self.engine, job_id)
 
     def after(self, commands: Iterable[Command], ended: Iterable[Ended], notes: Iterable[str]) -> None:
-        outstanding = {id(command) for command, sent_ms in self.engine.outstanding.values() if sent_ms == self.now_ms}
+        pending = {command.seq for command in self.engine.pending_commands()}
         for command in commands:
-            if id(command) in outstanding and command.seq > self._seq:  # what is only sent again is no news
+            if command.seq in pending and command.seq > self._seq:  # what is only sent again is no news
                 self._tell_command(command)
         for end in ended:
             state = end.phase.name.lower()

@@ -20,10 +20,11 @@ from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClien
 from trainmaster.backends.kubernetes.happenings import Happening, event_body, event_name, happening_of, object_of
 from trainmaster.backends.kubernetes.status import Telling, is_news, rejected_status, same_status, status_of
 from trainmaster.backends.kubernetes.translate import job_id_of_object, stamp_of
+from trainmaster.engine import queries
 from trainmaster.engine.ports import LogEntry
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.model.job import JobId, P
-from trainmaster.service.control import ControlPlane, Request
+from trainmaster.model.job import P
+from trainmaster.service.control import Request
 from trainmaster.service.gateway import Gateway
 from trainmaster.service.requests import Read
 from trainmaster.service.views import Views
@@ -49,8 +50,6 @@ MAX_EVENTS = 2_000
 STARTING = "Starting"
 """No reason to wait that anybody needs to be told of: `Scheduled` says it."""
 _STARTED = (P.RUNNING, P.RESIZING)
-_TOLD = ("generation", "workers", "workers_min", "workers_max", "deadline_ms", "priority")
-"""Whoever edits an object sees in its status that the edit has been taken."""
 
 
 @dataclass
@@ -94,22 +93,16 @@ class Teller:
 
     # -- the driver's thread -------------------------------------------------------------------------
 
-    def stepped(self, plane: ControlPlane, entries: Iterable[LogEntry], changed: Iterable[str]) -> None:
-        """Note what changed. Cheap: a few numbers for each job."""
+    def stepped(self, keys: Mapping[str, tuple[int, ...] | None], entries: Iterable[LogEntry]) -> None:
+        """Note what changed. `keys`: of jobs that a commit wrote, see `queries.status_keys`."""
         now_s = time.monotonic()
-        columns = plane.live.columns
-        ints = columns.ints
-        phases, reasons = ints["phase"], ints["reason"]
-        others = [ints[name] for name in _TOLD]
         with self._lock:
-            for job_id in changed:
-                slot = columns.slot_of.get(JobId(job_id))
-                if slot is None:
+            for job_id, key in keys.items():
+                if key is None:
                     self._keys.pop(job_id, None)
                     self._due_s[job_id] = min(self._due_s.get(job_id, now_s + SOON_S), now_s + SOON_S)
                     continue
-                phase = int(phases[slot])
-                key = (phase, int(reasons[slot]), *(int(column[slot]) for column in others))
+                phase = key[0]
                 if key == self._keys.get(job_id):
                     wait_s = REFRESH_S if phase in _STARTED else 10 * REFRESH_S
                 else:
@@ -324,15 +317,13 @@ def _look(job_ids: Sequence[str]) -> Request[dict[str, Telling]]:
     def look(views: Views) -> dict[str, Telling]:
         found: dict[str, Telling] = {}
         now_s = views.plane.time.instant_s(views.now_ms)
-        columns = views.columns
         for job_id in job_ids:
-            slot = columns.slot_of.get(JobId(job_id))
+            generation = queries.generation_of(views.engine, job_id)
             try:
                 view = views.job(job_id)
             except TrainmasterError:
                 continue
-            generation = view["attempts"] if slot is None else int(columns.ints["generation"][slot])
-            found[job_id] = Telling(view, generation, now_s)
+            found[job_id] = Telling(view, view["attempts"] if generation is None else generation, now_s)
         return found
 
     return Read(look)

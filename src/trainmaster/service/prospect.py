@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainmaster.engine import queries
 from trainmaster.engine.ports import Image
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.profiles import LearningEstimator, ProfileBook
@@ -196,14 +197,14 @@ class Prospect:
         if now_ms < earliest_ms:  # the last one was dear
             self._next_ms = earliest_ms
             return
-        if not plane.live.columns.slot_of:
+        if not queries.n_active(plane.live):
             self._next_ms = NEVER_MS if not self._news else now_ms + LEAST_MS
             self._news = False
             return
         if self.forecaster.busy:
             self._next_ms = now_ms + LEAST_MS
             return
-        if self._put_off(len(plane.live.outstanding), now_ms):
+        if self._put_off(queries.n_pending_commands(plane.live), now_ms):
             self._next_ms = now_ms + LEAST_MS
             return
         self._news = self._moved = False
@@ -235,9 +236,9 @@ class Prospect:
         """`newcomers`: jobs that are not there, about which alone it is asked."""
         engine = plane.live
         measured: dict[str, Belief] = {
-            spec_id: Belief(self.estimator.sigma(engine.columns.spec(slot)))
-            for spec_id, slot in sorted(engine.columns.slot_of.items())
-            if self.estimator.has_measured(spec_id)
+            spec.id: Belief(self.estimator.sigma(spec))
+            for spec in sorted(queries.active_specs(engine), key=lambda spec: spec.id)
+            if self.estimator.has_measured(spec.id)
         }
         starting = {job_id: (begun.sent_ms, begun.work) for job_id, begun in sorted(self._awaited.items())}
         situation = Situation(

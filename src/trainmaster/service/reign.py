@@ -26,6 +26,7 @@ from trainmaster.backends.kubernetes.node_sets import NodeSets
 from trainmaster.backends.kubernetes.reflector import Change, Reflector
 from trainmaster.backends.kubernetes.template_check import TemplateCheck
 from trainmaster.backends.kubernetes.translate import job_id_of_object
+from trainmaster.engine import queries
 from trainmaster.engine.ports import Commit, Image, LogEntry
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
@@ -107,12 +108,7 @@ class ChangeNodes:
 
 def _in_use(plane: ControlPlane) -> set[str]:
     """Nodes that jobs are on, or were given."""
-    engine = plane.live
-    given = [engine.columns.allocations[slot] for slot in engine.columns.rows.tolist()]
-    parts = [
-        part for allocation in (*given, *engine.held.values()) if allocation is not None for part in allocation.parts
-    ]
-    return {plane.cluster.nodes[part.node].id for part in parts}
+    return {plane.cluster.nodes[node].id for node in queries.nodes_in_use(plane.live)}
 
 
 class Reign:
@@ -241,7 +237,7 @@ class Reign:
             self._client, self._watch, lease, driver.deliver, lambda: plane.now_ms,
             secret=self._secret, hub=self.hub, job_of=lambda ns, name: self._jobs.objects.get((ns, name)),
             options=PodOptions(grace_s=options.grace_s, agents=(own, *options.agents)),
-            issued=lambda: plane.live.seq,
+            issued=lambda: queries.last_command_seq(plane.live),
         )  # fmt: skip
         listener.target = self.backend.launcher_words
         self.backend.start(expected)
@@ -372,7 +368,7 @@ class Reign:
         """In the driver's thread."""
         teller, driver = self.teller, self.driver
         if teller is not None and driver is not None and not self._halted:
-            teller.stepped(driver.plane, commit.log, {*commit.jobs, *commit.ended})
+            teller.stepped(queries.status_keys(driver.plane.live, {*commit.jobs, *commit.ended}), commit.log)
         if self._nodes_left and not self._halted:
             self._nodes_left = False
             self._thread.loop.call_soon_threadsafe(self.nodes_changed)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from trainmaster.engine import queries
 from trainmaster.engine.image import ended_from_record
-from trainmaster.engine.lifecycle import LIVE
 from trainmaster.engine.ports import EndedFilter
+from trainmaster.jobspec.limits import Workers
+from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
-from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.service.auth import OPERATOR, Principal
 from trainmaster.service.control import ControlPlane
 from trainmaster.service.problems import Conflict, Forbidden, NotFound
-from trainmaster.service.specs import check_request, spec_of
+from trainmaster.service.specs import spec_of
 from trainmaster.service.views import Json, Views
-from trainmaster.wire.api import EntityRequest, JobRequest, Range
+from trainmaster.wire.api import EntityRequest
 
 T = TypeVar("T")
 
@@ -85,7 +86,6 @@ class Preview:
 
 def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[JobSpec]:
     """The jobs that a request asks for, under the next ids; raises what is wrong with it."""
-    check_request(request)
     after = tuple(find(plane, text, "after") for text in request.after)
     first = plane.next_job + plane.stage.n_jobs
     ids = [f"job-{first + k}" for k in range(request.array or 1)]
@@ -114,7 +114,7 @@ class Act:
     def prepare(self, plane: ControlPlane) -> None:
         job_id = self._job_id = find(plane, self.job)
         owned(plane, job_id, self.who)
-        if job_id not in plane.live.columns.slot_of and job_id not in plane.stage.specs:
+        if not queries.is_active(plane.live, job_id) and job_id not in plane.stage.specs:
             if self.what != "cancel":
                 raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
             return
@@ -128,7 +128,7 @@ class Act:
 @dataclass
 class Resize:
     job: str
-    workers: Range
+    workers: Workers
     who: Principal
     changes = True
     _job_id: str = ""
@@ -136,11 +136,7 @@ class Resize:
     def prepare(self, plane: ControlPlane) -> None:
         job_id = self._job_id = find(plane, self.job)
         owned(plane, job_id, self.who)
-        if self.workers.min < 1:
-            raise InputError(f"{self.workers.min} workers", "at least 1", column="workers.min")
-        columns = plane.live.columns
-        slot = columns.slot_of.get(JobId(job_id))
-        spec = plane.stage.specs.get(job_id) if slot is None else columns.spec(slot)
+        spec = queries.spec_of(plane.live, job_id) or plane.stage.specs.get(job_id)
         if spec is None:
             raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
         plane.fitting.check(spec, self.workers.min)
@@ -172,8 +168,6 @@ class SetEntity:
 
     def prepare(self, plane: ControlPlane) -> None:
         quota = self.request.quota_gpus
-        if quota is not None and quota > 1e9:
-            raise InputError(f"a quota of {quota:g} GPUs", "at most 1000000000", column="quota_gpus")
         quota_milli = None if quota is None else round(quota * GPU_MILLI)
         plane.stage.events.append(ev.EntityChanged(self.name, self.request.weight, quota_milli))
 
@@ -184,10 +178,10 @@ class SetEntity:
 def find(plane: ControlPlane, text: str, where: str = "job") -> str:
     """The id that an id or unique name stands for: of active jobs first, then of those that are over."""
     engine = plane.live
-    if text in engine.columns.slot_of or text in plane.stage.specs or plane.store.find_ended(text) is not None:
+    if queries.is_active(engine, text) or text in plane.stage.specs or plane.store.find_ended(text) is not None:
         return text
     named = [spec.id for spec in plane.stage.specs.values() if spec.name == text]
-    named += [spec.id for spec in _active(plane) if spec.name == text]
+    named += [spec.id for spec in queries.active_specs(engine) if spec.name == text]
     if not named:
         over = plane.store.ended_page(-1, 2, EndedFilter(name=text)) if text else []
         named = [record["spec"]["id"] for record in over]
@@ -204,18 +198,13 @@ def find(plane: ControlPlane, text: str, where: str = "job") -> str:
     return named[0]
 
 
-def _active(plane: ControlPlane) -> Iterable[JobSpec]:
-    columns = plane.live.columns
-    return (columns.spec(slot) for slot in columns.rows.tolist())
-
-
 def owned(plane: ControlPlane, job_id: str, who: Principal) -> None:
     """Users act on their own jobs, operators on all."""
     if who.role == OPERATOR:
         return
-    slot = plane.live.columns.slot_of.get(JobId(job_id))
-    if slot is not None:
-        owner = plane.live.columns.spec(slot).payload.get("user")
+    spec = queries.spec_of(plane.live, job_id)
+    if spec is not None:
+        owner = spec.payload.get("user")
     elif job_id in plane.stage.specs:
         owner = who.name
     else:
@@ -223,11 +212,6 @@ def owned(plane: ControlPlane, job_id: str, who: Principal) -> None:
         owner = None if record is None else ended_from_record(record).spec.payload.get("user")
     if owner != who.name:
         raise Forbidden(f"{job_id} belongs to {owner or 'somebody else'}", expected="a job of your own")
-
-
-def is_live(plane: ControlPlane, job_id: str) -> bool:
-    slot = plane.live.columns.slot_of.get(JobId(job_id))
-    return slot is not None and int(plane.live.columns.ints["phase"][slot]) in LIVE
 
 
 @dataclass(frozen=True)
@@ -241,11 +225,8 @@ class LogState:
 
 def log_state(plane: ControlPlane, text: str) -> LogState:
     job_id = find(plane, text)
-    slot = plane.live.columns.slot_of.get(JobId(job_id))
-    if slot is None:
-        return LogState(job_id, False, 0)
-    ints = plane.live.columns.ints
-    return LogState(job_id, True, int(ints["generation"][slot]))
+    generation = queries.generation_of(plane.live, job_id)
+    return LogState(job_id, generation is not None, generation or 0)
 
 
 @dataclass
@@ -266,4 +247,4 @@ class Inspect(Generic[T]):
 def health(plane: ControlPlane) -> Json:
     if plane.engine is None:
         return {"status": "store unavailable", "what": str(plane.fault)}
-    return {"status": "ok", "policy": plane.policy_name, "jobs": len(plane.engine.columns.slot_of)}
+    return {"status": "ok", "policy": plane.policy_name, "jobs": queries.n_active(plane.engine)}

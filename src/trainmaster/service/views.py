@@ -8,25 +8,24 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from trainmaster import __version__
+from trainmaster.engine import queries
 from trainmaster.engine.image import ended_from_record
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.engine.ports import EndedFilter, LogEntry, number_of, order_of
+from trainmaster.engine.queries import Explainer, JobState
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
 from trainmaster.foresight.forecast import Band
+from trainmaster.jobspec.engine import request_of
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
-from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, P, Phase
+from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, Phase
 from trainmaster.model.reasons import Reason, Why
-from trainmaster.model.table import JobTable
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.service.control import ControlPlane
-from trainmaster.service.explain import Explainer, advice, text_of
+from trainmaster.service.explain import advice, text_of
 from trainmaster.service.problems import NotFound
-from trainmaster.service.specs import request_of
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000
@@ -39,7 +38,6 @@ class Views:
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
         self.engine = plane.live
-        self.columns = self.engine.columns
         self.now_ms = max(plane.now_ms, self.engine.now_ms)
 
     @cached_property
@@ -47,18 +45,14 @@ class Views:
         return Explainer(self.engine, self.plane.slow_starts)
 
     @cached_property
-    def _positions(self) -> dict[int, int]:
-        """Place in the queue by slot, in order of arrival."""
-        rows = self.columns.rows
-        waiting = rows[self.columns.ints["phase"][rows] == P.PENDING]
-        return {slot: place for place, slot in enumerate(waiting.tolist(), 1)}
+    def _positions(self) -> dict[JobId, int]:
+        return queries.queue_positions(self.engine)
 
     # -- jobs ----------------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> Json:
-        slot = self.columns.slot_of.get(JobId(job_id))
-        if slot is not None:
-            return self._active([slot])[0]
+        if queries.is_active(self.engine, job_id):
+            return self._active([job_id])[0]
         record = self.plane.store.find_ended(job_id)
         if record is None:
             raise NotFound(f"there is no job '{job_id[:80]}'", expected="an id or a name")
@@ -79,12 +73,10 @@ class Views:
         """
         after = _read_cursor(cursor)
         phases = None if states is None else {int(p) for p, state in STATE_OF.items() if state.value in states}
-        slots = self._active_slots(phases, name, entity)
-        if spaces is not None:
-            slots = [slot for slot in slots if self.columns.spec(slot).payload.get("namespace") in spaces]
-        numbered = [(order_of(spec.id, spec.submit_ms), slot) for slot, spec in self._specs(slots)]
+        specs = self._active_specs(phases, name, entity, spaces)
+        numbered = [(order_of(spec.id, spec.submit_ms), spec.id) for spec in specs]
         active = [pair for pair in sorted(numbered) if pair[0] > after]
-        total, ended = len(slots), []
+        total, ended = len(specs), []
         over = frozenset(TERMINAL) if phases is None else TERMINAL & phases
         if over:
             where = EndedFilter(frozenset(over), name, entity)
@@ -94,56 +86,43 @@ class Views:
             else:
                 ended = [record for record in ended if record["spec"]["payload"].get("namespace") in spaces]
                 total += len(ended)
-        page: list[tuple[int, int | Json]] = [*active[: limit + 1]]
+        page: list[tuple[int, JobId | Json]] = [*active[: limit + 1]]
         page += [(order_of(record["spec"]["id"], record["spec"].get("submit_ms", 0)), record) for record in ended]
         page.sort(key=lambda pair: pair[0])
         shown = page[:limit]
-        live = self._active([item for _, item in shown if isinstance(item, int)])
-        made = iter(live)
-        views = [next(made) if isinstance(item, int) else self._ended(item) for _, item in shown]
+        made = iter(self._active([item for _, item in shown if isinstance(item, str)]))
+        views = [next(made) if isinstance(item, str) else self._ended(item) for _, item in shown]
         more = str(shown[-1][0]) if len(page) > limit and shown else None
         return {"jobs": views, "cursor": more, "total": total}
 
-    def _specs(self, slots: Sequence[int]) -> list[tuple[int, JobSpec]]:
-        return [(slot, self.columns.spec(slot)) for slot in slots]
+    def _active_specs(
+        self, phases: set[int] | None, name: str | None, entity: str | None, spaces: frozenset[str] | None
+    ) -> list[JobSpec]:
+        return [
+            spec
+            for spec in queries.active_specs(self.engine, phases)
+            if (name is None or spec.name == name)
+            and (entity is None or spec.entity == entity)
+            and (spaces is None or spec.payload.get("namespace") in spaces)
+        ]
 
-    def _active_slots(self, phases: set[int] | None, name: str | None, entity: str | None) -> list[int]:
-        rows = self.columns.rows
-        if phases is not None:
-            rows = rows[np.isin(self.columns.ints["phase"][rows], sorted(phases))]
-        slots = rows.tolist()
-        if name is not None:
-            slots = [slot for slot in slots if self.columns.spec(slot).name == name]
-        if entity is not None:
-            slots = [slot for slot in slots if self.columns.spec(slot).entity == entity]
-        return slots
+    def _active(self, job_ids: Sequence[str]) -> list[Json]:
+        return [self._one(state) for state in queries.job_states(self.engine, job_ids, self.now_ms)]
 
-    def _active(self, slots: Sequence[int]) -> list[Json]:
-        if not slots:
-            return []
-        table = JobTable(self.columns, self.now_ms)
-        table.slots = np.array(slots, np.int64)
-        work_done, remaining_s = table.work_done.tolist(), table.remaining_s.tolist()
-        return [self._one(slot, work_done[k], remaining_s[k]) for k, slot in enumerate(slots)]
-
-    def _one(self, slot: int, work_done: float, remaining_s: float) -> Json:
-        columns, instant_s = self.columns, self.plane.time.instant_s
-        ints, floats = columns.ints, columns.floats
-        spec = columns.spec(slot)
-        phase = Phase(int(ints["phase"][slot]))
-        reason = self._explainer.reason(slot)
-        allocation = columns.allocations[slot] or self.engine.held.get(slot)
+    def _one(self, state: JobState) -> Json:
+        instant_s = self.plane.time.instant_s
+        spec, phase, first_ms = state.spec, state.phase, state.first_start_ms
+        reason = self._explainer.reason(spec.id)
+        allocation = state.allocation or state.occupied
         running = phase in (Phase.RUNNING, Phase.RESIZING)
-        rate = float(floats["rate"][slot])
         outlook = None if self.plane.prospect is None else self.plane.prospect.outlook(spec.id, self.now_ms)
         eta = None if outlook is None or not outlook.known else _band(outlook.finish)
         if eta is None and running:
-            eta = self._eta(slot, work_done, rate)
-        left_s = eta["p50_s"] if eta is not None else remaining_s
+            eta = self._eta(state)
+        left_s = eta["p50_s"] if eta is not None else state.remaining_s
         slack_s = None
         if spec.deadline_ms < NEVER_MS:
             slack_s = (spec.deadline_ms - self.now_ms) / MS_PER_S - (left_s if math.isfinite(left_s) else 0.0)
-        first_ms = int(ints["first_start_ms"][slot])
         return {
             "id": spec.id,
             "name": spec.name,
@@ -152,43 +131,39 @@ class Views:
             "phase": phase.name.lower(),
             "reason": text_of(reason),
             "why": "" if reason is None else reason.why.name.lower(),
-            "position": self._positions.get(slot),
+            "position": self._positions.get(spec.id),
             "allocation": [] if allocation is None or phase not in LIVE else self._places(allocation),
-            "progress": _progress(work_done, spec.work_total, rate if running else None, self._loss(slot)),
+            "progress": _progress(state.work_done, spec.work_total, state.rate if running else None, state.loss),
             "eta_s": None if eta is None else eta["p50_s"],
             "eta": eta,
             "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
             "slack_s": slack_s,
-            "attempts": int(ints["attempts"][slot]),
-            "preemptions": int(ints["preemptions"][slot]),
+            "attempts": state.attempts,
+            "preemptions": state.preemptions,
             "submitted": instant_s(spec.submit_ms),
             "started": None if first_ms < 0 else instant_s(first_ms),
             "ended": None,
             "exit": self.plane.exits.get(spec.id),
             "emulated": self.plane.emulated,
-            "cost": _finite(float(floats["cost"][slot])),
+            "cost": _finite(state.cost),
             "request": request_of(spec),
         }
 
-    def _loss(self, slot: int) -> float | None:
-        history = self.columns.losses.get(slot)
-        return _finite(history[-1][1]) if history else None
-
-    def _eta(self, slot: int, work_done: float, rate: float) -> Json | None:
+    def _eta(self, state: JobState) -> Json | None:
         """From the declared speed and the measured one, as far as there are any."""
-        spec, allocation = self.columns.spec(slot), self.columns.allocations[slot]
+        spec, allocation, rate = state.spec, state.allocation, state.rate
         if spec.work_total is None or allocation is None or not rate > 0 or not math.isfinite(rate):
             return None
         kind = max(allocation.accelerator, 0)
-        declared = float(self.columns.throughput[slot, kind])
+        declared = queries.speeds_of(self.engine, spec.id)[self.engine.cluster.types[kind]]
         if not 0 < declared < math.inf:
             return None
         fit = prior_of_scaling(declared, spec.workers_ref, spec.scaling, servers=spec.servers_ref)
         model = CompletionModel(fit).measured(allocation.workers, rate)
-        left = max(spec.work_total - work_done, 0.0)
+        left = max(spec.work_total - state.work_done, 0.0)
         points = {"p05_s": 0.05, "p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95}
         band = {name: model.remaining_s(left, allocation.workers, probability=p) for name, p in points.items()}
-        delay_s = max(int(self.columns.ints["productive_ms"][slot]) - self.now_ms, 0) / MS_PER_S
+        delay_s = max(state.productive_ms - self.now_ms, 0) / MS_PER_S
         if not math.isfinite(band["p95_s"]):
             return None
         return {name: seconds + delay_s for name, seconds in band.items()}
@@ -238,37 +213,30 @@ class Views:
         }
 
     def why(self, job_id: str) -> Json:
-        slot = self.columns.slot_of.get(JobId(job_id))
-        if slot is None:
+        phase = queries.phase_of(self.engine, job_id)
+        if phase is None:
             view = self.job(job_id)
             return _why_body(job_id, view["why"], view["reason"] or f"it is {view['state']}", Reason(Why.NONE), [])
-        reason = self._explainer.reason(slot)
+        reason = self._explainer.reason(job_id)
         if reason is None:
-            state = STATE_OF[Phase(int(self.columns.ints["phase"][slot]))].value
-            return _why_body(job_id, "", f"it does not wait: it is {state}", Reason(Why.NONE), [])
+            return _why_body(job_id, "", f"it does not wait: it is {STATE_OF[phase].value}", Reason(Why.NONE), [])
         return _why_body(job_id, reason.why.name.lower(), text_of(reason), reason, advice(reason))
 
     # -- the rest ------------------------------------------------------------------------------------
 
     def nodes(self) -> list[Json]:
-        engine = self.engine
-        free = engine.planned.device_milli.sum(axis=1)
-        users: dict[int, set[str]] = {}
-        for slot, allocation in engine.held.items():
-            for part in allocation.parts:
-                users.setdefault(part.node, set()).add(self.columns.spec(slot).id)
         return [
             {
                 "id": node.id,
                 "accelerator": node.accelerator,
                 "gpus": node.gpus,
-                "free_gpus": float(free[k]) / GPU_MILLI if engine.up[k] else 0.0,
-                "up": bool(engine.up[k]),
+                "free_gpus": state.free_gpus,
+                "up": state.up,
                 "emulated": self.plane.emulated,
                 "rack": node.rack,
-                "jobs": sorted(users.get(k, ()), key=lambda job_id: (number_of(job_id), job_id)),
+                "jobs": sorted(state.jobs, key=lambda job_id: (number_of(job_id), job_id)),
             }
-            for k, node in enumerate(engine.cluster.nodes)
+            for node, state in zip(self.engine.cluster.nodes, queries.node_states(self.engine), strict=True)
         ]
 
     def events(self, after: int, limit: int, job_id: str | None, last: int | None = None) -> Json:
@@ -291,29 +259,22 @@ class Views:
 
     def entities(self, also: str | None = None) -> list[Json]:
         """Teams that have jobs, a weight or a quota; those without a name are left out."""
-        engine, columns = self.engine, self.columns
-        jobs: dict[str, int] = {}
-        used: dict[str, int] = {}
-        for slot in columns.rows.tolist():
-            entity = columns.entities[int(columns.ints["entity"][slot])]
-            jobs[entity] = jobs.get(entity, 0) + 1
-            used[entity] = used.get(entity, 0) + int(columns.ints["held_gpu_milli"][slot])
-        names = {*jobs, *engine.entity_weights, *engine.quotas, *([also] if also else [])} - {""}
+        engine, use, idle = self.engine, queries.team_use(self.engine), queries.TeamUse(0, 0)
+        names = {*use, *engine.entity_weights, *engine.quotas, *([also] if also else [])} - {""}
         return [
             {
                 "name": name,
                 "weight": engine.entity_weights.get(name, 1.0),
                 "quota_gpus": engine.quotas[name] / GPU_MILLI if name in engine.quotas else None,
-                "used_gpus": used.get(name, 0) / GPU_MILLI,
-                "jobs": jobs.get(name, 0),
+                "used_gpus": use.get(name, idle).gpu_milli / GPU_MILLI,
+                "jobs": use.get(name, idle).jobs,
             }
             for name in sorted(names)
         ]
 
     def namespaces(self) -> frozenset[str]:
         """Those that have jobs, or have had some not long ago."""
-        columns = self.columns
-        found = {columns.spec(slot).payload.get("namespace") for slot in columns.rows.tolist()}
+        found = {spec.payload.get("namespace") for spec in queries.active_specs(self.engine)}
         ended = self.plane.store.ended_page(-1, MAX_ENDED, EndedFilter())
         found |= {record["spec"]["payload"].get("namespace") for record in ended}
         return frozenset(space for space in found if space)
@@ -329,9 +290,8 @@ class Views:
     def counts(self) -> dict[str, int]:
         """Jobs by state: active ones, and those that the history still holds."""
         counts = {state.value: 0 for state in STATE_OF.values()}
-        phases = self.columns.ints["phase"][self.columns.rows]
-        for phase, number in zip(*np.unique(phases, return_counts=True), strict=True):
-            counts[STATE_OF[Phase(int(phase))].value] += int(number)
+        for phase, number in queries.phase_counts(self.engine).items():
+            counts[STATE_OF[phase].value] += number
         for phase in TERMINAL:
             counts[STATE_OF[Phase(phase)].value] += self.plane.store.count_ended(EndedFilter(frozenset({phase})))
         return counts
@@ -374,7 +334,7 @@ def _progress(work_done: float, total: float | None, rate: float | None, loss: f
         "work_total": total,
         "fraction": fraction,
         "rate": None if rate is None else _finite(rate),
-        "loss": loss,
+        "loss": None if loss is None else _finite(loss),
     }
 
 
@@ -400,8 +360,3 @@ def _why_body(job_id: str, why: str, text: str, reason: Reason, found: list[str]
         "details": dict(reason.details),
         "advice": found,
     }
-
-
-def spec_named(plane: ControlPlane, job_id: str) -> JobSpec | None:
-    slot = plane.live.columns.slot_of.get(JobId(job_id))
-    return None if slot is None else plane.live.columns.spec(slot)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trainmaster.engine.core import Engine, Settings
 from trainmaster.engine.image import Recorder, job_record, meta_record, restore
+from trainmaster.engine.queries import Explainer
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -60,7 +61,7 @@ def test_a_job_waits_for_all_that_it_names() -> None:
     after = (JobId("a"), JobId("b"))
     assert submit(engine, 0, job("a"), job("b"), job("c", after=after)) == ["a", "b"]
     assert why(engine, "c") == Why.DEPENDENCY
-    reason = engine.reason(JobId("c"))
+    reason = Explainer(engine).reason("c")
     assert reason is not None
     assert reason.details == {"after": "a, b"}
     assert finish(engine, 1, "a") == []
@@ -105,7 +106,7 @@ def test_a_quota_releases_in_order_of_arrival() -> None:
     red: Any = {"entity": "red"}
     assert submit(engine, 1, job("a", 3, **red), job("b", 2, **red), job("c", 1, **red), job("d", 2)) == ["a", "d"]
     assert why(engine, "b") == why(engine, "c") == Why.QUOTA, "c would fit, but b comes first"
-    reason = engine.reason(JobId("b"))
+    reason = Explainer(engine).reason("b")
     assert reason is not None
     assert reason.details == {"entity": "red", "quota_gpus": 4.0}
     assert finish(engine, 2, "a") == ["b", "c"]

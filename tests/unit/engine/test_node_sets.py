@@ -8,6 +8,7 @@ import pytest
 
 from trainmaster.engine.core import Engine
 from trainmaster.engine.image import image_of, restore
+from trainmaster.engine.queries import Explainer
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -51,7 +52,7 @@ def test_every_policy_stays_within_the_set(policy: str) -> None:
 def test_a_set_without_nodes_lets_the_job_wait_and_a_change_starts_it() -> None:
     engine = an_engine()
     engine.step(0, ev.NodeSet("east", frozenset()), ev.JobSubmitted(replace(a_job("a", gpus=2), node_set="east")))
-    reason = engine.reason(JobId("a"))
+    reason = Explainer(engine).reason("a")
     assert reason is not None
     assert nodes_of(engine.step(1, ev.NodeSet("east", frozenset({1}))), "a") == {1}
 

@@ -3,33 +3,7 @@
 import pytest
 
 from trainmaster.model.job import JobId, Phase
-from trainmaster.model.reasons import Reason, Why, explain, render, why_phase
-from trainmaster.testing.builders import a_job, a_view, row_of
-
-
-def test_capacity_names_holders_and_the_smallest_change() -> None:
-    jobs = [a_job("big", gpus=6), a_job("small", gpus=1), a_job("x", gpus=4)]
-    view = a_view(jobs, "k80=1,v100=8", running={"big": 6, "small": 1})
-    reason = explain(view, row_of(view, "x"), Why.CAPACITY)
-    assert reason.needs_gpus == 4
-    assert reason.holders == (("big", 6.0), ("small", 1.0))
-    assert reason.missing_gpus == 4 - max(reason.free.values())
-    text = render(reason)
-    assert "needs 4 GPUs" in text
-    assert "big (6)" in text
-    assert f"would start with {reason.missing_gpus:g} GPUs more of v100" in text
-
-
-def test_holders_on_types_that_do_not_help_are_left_out() -> None:
-    jobs = [
-        a_job("elsewhere", gpus=1, types=("k80",)),
-        a_job("rival", gpus=1, types=("v100",)),
-        a_job("x", types=("v100",)),
-    ]
-    view = a_view(jobs, "k80=1,v100=1", running=["elsewhere", "rival"])
-    reason = explain(view, row_of(view, "x"), Why.CAPACITY)
-    assert reason.holders == (("rival", 1.0),)
-    assert set(reason.free) == {"v100"}
+from trainmaster.model.reasons import Reason, Why, render, why_phase
 
 
 def test_one_gpu_is_singular() -> None:
@@ -47,13 +21,6 @@ def test_every_reason_renders(why: Why) -> None:
 def test_details_are_shown_for_verdicts() -> None:
     assert render(Reason(Why.PRICE, details={"payoff": -2, "cost": 5})) == "price: cost 5, payoff -2"
     assert render(Reason(Why.NONE)) == ""
-
-
-def test_behind_names_the_blocker() -> None:
-    view = a_view([a_job("first", gpus=9), a_job("second")])
-    reason = explain(view, 1, Why.BEHIND, 0)
-    assert reason.behind == "first"
-    assert "behind first" in render(reason)
 
 
 def test_phases_that_explain_themselves() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from trainmaster.model.job import JobId, P
+from trainmaster.model.job import P
 from trainmaster.service import kube_telling
 from trainmaster.service.kube_telling import Teller
 
@@ -29,11 +26,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def _plane(phases: dict[str, int]) -> Any:
-    columns = {name: [0] * len(phases) for name in ("reason", *kube_telling._TOLD)}
-    columns["phase"] = list(phases.values())
-    slot_of = {JobId(name): k for k, name in enumerate(phases)}
-    return SimpleNamespace(live=SimpleNamespace(columns=SimpleNamespace(ints=columns, slot_of=slot_of)))
+def _keys(phases: dict[str, int]) -> dict[str, tuple[int, ...] | None]:
+    return {name: (phase, 0) for name, phase in phases.items()}
 
 
 def _told_within(clock: Clock, teller: Teller, seconds: float) -> list[str]:
@@ -52,7 +46,7 @@ def _told_within(clock: Clock, teller: Teller, seconds: float) -> list[str]:
 def test_a_long_queue_is_told_slowly_and_slower_while_pods_are_made(clock: Clock, busy: bool, per_s: float) -> None:
     teller = Teller(None, None, lambda _: None, busy=lambda: busy)  # type: ignore[arg-type]
     jobs = dict.fromkeys((f"w{k}" for k in range(5_000)), P.PENDING)
-    teller.stepped(_plane(jobs), (), jobs)
+    teller.stepped(_keys(jobs), ())
     clock.now_s += kube_telling.SETTLE_S
     told = _told_within(clock, teller, 60.0)
     assert len(told) == len(set(told)), "nobody twice"
@@ -62,17 +56,17 @@ def test_a_long_queue_is_told_slowly_and_slower_while_pods_are_made(clock: Clock
 def test_jobs_that_start_do_not_wait_behind_the_queue(clock: Clock) -> None:
     teller = Teller(None, None, lambda _: None, busy=lambda: True)  # type: ignore[arg-type]
     jobs = {**dict.fromkeys((f"w{k}" for k in range(1_000)), P.PENDING), "first": P.RUNNING, "last": P.RUNNING}
-    teller.stepped(_plane(jobs), (), jobs)
+    teller.stepped(_keys(jobs), ())
     clock.now_s += kube_telling.SETTLE_S
     ready, _ = teller._ready()
     assert ready[:2] == ["first", "last"]
-    teller.stepped(_plane({**jobs, "w999": P.RUNNING}), (), ["w999"])
+    teller.stepped(_keys({"w999": P.RUNNING}), ())
     assert "w999" in _told_within(clock, teller, 2 * kube_telling.SOON_S), "it was let out of the queue"
 
 
 def test_a_job_that_waits_for_a_moment_is_told_of_its_start_alone(clock: Clock) -> None:
     teller = Teller(None, None, lambda _: None)  # type: ignore[arg-type]
-    teller.stepped(_plane({"j": P.PENDING}), (), ["j"])
+    teller.stepped(_keys({"j": P.PENDING}), ())
     clock.now_s += kube_telling.SETTLE_S / 2
-    teller.stepped(_plane({"j": P.RUNNING}), (), ["j"])
+    teller.stepped(_keys({"j": P.RUNNING}), ())
     assert _told_within(clock, teller, 3 * kube_telling.SETTLE_S) == ["j"]

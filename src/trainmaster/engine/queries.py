@@ -1,0 +1,326 @@
+"""Read access to an engine. Service, forecasts and commands see jobs, nodes and teams only through this module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.engine.core import Engine
+from trainmaster.engine.lifecycle import LIVE
+from trainmaster.engine.transitions import current, wanted
+from trainmaster.model.allocation import Allocation
+from trainmaster.model.job import JobId, JobSpec, P, Phase
+from trainmaster.model.reasons import MAX_HOLDERS, Reason, Why, size_short_of
+from trainmaster.model.table import JobTable
+from trainmaster.model.units import GPU_MILLI
+
+Floats = npt.NDArray[np.float64]
+Holders = tuple[tuple[JobId, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """One active job at one moment. `allocation`: what the plan gives it; `occupied`: what its processes may use."""
+
+    spec: JobSpec
+    phase: Phase
+    generation: int
+    attempts: int
+    preemptions: int
+    first_start_ms: int
+    productive_ms: int
+    work_recorded: float
+    """When it last reported or changed size; `work_done` adds the estimated progress since."""
+    work_done: float
+    remaining_s: float
+    rate: float
+    cost: float
+    loss: float | None
+    allocation: Allocation | None
+    occupied: Allocation | None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamUse:
+    jobs: int
+    gpu_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    up: bool
+    free_gpus: float
+    jobs: tuple[JobId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJobs:
+    """Jobs that wait and can run on this cluster, in arrival order, as arrays. `speeds`: by job and accelerator type,
+    0 where it cannot run; `work_total` is NaN where unknown."""
+
+    ids: list[JobId]
+    speeds: Floats
+    work_total: Floats
+    work_done: Floats
+    demand_milli: npt.NDArray[np.int64]
+
+
+# -- one job -----------------------------------------------------------------------------------------------------------
+
+
+def is_active(engine: Engine, job_id: str) -> bool:
+    return job_id in engine.columns.slot_of
+
+
+def spec_of(engine: Engine, job_id: str) -> JobSpec | None:
+    slot = engine.columns.slot_of.get(JobId(job_id))
+    return None if slot is None else engine.columns.spec(slot)
+
+
+def phase_of(engine: Engine, job_id: str) -> Phase | None:
+    slot = engine.columns.slot_of.get(JobId(job_id))
+    return None if slot is None else Phase(int(engine.columns.ints["phase"][slot]))
+
+
+def generation_of(engine: Engine, job_id: str) -> int | None:
+    slot = engine.columns.slot_of.get(JobId(job_id))
+    return None if slot is None else int(engine.columns.ints["generation"][slot])
+
+
+def is_live(engine: Engine, job_id: str) -> bool:
+    """Whether processes of the job may exist."""
+    phase = phase_of(engine, job_id)
+    return phase is not None and phase in LIVE
+
+
+def is_paused(engine: Engine, job_id: str) -> bool:
+    """Whether an active job is paused, or will be once its processes have stopped."""
+    slot = engine.columns.slot_of[JobId(job_id)]
+    return P.PAUSED in (int(engine.columns.ints["phase"][slot]), wanted(engine, slot))
+
+
+def is_current(engine: Engine, job_id: JobId, generation: int) -> bool:
+    """Whether a report of this generation would pass the fence."""
+    return current(engine, job_id, generation) is not None
+
+
+def was_submitted(engine: Engine, job_id: str) -> bool:
+    """Whether the engine has ever taken a job of this id."""
+    return job_id in engine.known
+
+
+def work_saved(engine: Engine, job_id: str) -> float:
+    slot = engine.columns.slot_of.get(JobId(job_id))
+    return float("nan") if slot is None else float(engine.columns.floats["work_saved"][slot])
+
+
+def speeds_of(engine: Engine, job_id: str, spread: bool = False) -> dict[str, float]:
+    """Estimated steps per second at the reference size, by accelerator type; `spread`: over several nodes."""
+    columns = engine.columns
+    table = columns.throughput_spread if spread else columns.throughput
+    return dict(zip(engine.cluster.types, table[columns.slot_of[JobId(job_id)]].tolist(), strict=True))
+
+
+STATUS_COLUMNS = (
+    "phase", "reason", "generation", "workers", "workers_min", "workers_max", "deadline_ms", "priority"
+)  # fmt: skip
+
+
+def status_keys(engine: Engine, job_ids: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
+    """Numbers that change whenever the status of a job should be published again, phase first; None: not active."""
+    slot_of = engine.columns.slot_of
+    columns = [engine.columns.ints[name] for name in STATUS_COLUMNS]
+    found: dict[str, tuple[int, ...] | None] = {}
+    for job_id in job_ids:
+        slot = slot_of.get(JobId(job_id))
+        found[job_id] = None if slot is None else tuple(int(column[slot]) for column in columns)
+    return found
+
+
+# -- all jobs ----------------------------------------------------------------------------------------------------------
+
+
+def n_active(engine: Engine) -> int:
+    return len(engine.columns.slot_of)
+
+
+def active_ids(engine: Engine) -> list[JobId]:
+    return [spec.id for spec in active_specs(engine)]
+
+
+def active_specs(engine: Engine, phases: Iterable[int] | None = None) -> list[JobSpec]:
+    """In arrival order; those in one of `phases`."""
+    columns = engine.columns
+    rows = columns.rows
+    if phases is not None:
+        rows = rows[np.isin(columns.ints["phase"][rows], sorted(phases))]
+    return [columns.spec(slot) for slot in rows.tolist()]
+
+
+def job_states(engine: Engine, job_ids: Iterable[str], now_ms: int) -> list[JobState]:
+    """Active jobs, in the order asked for."""
+    columns = engine.columns
+    ints, floats = columns.ints, columns.floats
+    slots = [columns.slot_of[JobId(job_id)] for job_id in job_ids]
+    if not slots:
+        return []
+    table = JobTable(columns, now_ms)
+    table.slots = np.array(slots, np.int64)
+    figures = zip(slots, table.work_done.tolist(), table.remaining_s.tolist(), strict=True)
+    return [
+        JobState(
+            spec=columns.spec(slot),
+            phase=Phase(int(ints["phase"][slot])),
+            generation=int(ints["generation"][slot]),
+            attempts=int(ints["attempts"][slot]),
+            preemptions=int(ints["preemptions"][slot]),
+            first_start_ms=int(ints["first_start_ms"][slot]),
+            productive_ms=int(ints["productive_ms"][slot]),
+            work_recorded=float(floats["work_done"][slot]),
+            work_done=work_done,
+            remaining_s=remaining_s,
+            rate=float(floats["rate"][slot]),
+            cost=float(floats["cost"][slot]),
+            loss=columns.losses[slot][-1][1] if columns.losses.get(slot) else None,
+            allocation=columns.allocations[slot],
+            occupied=engine.held.get(slot),
+        )
+        for slot, work_done, remaining_s in figures
+    ]
+
+
+def queue_positions(engine: Engine) -> dict[JobId, int]:
+    """Place of each waiting job, in arrival order, from 1."""
+    return {spec.id: place for place, spec in enumerate(active_specs(engine, (P.PENDING,)), 1)}
+
+
+def phase_counts(engine: Engine) -> dict[Phase, int]:
+    phases = engine.columns.ints["phase"][engine.columns.rows]
+    counted = zip(*np.unique(phases, return_counts=True), strict=True)
+    return {Phase(int(phase)): int(number) for phase, number in counted}
+
+
+def waiting_jobs(engine: Engine) -> WaitingJobs:
+    columns = engine.columns
+    ints, floats, rows = columns.ints, columns.floats, columns.rows
+    slots = rows[(ints["phase"][rows] == P.PENDING) & (ints["reason"][rows] != Why.NEVER_FITS)]
+    return WaitingJobs(
+        ids=[columns.spec(slot).id for slot in slots.tolist()],
+        speeds=np.where(columns.allowed[slots], np.nan_to_num(columns.throughput[slots]), 0.0),
+        work_total=floats["work_total"][slots],
+        work_done=floats["work_done"][slots],
+        demand_milli=ints["workers_ref"][slots] * ints["worker_gpu_milli"][slots],
+    )
+
+
+# -- nodes, teams, commands --------------------------------------------------------------------------------------------
+
+
+def held_gpu_milli(engine: Engine) -> int:
+    """GPU thousandths that the plan gives to jobs."""
+    return int(engine.columns.ints["held_gpu_milli"][engine.columns.rows].sum())
+
+
+def node_states(engine: Engine) -> list[NodeState]:
+    """By index of the node."""
+    free_milli = engine.planned.device_milli.sum(axis=1)
+    users: dict[int, set[JobId]] = {}
+    for slot, allocation in engine.held.items():
+        for part in allocation.parts:
+            users.setdefault(part.node, set()).add(engine.columns.spec(slot).id)
+    return [
+        NodeState(bool(up), float(free_milli[k]) / GPU_MILLI if up else 0.0, tuple(sorted(users.get(k, ()))))
+        for k, up in enumerate(engine.up)
+    ]
+
+
+def is_node_up(engine: Engine, node: int) -> bool:
+    return bool(engine.up[node])
+
+
+def nodes_in_use(engine: Engine) -> set[int]:
+    """Nodes that the plan or a running process uses."""
+    columns = engine.columns
+    planned = [columns.allocations[slot] for slot in columns.rows.tolist()]
+    allocations = (*planned, *engine.held.values())
+    return {part.node for allocation in allocations if allocation is not None for part in allocation.parts}
+
+
+def team_use(engine: Engine) -> dict[str, TeamUse]:
+    columns = engine.columns
+    found: dict[str, TeamUse] = {}
+    for slot in columns.rows.tolist():
+        team = columns.entities[int(columns.ints["entity"][slot])]
+        before = found.get(team, TeamUse(0, 0))
+        found[team] = TeamUse(before.jobs + 1, before.gpu_milli + int(columns.ints["held_gpu_milli"][slot]))
+    return found
+
+
+def n_pending_commands(engine: Engine) -> int:
+    return len(engine.outstanding)
+
+
+def last_command_seq(engine: Engine) -> int:
+    return engine.seq
+
+
+# -- reasons -----------------------------------------------------------------------------------------------------------
+
+
+class Explainer:
+    """Reasons of many jobs at one moment: what they share (free GPUs and holders by type) is computed once."""
+
+    def __init__(self, engine: Engine, slow_starts: Mapping[str, str] | None = None) -> None:
+        """`slow_starts`: what a backend says of jobs that start."""
+        self._engine = engine
+        self._slow_starts = slow_starts or {}
+        cluster = engine.cluster
+        free = engine.planned.device_milli.sum(axis=1) * engine.up / GPU_MILLI
+        self._free = np.bincount(cluster.type_of, weights=free, minlength=len(cluster.types)).tolist()
+        self._by_types: dict[bytes, tuple[dict[str, float], Holders]] = {}
+
+    def reason(self, job_id: str) -> Reason | None:
+        """Why a job waits, in full; None when it does not exist or does not wait."""
+        engine, columns = self._engine, self._engine.columns
+        slot = columns.slot_of.get(JobId(job_id))
+        why = Why.NONE if slot is None else engine.why(slot)
+        if slot is None or why == Why.NONE:
+            return None
+        ints = columns.ints
+        free, holders = self._shared(slot)
+        missing_type = max(free, key=lambda name: (free[name], name)) if free else ""
+        most_free = free.get(missing_type, 0.0)
+        sizes = int(ints["workers_min"][slot]), int(ints["workers_ask"][slot])
+        need, fewer = size_short_of(why, sizes, int(ints["worker_gpu_milli"][slot]) / GPU_MILLI, most_free)
+        blocker = int(ints["blocker"][slot])
+        ahead = columns.specs[blocker] if blocker >= 0 else None
+        details: dict[str, Any] = {**(engine.reason_details(slot) or {}), **fewer}
+        if why == Why.STARTING and (slow := self._slow_starts.get(job_id)):
+            details["slow"] = slow
+        return Reason(
+            why=why,
+            needs_gpus=need,
+            free=free,
+            holders=holders,
+            missing_gpus=max(0.0, need - most_free),
+            missing_type=missing_type,
+            behind=None if ahead is None or why != Why.BEHIND else ahead.id,
+            details=details,
+        )
+
+    def _shared(self, slot: int) -> tuple[dict[str, float], Holders]:
+        columns, names = self._engine.columns, self._engine.cluster.types
+        allowed = columns.allowed[slot]
+        key = allowed.tobytes()
+        if key not in self._by_types:
+            free = {name: self._free[k] for k, name in enumerate(names) if allowed[k]}
+            rows = columns.rows
+            held, kind = columns.ints["held_gpu_milli"][rows], columns.ints["held_type"][rows]
+            holding = rows[(held > 0) & (kind >= 0) & allowed[np.maximum(kind, 0)]].tolist()
+            gpus = [(columns.spec(h).id, float(columns.ints["held_gpu_milli"][h]) / GPU_MILLI) for h in holding]
+            self._by_types[key] = free, tuple(sorted(gpus, key=lambda item: (-item[1], item[0]))[:MAX_HOLDERS])
+        return self._by_types[key]
