@@ -120,7 +120,7 @@ class SlotWorld:
         n, first = self.n_rows[b], b * self.width
         room = int(self.gpus[b])
         if least_p > 0:
-            room = min(room, int(math.floor(self.cpus[b] / self.server_cpus[b])))
+            room = min(room, int(self.cpus[b] / self.server_cpus[b]))
         turn = np.arange(n)
         if n > room:
             turn = self._turns(b, n, least_p)
