@@ -29,10 +29,12 @@ class Comparison:
         self._same(set(old.get("enum", ())) <= set(new.get("enum", old.get("enum", ()))), f"{where}: enum")
         required = set(new.get("required", ())) if sent else set(old.get("required", ()))
         allowed = set(old.get("required", ())) if sent else set(new.get("required", ()))
-        self._same(required <= allowed, f"{where}: required {sorted(required - allowed)}")
+        if sent or ".request" not in where:  # a job's request is shown by the schema by which it is sent
+            self._same(required <= allowed, f"{where}: required {sorted(required - allowed)}")
+        anything = bool(new.get("x-kubernetes-preserve-unknown-fields"))
         for name, inner in _properties(old, self.old).items():
             theirs = _properties(new, self.new).get(name)
-            self._same(theirs is not None, f"{where}.{name}: removed")
+            self._same(theirs is not None or anything, f"{where}.{name}: removed")
             if theirs is not None:
                 self.schema(inner, theirs, f"{where}.{name}", sent)
         if "items" in old:
