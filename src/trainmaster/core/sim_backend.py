@@ -288,7 +288,7 @@ class SimBackend:
         attempts.as_of_ms[a] = attempts.productive_ms[a] = productive_ms
         attempts.set_gang(a, gangs, at)
         attempts.enter_nodes(a)
-        attempts.luck[a] = lucky(jobs.key[job], generation, self.noise) if self.noise > 0.0 else 1.0
+        attempts.luck[a] = lucky(int(jobs.key[job]), int(generation), self.noise) if self.noise > 0.0 else 1.0
         attempts.rate[a] = self._rate(a)
         self._plan_finish(a)
         return a
