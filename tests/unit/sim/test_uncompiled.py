@@ -30,7 +30,7 @@ for policy, jobs in (("srtf", rigid), ("fifo", rigid), ("optimus", elastic)):
                         estimator=DeclaredSpeeds(truth.spread_penalty))
         print(policy, done.events, done.decisions, done.end_ms, repr(float(done.lost_gpu_s)))
         for end in done.ended:
-            print(end.spec.id, end.phase, end.ended_ms, end.preemptions, float(end.run_s).hex(), float(end.work_done).hex())
+            print(end.spec.id, end.phase, end.ended_ms, end.preemptions, repr(float(end.run_s)), repr(float(end.cost)))
 """
 
 
