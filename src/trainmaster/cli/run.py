@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.address import HomeOption
-from trainmaster.cli.client import Client, job_path
 from trainmaster.cli.following import (
     LogReader,
     ended_line,
@@ -21,9 +19,10 @@ from trainmaster.cli.following import (
     write_log,
 )
 from trainmaster.cli.job_options import JobOptions, with_job_options
-from trainmaster.cli.output import one_message
+from trainmaster.cli.output import HomeOption, one_message
 from trainmaster.cli.request import build
 from trainmaster.cli.submit import hand_in
+from trainmaster.client.client import Client, job_path
 from trainmaster.model.errors import TrainmasterError
 
 
@@ -35,9 +34,10 @@ def run(
     home: HomeOption = None,
 ) -> None:
     """Submit a job, follow its log, exit with its code."""
-    request = {"max_attempts": 1, **build(options, time.time())}  # who watches a program fail starts it again himself
+    request = build(options, time.time())
+    request.body.setdefault("max_attempts", 1)  # who watches a program fail starts it again himself
     with Client.find(home) as client:
-        jobs = hand_in(client, request, options)["ids"]
+        jobs = hand_in(client, request, options.bare_env)["ids"]
         reader = LogReader(client, jobs[0], None, None)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:

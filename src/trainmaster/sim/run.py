@@ -308,9 +308,10 @@ def _account(specs: Sequence[JobSpec], ended: list[Ended], engine: Engine) -> No
     missing = [spec.id for spec in specs if spec.id not in over]
     first = missing[0]
     phase = ""
-    slot = engine.columns.slot_of.get(first)
-    if slot is not None:
-        phase = f" ({first} is {Phase(int(engine.columns.ints['phase'][slot])).name.lower()})"
+    columns = engine.columns
+    for slot in columns.rows.tolist():
+        if columns.spec(slot).id == first:
+            phase = f" ({first} is {Phase(int(columns.ints['phase'][slot])).name.lower()})"
     shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
     note = f" Last note: {engine.notes[-1]}." if engine.notes else ""
     raise Unaccounted(f"{len(missing)} of {len(specs)} jobs are not accounted for: {shown}{phase}.{note}")
