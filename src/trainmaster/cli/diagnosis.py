@@ -180,30 +180,19 @@ def limits() -> Finding:
 
 def accelerators() -> Finding:
     """GPUs as NVML tells; none is fine."""
-    import ctypes
+    from trainmaster.backends.local.nvml import NvmlFault, ask_gpus
 
     try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
+        gpus = ask_gpus()
+    except NvmlFault as fault:
+        advice = "Check `nvidia-smi`; after a driver update, restart the machine."
+        return Finding("accelerators", "error", str(fault), advice)
+    if gpus is None:
         if Path("/proc/driver/nvidia/version").exists():
             told = "an NVIDIA driver is loaded, but libnvidia-ml.so.1 is not found"
             return Finding("accelerators", "error", told, "Install the driver's libraries; in a container, mount them.")
         return Finding("accelerators", "ok", "no NVIDIA GPU: `up` offers CPU slots, or emulated nodes (--nodes)")
-    if (code := nvml.nvmlInit_v2()) != 0:
-        told = f"NVML does not start (code {code})"
-        return Finding("accelerators", "error", told, "Check `nvidia-smi`; after a driver update, restart the machine.")
-    try:
-        count = ctypes.c_uint()
-        nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-        names: list[str] = []
-        for index in range(count.value):
-            handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-            nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
-            nvml.nvmlDeviceGetName(handle, name, 96)
-            names.append(name.value.decode(errors="replace"))
-    finally:
-        nvml.nvmlShutdown()
-    return Finding("accelerators", "ok", f"{len(names)} GPUs: {', '.join(sorted(set(names)))}")
+    return Finding("accelerators", "ok", f"{len(gpus)} GPUs: {', '.join(sorted({gpu.name for gpu in gpus}))}")
 
 
 def torch() -> Finding:
