@@ -7,7 +7,7 @@ from importlib.resources import as_file, files
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.cli.output import progress_bar
+from trainmaster.cli.shared.output import progress_bar
 from trainmaster.cli.simulate import duration
 from trainmaster.policies.registry import entries
 from trainmaster.sim.experiment import Experiment, prepare, run

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from trainmaster.cli.learn_das import das, das_evaluate
 from trainmaster.cli.learn_options import documented, need_torch, typed_options
-from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
+from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
+from trainmaster.cli.shared.typer_options import Output
 from trainmaster.engine.image import ended_from_record
 from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
 from trainmaster.learn.history import COMMANDS, HISTORY, Lived, lived

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from trainmaster.cli.learn_options import documented, need_torch, typed_options
-from trainmaster.cli.output import Output, check_output, check_writable, one_message, progress_bar, to_json, write_text
+from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
+from trainmaster.cli.shared.typer_options import Output
 from trainmaster.learn.das.evaluate import RIVALS, evaluate
 from trainmaster.learn.das.jobs import pools_of
 from trainmaster.learn.das.options import DasOptions

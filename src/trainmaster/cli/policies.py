@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.shared.output import check_output, one_message, to_json
+from trainmaster.cli.shared.typer_options import Output
 from trainmaster.policies.registry import Entry, entries, entry
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.compare import finish
-from trainmaster.cli.output import Output, check_output, one_message
+from trainmaster.cli.shared.output import check_output, one_message
+from trainmaster.cli.shared.typer_options import Output
 
 
 @one_message

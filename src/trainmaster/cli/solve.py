@@ -11,8 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.cli.output import Output, check_output, check_writable, one_message, to_json, write_text
-from trainmaster.cli.safe_text import as_text
+from trainmaster.cli.shared.output import check_output, check_writable, one_message, to_json, write_text
+from trainmaster.cli.shared.safe_text import as_text
+from trainmaster.cli.shared.typer_options import Output
 from trainmaster.model.errors import InputError
 from trainmaster.policies.gavel.instance import solve_instance as solve_allocation
 from trainmaster.policies.oasis.instance import solve_instance as solve_admission

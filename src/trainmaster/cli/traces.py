@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.cli.output import Output, check_output, one_message
-from trainmaster.cli.safe_text import as_text
+from trainmaster.cli.shared.output import check_output, one_message
+from trainmaster.cli.shared.safe_text import as_text
+from trainmaster.cli.shared.typer_options import Output
 from trainmaster.model.errors import InputError
 from trainmaster.traces import JobTrace, load, write
 from trainmaster.traces.assign import DEFAULT_MODELS, Assignment, assign

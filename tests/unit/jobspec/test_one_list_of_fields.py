@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainmaster.backends.kubernetes.crd import crd
-from trainmaster.cli.job_options import option_of
+from trainmaster.cli.live.job_options import option_of
 from trainmaster.jobspec.engine import request_of
 from trainmaster.jobspec.model import JobRequest, Option, note_of
 from trainmaster.jobspec.schema import json_schema
@@ -38,8 +38,8 @@ exec(compile(source, str(path), "exec"), module.__dict__)
 
 from trainmaster.backends.kubernetes.crd import crd
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
-from trainmaster.cli.job_options import JobOptions
-from trainmaster.cli.request import build
+from trainmaster.cli.live.job_options import JobOptions
+from trainmaster.cli.live.request import build
 from trainmaster.jobspec.engine import request_of
 from trainmaster.jobspec.reading import request_from_json
 from trainmaster.jobspec.schema import json_schema
@@ -68,7 +68,7 @@ assert request_of(spec_of_trainingjob(made, 0))["colour"] == "blue"
 properties = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 assert properties["properties"]["colour"]["maxLength"] == 63
 assert any(rule["fieldPath"] == ".colour" for rule in properties["x-kubernetes-validations"]), "frozen"
-from typer.testing import CliRunner
+from click.testing import CliRunner
 from trainmaster.cli.main import app
 assert "--colour" in CliRunner().invoke(app, ["submit", "--help"], env={"COLUMNS": "200"}).output
 print("everywhere")

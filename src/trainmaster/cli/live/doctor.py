@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import typer
+import click
 
 from trainmaster import __version__
-from trainmaster.cli.diagnosis import Finding, examine, guarded
-from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+from trainmaster.cli.live.diagnosis import Finding, examine, guarded
+from trainmaster.cli.shared.command import command
+from trainmaster.cli.shared.output import to_json
 from trainmaster.client.address import find_address, home_folder
 from trainmaster.client.client import Client
 from trainmaster.client.errors import NoService, Refused
@@ -19,19 +20,19 @@ DEFAULT_PORT = 8642
 _SKEW_S = 5.0
 
 
-@one_message
-def doctor(home: HomeOption = None, output: Output = "table") -> None:
+@command()
+def doctor(home: Path | None, output: str) -> None:
     """Check the installation and say how to mend it."""
-    check_output(output)
-    folder = home_folder(home)
-    findings = [*examine(folder), guarded("service", lambda: service(home)), guarded("clock", lambda: clock(home))]
+    findings = [
+        *examine(home_folder(home)), guarded("service", lambda: service(home)), guarded("clock", lambda: clock(home)),
+    ]  # fmt: skip
     failed = any(finding.status == "error" for finding in findings)
     if output == "json":
-        typer.echo(to_json({"ok": not failed, "checks": [finding.as_json() for finding in findings]}), nl=False)
+        click.echo(to_json({"ok": not failed, "checks": [finding.as_json() for finding in findings]}), nl=False)
     else:
         _print(findings)
     if failed:
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def service(home: Path | None) -> Finding:
@@ -101,7 +102,7 @@ def clock(home: Path | None) -> Finding:
 
 
 def _print(findings: list[Finding]) -> None:
-    from trainmaster.cli.screen import cell, show_facts
+    from trainmaster.cli.shared.screen import cell, show_facts
 
     styles = {"ok": "green", "note": "yellow", "error": "red"}
     facts = []
@@ -112,4 +113,4 @@ def _print(findings: list[Finding]) -> None:
     show_facts(facts)
     errors = sum(finding.status == "error" for finding in findings)
     notes = sum(finding.status == "note" for finding in findings)
-    typer.echo(f"{errors} error{'' if errors == 1 else 's'}, {notes} note{'' if notes == 1 else 's'}")
+    click.echo(f"{errors} error{'' if errors == 1 else 's'}, {notes} note{'' if notes == 1 else 's'}")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Annotated
 
-import typer
+import click
 
-from trainmaster.cli.following import (
+from trainmaster.cli.live.following import (
     LogReader,
     ended_line,
     exit_code,
@@ -18,34 +17,30 @@ from trainmaster.cli.following import (
     wait_for_all,
     write_log,
 )
-from trainmaster.cli.job_options import JobOptions, with_job_options
-from trainmaster.cli.output import HomeOption, one_message
-from trainmaster.cli.request import build
-from trainmaster.cli.submit import hand_in
+from trainmaster.cli.live.job_options import JobOptions, PanelCommand, with_job_options
+from trainmaster.cli.live.request import build
+from trainmaster.cli.live.submit import hand_in
+from trainmaster.cli.shared.command import command
 from trainmaster.client.client import Client, job_path
 from trainmaster.model.errors import TrainmasterError
 
 
-@one_message
+@command(output=False, cls=PanelCommand)
 @with_job_options
-def run(
-    options: JobOptions,
-    raw: Annotated[bool, typer.Option("--raw", help="Pass control characters of the log on.")] = False,
-    home: HomeOption = None,
-) -> None:
+@click.option("--raw", is_flag=True, help="Pass control characters of the log on.")
+def run(client: Client, options: JobOptions, raw: bool) -> None:
     """Submit a job, follow its log, exit with its code."""
     request = build(options, time.time())
     request.body.setdefault("max_attempts", 1)  # who watches a program fail starts it again himself
-    with Client.find(home) as client:
-        jobs = hand_in(client, request, options.bare_env)["ids"]
-        reader = LogReader(client, jobs[0], None, None)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            _announce(client, jobs)
-            code = _follow(client, jobs, reader, raw)
-        except KeyboardInterrupt:
-            code = _cancel(client, jobs, reader, raw)
-    raise typer.Exit(code)
+    jobs = hand_in(client, request, options.bare_env)["ids"]
+    reader = LogReader(client, jobs[0], None, None)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _announce(client, jobs)
+        code = _follow(client, jobs, reader, raw)
+    except KeyboardInterrupt:
+        code = _cancel(client, jobs, reader, raw)
+    raise SystemExit(code)
 
 
 def _announce(client: Client, jobs: list[str]) -> None:
@@ -77,7 +72,7 @@ def _cancel(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> in
             client.post(job_path(job, "/cancel"), again=1)
         _follow(client, jobs, reader, raw)
     except KeyboardInterrupt:
-        remark("left; the service goes on ending it")
+        remark("detached; cancellation continues")
     except TrainmasterError as error:
         remark(f"it may still run: {error}")
         return 1

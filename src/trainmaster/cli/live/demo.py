@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli.output import one_message, to_json, write_text
-from trainmaster.cli.times import short
+from trainmaster.cli.shared.output import one_message, to_json, write_text
+from trainmaster.cli.shared.times import short
 from trainmaster.model.errors import InputError, TrainmasterError
 
 if TYPE_CHECKING:
@@ -187,9 +187,9 @@ class _Story:
 
 def _watch(client: Client, story: _Story, begun_s: float) -> None:
     """On a terminal a picture that changes in place; else the event log, line by line."""
-    from trainmaster.cli.queue import in_order
-    from trainmaster.cli.queue_table import queue_lines
-    from trainmaster.cli.screen import coloured, cut, paint, screen_width
+    from trainmaster.cli.live.queue import in_order
+    from trainmaster.cli.live.queue_table import queue_lines
+    from trainmaster.cli.shared.screen import coloured, cut, paint, screen_width
 
     drawn = 0
     while time.monotonic() - begun_s < LIMIT_S:
@@ -235,7 +235,7 @@ def _row(job: dict[str, Any], story: _Story) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]], accuracy: list[dict[str, Any]], seconds: float) -> None:
-    from trainmaster.cli.screen import cell, show_line, show_table, state_cell
+    from trainmaster.cli.shared.screen import cell, show_line, show_table, state_cell
 
     heads = ("JOB", "STATE", "WAITED", "TOOK", "ETA AT HALF-LIFE", "OFF BY", "ATTEMPTS", "STOPS", "RESIZES", "DEADLINE")
     shown = []

@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 
-import typer
+import click
 
-from trainmaster.cli.safe_text import safe_block, safe_line
+from trainmaster.cli.shared.safe_text import safe_block, safe_line
 from trainmaster.client.client import Client, job_path, patiently
 from trainmaster.client.errors import Refused
 from trainmaster.client.transport import Json
@@ -21,7 +21,7 @@ _LONG_POLL_S = 2.0
 
 def remark(text: str) -> None:
     """About the job, not of it: on the error stream, so that the log stays clean."""
-    typer.echo(f"trainmaster: {safe_line(text)}", err=True)
+    click.echo(f"trainmaster: {safe_line(text)}", err=True)
 
 
 def exit_code(view: Json) -> int:

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import typer
+from typing import Any
 
-from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+from trainmaster.cli.shared.command import command
 from trainmaster.client.client import Client
 from trainmaster.client.transport import Json
 
 
-@one_message
-def nodes(home: HomeOption = None, output: Output = "table") -> None:
-    """List the nodes: what they have, what is free, who runs there."""
-    check_output(output)
-    with Client.find(home) as client:
-        found = client.get("/nodes")
-    if output == "json":
-        typer.echo(to_json(found), nl=False)
-    else:
-        _print(found)
-
-
-def _print(found: list[Json]) -> None:
-    from trainmaster.cli.screen import cell, show_table
+def _show(found: list[Json]) -> None:
+    from trainmaster.cli.shared.screen import cell, show_table
 
     racks = any(node["rack"] for node in found)
     headers = ["NODE", "TYPE", "GPUS", "FREE", "STATE"] + (["RACK"] if racks else []) + ["JOBS"]
@@ -39,3 +27,9 @@ def _print(found: list[Json]) -> None:
             row.append(cell(node["rack"]))
         rows.append([*row, cell(", ".join(node["jobs"]))])
     show_table(headers, rows, right=("GPUS", "FREE"))
+
+
+@command(_show)
+def nodes(client: Client) -> Any:
+    """List the nodes: what they have, what is free, who runs there."""
+    return client.get("/nodes")

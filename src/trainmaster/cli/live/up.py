@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.output import one_message
+from trainmaster.cli.shared.output import one_message
 
 if TYPE_CHECKING:
     from trainmaster.service.run import ServiceOptions

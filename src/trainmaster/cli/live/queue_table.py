@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.following import ENDED, how_it_ended
-from trainmaster.cli.queue import STATES
-from trainmaster.cli.screen import (
+from trainmaster.cli.live.following import ENDED, how_it_ended
+from trainmaster.cli.live.queue import STATES
+from trainmaster.cli.shared.screen import (
     Cell,
     bar,
     cell,
@@ -16,7 +16,7 @@ from trainmaster.cli.screen import (
     table_lines,
     write_lines,
 )
-from trainmaster.cli.times import short
+from trainmaster.cli.shared.times import short
 from trainmaster.client.transport import Json
 
 _WIDE = 110

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.output import one_message
+from trainmaster.cli.shared.output import one_message
 
 app = typer.Typer(help="Install on Kubernetes.", no_args_is_help=True, pretty_exceptions_enable=False)
 _NAME = re.compile(r"^[a-z]([-a-z0-9]{0,51}[a-z0-9])?$")

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainmaster.cli.amounts import environment_of, mib_of, number_of, range_of, speeds_of
-from trainmaster.cli.job_options import JobOptions, option_of
-from trainmaster.cli.times import deadline_seconds
+from trainmaster.cli.live.job_options import JobOptions, option_of
+from trainmaster.cli.shared.amounts import environment_of, mib_of, number_of, range_of, speeds_of
+from trainmaster.cli.shared.times import deadline_seconds
 from trainmaster.jobspec.model import JobRequest, Option, note_of
 from trainmaster.jobspec.reading import request_from
 from trainmaster.model.errors import InputError
@@ -36,7 +36,7 @@ def build(options: JobOptions, now_s: float) -> Request:
     """The request, checked before anything is sent."""
     spec = None
     if options.file is not None:
-        from trainmaster.cli.spec_file import read_spec
+        from trainmaster.cli.live.spec_file import read_spec
 
         spec = read_spec(options.file)
     typed, named = _typed(options, now_s)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
+import click
 
-from trainmaster.cli.output import to_json
-from trainmaster.cli.request import Request
-from trainmaster.cli.screen import show_line
-from trainmaster.cli.times import banded, short
+from trainmaster.cli.live.request import Request
+from trainmaster.cli.shared.output import to_json
+from trainmaster.cli.shared.screen import show_line
+from trainmaster.cli.shared.times import banded, short
 from trainmaster.client.client import Client
 from trainmaster.model.errors import InputError
 
@@ -24,7 +24,7 @@ def show(client: Client, request: Request, output: str) -> None:
     except InputError as fault:
         raise request.blame(fault) from None
     if output == "json":
-        typer.echo(to_json(found), nl=False)
+        click.echo(to_json(found), nl=False)
         return
     jobs: list[Json] = found["jobs"]
     if len(jobs) == 1:

@@ -5,24 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from trainmaster.cli.safe_text import safe_block
+from trainmaster.cli.shared.safe_text import safe_block
 from trainmaster.model.errors import InputError, TrainmasterError
-
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder of the service; default $TRAINMASTER_HOME, then ~/.trainmaster."),
-]
-Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
-
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """A disk that takes nothing more."""
@@ -43,20 +35,20 @@ def one_message(command: Callable[..., None]) -> Callable[..., None]:
             where = "" if error.filename is None else f"{error.filename}: "
             fail(TrainmasterError(f"{where}cannot write: {error.strerror}; free some room, or choose another place"))
         except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(130) from None
+            print("interrupted", file=sys.stderr)
+            raise SystemExit(130) from None
 
     return wrapped
 
 
 def fail(error: TrainmasterError) -> None:
-    typer.echo(f"error: {safe_block(str(error))}", err=True)
-    raise typer.Exit(2 if isinstance(error, InputError) else 1) from None
+    print(f"error: {safe_block(str(error))}", file=sys.stderr)
+    raise SystemExit(2 if isinstance(error, InputError) else 1) from None
 
 
 def check_output(output: str) -> None:
     if output not in ("table", "json"):
-        raise InputError(f"{output!r} is no output", "table or json", column="--output")
+        raise InputError(f"invalid output {output!r}", "table or json", column="--output")
 
 
 def write_text(path: Path, text: str) -> None:

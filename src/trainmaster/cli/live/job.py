@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+from trainmaster.cli.shared.command import JOB, command
 from trainmaster.client.client import Client, job_path
 from trainmaster.client.transport import Json
 
 
-@one_message
-def job(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Id or name.")],
-    home: HomeOption = None,
-    output: Output = "table",
-) -> None:
-    """Show all about one job."""
-    check_output(output)
-    with Client.find(home) as client:
-        view = client.get(job_path(job))
-    if output == "json":
-        typer.echo(to_json(view), nl=False)
-    else:
-        _print(view)
-
-
-def _print(view: Json) -> None:
-    from trainmaster.cli.screen import cell, show_facts, state_cell
+def _show(view: Json) -> None:
+    from trainmaster.cli.shared.screen import cell, show_facts, state_cell
 
     show_facts(
         [(cell(label, "bold"), state_cell(text) if label == "state" else cell(text)) for label, text in facts(view)]
     )
 
 
+@command(_show)
+@JOB
+def job(client: Client, job: str) -> Any:
+    """Show all about one job."""
+    return client.get(job_path(job))
+
+
 def facts(view: Json) -> list[tuple[str, str]]:
     """Labels and texts, most wanted first; what is unknown or was not asked for is left out."""
-    from trainmaster.cli.queue_table import size_text, type_text
-    from trainmaster.cli.safe_text import shell_words
-    from trainmaster.cli.times import instant, short
+    from trainmaster.cli.live.queue_table import size_text, type_text
+    from trainmaster.cli.shared.safe_text import shell_words
+    from trainmaster.cli.shared.times import instant, short
 
     request, progress = view["request"], view["progress"]
     known: list[tuple[str, str | None]] = [
@@ -88,8 +77,8 @@ def _places(view: Json) -> str:
 
 
 def _progress(view: Json) -> str | None:
-    from trainmaster.cli.queue_table import counts_steps
-    from trainmaster.cli.screen import bar
+    from trainmaster.cli.live.queue_table import counts_steps
+    from trainmaster.cli.shared.screen import bar
 
     progress = view["progress"]
     rate = "" if progress["rate"] is None else f", {progress['rate']:.4g} steps/s"
@@ -100,7 +89,7 @@ def _progress(view: Json) -> str | None:
 
 
 def _with_band(middle: str, band: Json | None) -> str:
-    from trainmaster.cli.times import banded
+    from trainmaster.cli.shared.times import banded
 
     if band is None:
         return middle
@@ -108,7 +97,7 @@ def _with_band(middle: str, band: Json | None) -> str:
 
 
 def _deadline(view: Json) -> str | None:
-    from trainmaster.cli.times import instant, short
+    from trainmaster.cli.shared.times import instant, short
 
     asked = view["request"]["deadline_s"]
     if asked is None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import typer
+from typing import Any
 
-from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+import click
+
+from trainmaster.cli.shared.command import command
 from trainmaster.client.client import Client
+from trainmaster.client.transport import Json
 
 
-@one_message
-def accuracy(home: HomeOption = None, output: Output = "table") -> None:
-    """Say how good the predicted finish times were."""
-    check_output(output)
-    with Client.find(home) as client:
-        rows = client.get("/accuracy")
-    if output == "json":
-        typer.echo(to_json(rows), nl=False)
-        return
+def _show(rows: list[Json]) -> None:
     if not rows:
-        typer.echo("no prediction has been put to the test yet: a job must finish first")
+        click.echo("no prediction has been put to the test yet: a job must finish first")
         return
-    from trainmaster.cli.screen import cell, show_table
+    from trainmaster.cli.shared.screen import cell, show_table
 
     heads = ("LIFE PASSED", "JOBS", "MEDIAN ERROR", "OF WHAT WAS LEFT", "WITHIN 90 % BAND", "BY P90")
     names = ("median_error", "median_error_of_remaining", "inside_90_fraction", "below_p90_fraction")
@@ -29,3 +24,9 @@ def accuracy(home: HomeOption = None, output: Output = "table") -> None:
         for row in rows
     ]
     show_table(heads, shown, right=heads)
+
+
+@command(_show)
+def accuracy(client: Client) -> Any:
+    """Say how good the predicted finish times were."""
+    return client.get("/accuracy")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
-from trainmaster.cli.safe_text import safe_line
+from trainmaster.cli.shared.command import command
+from trainmaster.cli.shared.output import to_json
+from trainmaster.cli.shared.safe_text import safe_line
 from trainmaster.client.client import Client
 from trainmaster.client.errors import NoService
 from trainmaster.model.errors import InputError
@@ -20,30 +21,29 @@ _PAGE = 500
 _ORDER = {"running": 0, "pending": 1, "paused": 2, "finished": 3, "failed": 3, "cancelled": 3, "rejected": 3}
 
 
-@one_message
+@command()
+@click.option("--all", "-a", "all_states", is_flag=True, help="Ended jobs too.")
+@click.option("--state", multiple=True, help="Only these states; repeatable.")
+@click.option("--entity", help="Only jobs of this team.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="At most so many jobs; default 100.")
+@click.option("--watch", "-w", is_flag=True, help="Show it anew until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(0.1), default=1.0, help="Seconds between looks with --watch.")
 def queue(
-    all_states: Annotated[bool, typer.Option("--all", "-a", help="Ended jobs too.")] = False,
-    state: Annotated[list[str] | None, typer.Option(help="Only these states; repeatable.")] = None,
-    entity: Annotated[str | None, typer.Option(help="Only jobs of this team.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many jobs.")] = 100,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks with --watch.")] = 1.0,
-    home: HomeOption = None,
-    output: Output = "table",
-) -> None:
+    client: Client, all_states: bool, state: tuple[str, ...], entity: str | None, limit: int, watch: bool,
+    interval: float, output: str,
+) -> Any:  # fmt: skip
     """List the jobs that wait and run, with reason, slack and ETA."""
-    check_output(output)
-    for name in state or ():
+    for name in state:
         if name not in STATES:
-            raise InputError(f"'{name}' is no state", ", ".join(STATES), column="--state")
-    states = tuple(state) if state else () if all_states else _LIVE
-    with Client.find(home) as client:
-        if watch:
-            _watch(client, states, entity, limit, interval, output)
-        elif output == "json":
-            typer.echo(to_json(read(client, states, entity, limit)), nl=False)
-        else:
-            _print_once(client, states, entity, limit)
+            raise InputError(f"invalid state '{name}'", ", ".join(STATES), column="--state")
+    states = state or (() if all_states else _LIVE)
+    if watch:
+        _watch(client, states, entity, limit, interval, output)
+    elif output == "json":
+        return read(client, states, entity, limit)
+    else:
+        _print_once(client, states, entity, limit)
+    return None
 
 
 def read(client: Client, states: tuple[str, ...], entity: str | None, limit: int) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def in_order(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _print_once(client: Client, states: tuple[str, ...], entity: str | None, limit: int) -> None:
     page = read(client, states, entity, limit)
     service = client.get("/service")
-    from trainmaster.cli.queue_table import show_queue
+    from trainmaster.cli.live.queue_table import show_queue
 
     show_queue(page["jobs"], service, page["total"])
 
@@ -99,12 +99,12 @@ def _watch(
     try:
         if output == "json":
             while True:
-                typer.echo(to_json(read(client, states, entity, limit), indent=None), nl=False)
+                click.echo(to_json(read(client, states, entity, limit), indent=None), nl=False)
                 time.sleep(interval_s)
         elif not sys.stdout.isatty():
             while True:
                 _print_once(client, states, entity, limit)
-                typer.echo()
+                click.echo()
                 time.sleep(interval_s)
         else:
             _watch_screen(client, states, entity, limit, interval_s)
@@ -116,9 +116,9 @@ def _watch_screen(client: Client, states: tuple[str, ...], entity: str | None, l
     """Each look overwrites the one before in a single write, so nothing flickers; a restart is waited for."""
     from shutil import get_terminal_size
 
-    from trainmaster.cli.queue_table import head_line, queue_lines
-    from trainmaster.cli.screen import coloured, cut, paint
-    from trainmaster.cli.times import clock
+    from trainmaster.cli.live.queue_table import head_line, queue_lines
+    from trainmaster.cli.shared.screen import coloured, cut, paint
+    from trainmaster.cli.shared.times import clock
 
     page: dict[str, Any] = {"jobs": [], "total": 0}
     service: dict[str, Any] = {}

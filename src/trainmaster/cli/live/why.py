@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+from trainmaster.cli.shared.command import JOB, command
 from trainmaster.client.client import Client, job_path
 from trainmaster.client.transport import Json
 
 
-@one_message
-def why(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Id or name.")],
-    home: HomeOption = None,
-    output: Output = "table",
-) -> None:
+@command()
+@JOB
+def why(client: Client, job: str, output: str) -> Any:
     """Say why a job waits, who holds what it needs, and what would start it."""
-    check_output(output)
-    with Client.find(home) as client:
-        answer = client.get(job_path(job, "/why"))
-        if output == "json":
-            typer.echo(to_json(answer), nl=False)
-            return
-        view = client.get(job_path(job))
-    from trainmaster.cli.safe_text import safe_line
+    answer = client.get(job_path(job, "/why"))
+    if output == "json":
+        return answer
+    from trainmaster.cli.shared.safe_text import safe_line
 
-    for line in lines(answer, view):
-        typer.echo(safe_line(line))
+    for line in lines(answer, client.get(job_path(job))):
+        click.echo(safe_line(line))
+    return None
 
 
 def lines(answer: Json, view: Json) -> list[str]:
@@ -81,7 +75,7 @@ def _amounts(free: dict[str, float]) -> str:
 
 
 def _fact(key: str, value: object) -> str:
-    from trainmaster.cli.times import short
+    from trainmaster.cli.shared.times import short
 
     if key.endswith("_s") and isinstance(value, int | float):
         return short(value)

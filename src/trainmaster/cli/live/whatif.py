@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from trainmaster.cli.amounts import range_of
-from trainmaster.cli.output import HomeOption, Output, check_output, check_writable, one_message, to_json, write_text
-from trainmaster.cli.times import seconds_of, short
+from trainmaster.cli.shared.amounts import range_of
+from trainmaster.cli.shared.command import command
+from trainmaster.cli.shared.output import check_writable, to_json, write_text
+from trainmaster.cli.shared.times import seconds_of, short
+from trainmaster.client.client import Client
 from trainmaster.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,31 +27,27 @@ _EVEN_S = 1.0
 """Differences below this are nobody's gain."""
 
 
-@one_message
+@command()
+@click.option("--policy", "-p", help="Another policy, with its options.")
+@click.option("--add-nodes", help="More nodes, as for a cluster: v100=8x4 (two nodes of 4).")
+@click.option("--remove-node", multiple=True, help="Without this node; repeatable.")
+@click.option("--add-job", multiple=True, help="Another job: GPUS:DURATION, such as 4:2h; repeatable.")
+@click.option("--remove-job", multiple=True, help="Without this job; repeatable.")
+@click.option("--resize", multiple=True, help="Another size: JOB=2..4; repeatable.")
+@click.option("--first", multiple=True, help="This job moved up before all others; repeatable.")
+@click.option("--file", type=click.Path(path_type=Path), help="A situation saved before, instead of the live one.")
+@click.option("--save", type=click.Path(path_type=Path), help="Save the situation here, to look at it again later.")
 def whatif(
-    policy: Annotated[str | None, typer.Option("--policy", "-p", help="Another policy, with its options.")] = None,
-    add_nodes: Annotated[
-        str | None, typer.Option(help="More nodes, as for a cluster: v100=8x4 (two nodes of 4).")
-    ] = None,
-    remove_node: Annotated[list[str] | None, typer.Option(help="Without this node; repeatable.")] = None,
-    add_job: Annotated[
-        list[str] | None, typer.Option(help="Another job: GPUS:DURATION, such as 4:2h; repeatable.")
-    ] = None,
-    remove_job: Annotated[list[str] | None, typer.Option(help="Without this job; repeatable.")] = None,
-    resize: Annotated[list[str] | None, typer.Option(help="Another size: JOB=2..4; repeatable.")] = None,
-    first: Annotated[list[str] | None, typer.Option(help="This job moved up before all others; repeatable.")] = None,
-    file: Annotated[Path | None, typer.Option(help="A situation saved before, instead of the live one.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Save the situation here, to look at it again later.")] = None,
-    home: HomeOption = None,
-    output: Output = "table",
-) -> None:
+    client: Client, policy: str | None, add_nodes: str | None, remove_node: tuple[str, ...], add_job: tuple[str, ...],
+    remove_job: tuple[str, ...], resize: tuple[str, ...], first: tuple[str, ...], file: Path | None, save: Path | None,
+    output: str,
+) -> Any:  # fmt: skip
     """Say what another policy, other nodes or jobs would do to the queue.
 
     Every job and the totals, now and then; nothing is changed.
     """
-    check_output(output)
     check_writable(save)
-    situation = _situation(file, home)
+    situation = _situation(file, client)
     if save is not None:
         from trainmaster.foresight.situation import to_json as situation_json
 
@@ -57,8 +55,8 @@ def whatif(
     wishes = (policy, add_nodes, remove_node, add_job, remove_job, resize, first)
     if not any(wishes):
         if save is not None:
-            typer.echo(f"saved {len(situation.image.jobs)} jobs to {save}")
-            return
+            click.echo(f"saved {len(situation.image.jobs)} jobs to {save}")
+            return None
         raise InputError("nothing to change", "--policy, --add-nodes, --remove-node, --add-job, --remove-job, "
                          "--resize or --first", "`trainmaster whatif --help` explains them.")  # fmt: skip
     from trainmaster.foresight.whatif import Change, compare
@@ -66,28 +64,23 @@ def whatif(
     change = Change(
         policy=policy,
         add_nodes=_nodes(add_nodes, situation),
-        remove_nodes=tuple(remove_node or ()),
-        add_jobs=tuple(_job(text, k, situation) for k, text in enumerate(add_job or ())),
-        remove_jobs=tuple(_id(situation, name) for name in remove_job or ()),
-        resize=dict(_resize(situation, text) for text in resize or ()),
-        first=tuple(_id(situation, name) for name in first or ()),
+        remove_nodes=remove_node,
+        add_jobs=tuple(_job(text, k, situation) for k, text in enumerate(add_job)),
+        remove_jobs=tuple(_id(situation, name) for name in remove_job),
+        resize=dict(_resize(situation, text) for text in resize),
+        first=tuple(_id(situation, name) for name in first),
     )
     comparison = compare(situation, change)
     if output == "json":
-        typer.echo(to_json(_as_json(comparison)), nl=False)
-    else:
-        _print(situation, change, comparison)
+        return _as_json(comparison)
+    _print(situation, change, comparison)
+    return None
 
 
-def _situation(file: Path | None, home: Path | None) -> Situation:
+def _situation(file: Path | None, client: Client) -> Situation:
     from trainmaster.foresight.situation import from_json, load
 
-    if file is not None:
-        return load(file)
-    from trainmaster.client.client import Client
-
-    with Client.find(home) as client:
-        return from_json(client.get("/situation"))
+    return load(file) if file is not None else from_json(client.get("/situation"))
 
 
 def _id(situation: Situation, name: str) -> str:
@@ -163,7 +156,7 @@ def _as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _print(situation: Situation, change: Change, comparison: Comparison) -> None:
-    from trainmaster.cli.screen import Cell, cell, show_line, show_table
+    from trainmaster.cli.shared.screen import Cell, cell, show_line, show_table
 
     before, after = comparison.total_before, comparison.total_after
     totals: list[list[Cell]] = []
@@ -191,7 +184,7 @@ def _print(situation: Situation, change: Change, comparison: Comparison) -> None
 
 def _print_jobs(situation: Situation, change: Change, comparison: Comparison) -> None:
     """Newcomers, then those that gain or lose most."""
-    from trainmaster.cli.screen import cell, show_line, show_table
+    from trainmaster.cli.shared.screen import cell, show_line, show_table
 
     gain_of = dict(comparison.gains_s())
     largest = sorted(gain_of, key=lambda job_id: (-abs(gain_of[job_id]), job_id))[:SHOWN]
