@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -12,14 +13,11 @@ from typing import Any
 import pytest
 
 from trainmaster.backends.kubernetes.crd import crd
-from trainmaster.cli.live.job_options import option_of
 from trainmaster.jobspec.engine import request_of
 from trainmaster.jobspec.model import JobRequest, Option, note_of
-from trainmaster.jobspec.schema import json_schema
 from trainmaster.model.job import Demand, JobId, JobSpec
 
 ROOT = Path(__file__).resolve().parents[3]
-PUBLISHED = ROOT / "tests" / "contracts" / "v0_1"
 
 WITH_ANOTHER_FIELD = """
 import sys, types, json
@@ -104,22 +102,10 @@ def test_every_field_has_help_and_an_option_or_a_reason() -> None:
         assert note_of(JobRequest, field, Option).hidden == (field in ("server_command", "request_id")), field
 
 
-def published(name: str) -> Any:
-    return json.loads((PUBLISHED / name).read_text())
-
-
-def test_job_files_of_version_0_1_are_valid() -> None:
-    old, new = published("job-spec.schema.json"), json_schema()
-    assert set(old["properties"]) <= set(new["properties"])
-    assert new["required"] == old["required"] == ["command"]
-    for name, schema in old["properties"].items():
-        assert new["properties"][name].get("default") == schema.get("default"), name
-
-
 def test_training_jobs_of_version_0_1_are_valid() -> None:
     """Keys, types and defaults stay; bounds may only widen."""
-    new = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    old = published("crd.json")
+    pinned = json.loads(gzip.decompress((ROOT / "tests/compatibility/v0_1/crd.json.gz").read_bytes()))
+    old, new = (each["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] for each in (pinned, crd()))
     assert new["status"] == old["status"]
     assert_wider(old["spec"], new["spec"], "spec")
 
@@ -139,13 +125,6 @@ def assert_wider(old: dict[str, Any], new: dict[str, Any], where: str) -> None:
     for part in ("items", "additionalProperties"):
         if part in old:
             assert_wider(old[part], new[part], f"{where}.{part}")
-
-
-def test_options_of_version_0_1_are_there() -> None:
-    fields = [field for field in JobRequest.model_fields if not note_of(JobRequest, field, Option).hidden]
-    names = {name for field in fields for name in (note_of(JobRequest, field, Option).names or (option_of(field),))}
-    more = {"--file", "-f", "--gpus", "--bare-env", "--wait", "--dry-run", "--schema", "--home", "-o", "--output"}
-    assert set(published("cli.json")["submit"]) <= names | more
 
 
 @pytest.mark.parametrize("payload", [

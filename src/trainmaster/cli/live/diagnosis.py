@@ -21,8 +21,8 @@ _NEEDED_FILES = 1024
 _SOCKET_PATH_BYTES = 108
 """`sun_path` of Linux, with its closing zero."""
 _REQUIRED = (
-    "numpy", "numba", "highspy", "polars", "pyarrow", "pydantic", "click", "typer", "rich", "matplotlib", "pyyaml", "fastapi",
-    "uvicorn", "sqlalchemy", "alembic", "prometheus-client", "structlog", "psutil",
+    "numpy", "numba", "highspy", "polars", "pyarrow", "pydantic", "click", "typer", "rich", "matplotlib", "pyyaml",
+    "fastapi",    "uvicorn", "sqlalchemy", "alembic", "prometheus-client", "structlog", "psutil",
 )  # fmt: skip
 """Used when the package is run from its source and has no metadata of its own."""
 
