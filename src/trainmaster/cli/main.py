@@ -40,33 +40,35 @@ _ALL = (
     Entry("demo", "live.demo:demo", _LIVE, "Watch small PyTorch jobs scheduled, resized and finished, with their ETA."),
     Entry(
         "simulate",
-        "simulate:simulate",
+        "simulation.simulate:simulate",
         _STUDY,
         "Run a policy on a trace, event to event, and say how it did.",
     ),
     Entry(
         "compare",
-        "compare:compare",
+        "simulation.compare:compare",
         _STUDY,
         "Run every policy on every trace, cluster, load and seed, and say who wins by how much.",
     ),
-    Entry("report", "report:report", _STUDY, "Rebuild report.html, and print the table."),
+    Entry("report", "simulation.report:report", _STUDY, "Rebuild report.html, and print the table."),
     Entry(
         "solve",
-        "solve:solve",
+        "simulation.solve:solve",
         _STUDY,
         "Solve an allocation instance (shares of accelerators) or an admission instance (OASiS).",
     ),
-    Entry("policies", "policies:policies", _STUDY, "List the policies, or describe one with its options."),
-    Entry("traces", "traces:app", _STUDY, "Describe, convert, generate, fit and slice job traces."),
+    Entry("policies", "simulation.policies:policies", _STUDY, "List the policies, or describe one with its options."),
+    Entry("traces", "simulation.traces:app", _STUDY, "Describe, convert, generate, fit and slice job traces."),
     Entry(
         "profile",
-        "profile:profile",
+        "learning.profile:profile",
         _LEARN,
         "Measure a program's speed at several sizes on this machine.",
         takes_command=True,
     ),
-    Entry("learn", "learn:learn_app", _LEARN, "Train policies that learn, and compare them with the baselines."),
+    Entry(
+        "learn", "learning.learn:learn_app", _LEARN, "Train policies that learn, and compare them with the baselines."
+    ),
 )
 ENTRIES = tuple(entry for entry in _ALL if find_spec(entry.module))
 

@@ -71,7 +71,7 @@ def demo(
 ) -> None:
     """Watch small PyTorch jobs scheduled, resized and finished, with their ETA."""
     if simulated:
-        from trainmaster.cli.demo_simulated import simulated_demo
+        from trainmaster.cli.simulation.demo_simulated import simulated_demo
 
         simulated_demo()
         return

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.cli.learn_das import das, das_evaluate
-from trainmaster.cli.learn_options import documented, need_torch, typed_options
+from trainmaster.cli.learning.learn_das import das, das_evaluate
+from trainmaster.cli.learning.learn_options import documented, need_torch, typed_options
 from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.cli.shared.typer_options import Output
 from trainmaster.engine.image import ended_from_record

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trainmaster.cli.shared.output import progress_bar
-from trainmaster.cli.simulate import duration
+from trainmaster.cli.simulation.simulate import duration
 from trainmaster.policies.registry import entries
 from trainmaster.sim.experiment import Experiment, prepare, run
 

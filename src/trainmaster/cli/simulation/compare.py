@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trainmaster.cli import world_options as world
 from trainmaster.cli.shared.output import check_output, one_message, progress_bar, to_json
 from trainmaster.cli.shared.typer_options import Output
+from trainmaster.cli.simulation import world_options as world
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.sim.comparison import Cell, CellFault, Comparison, execute, plan, split_policies
 from trainmaster.sim.comparison_store import ComparisonStore, read_comparison

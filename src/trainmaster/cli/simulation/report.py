@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.compare import finish
 from trainmaster.cli.shared.output import check_output, one_message
 from trainmaster.cli.shared.typer_options import Output
+from trainmaster.cli.simulation.compare import finish
 
 
 @one_message

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.cli.profile_runs import Measurement, measure
+from trainmaster.cli.learning.profile_runs import Measurement, measure
 from trainmaster.cli.shared.output import check_output, one_message, progress_bar
 from trainmaster.cli.shared.typer_options import Output
 from trainmaster.estimate.catalogue import Entry, TableCatalogue, with_batch_size

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.cli.learn_options import documented, need_torch, typed_options
+from trainmaster.cli.learning.learn_options import documented, need_torch, typed_options
 from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.cli.shared.typer_options import Output
 from trainmaster.learn.das.evaluate import RIVALS, evaluate

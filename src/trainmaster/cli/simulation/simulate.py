@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trainmaster.cli import world_options as world
 from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.cli.shared.safe_text import as_text
 from trainmaster.cli.shared.typer_options import Output
+from trainmaster.cli.simulation import world_options as world
 from trainmaster.sim.experiment import Experiment, prepare, run
 from trainmaster.traces.jobtrace import write_bytes
 
