@@ -1,4 +1,4 @@
-"""What `doctor` looks at on this machine: interpreter, packages, kernels, disk, limits, accelerators."""
+"""What `doctor` looks at on this machine: interpreter, packages, compiled core, disk, limits, accelerators."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
+from trainmaster.core import build_form
+
 Status = Literal["ok", "note", "error"]
 _LOW_BYTES, _FULL_BYTES = 2 << 30, 200 << 20
 _NEEDED_FILES = 1024
 _SOCKET_PATH_BYTES = 108
 """`sun_path` of Linux, with its closing zero."""
 _REQUIRED = (
-    "numpy", "numba", "highspy", "polars", "pyarrow", "pydantic", "click", "typer", "rich", "matplotlib", "pyyaml",
-    "fastapi",    "uvicorn", "sqlalchemy", "alembic", "prometheus-client", "structlog", "psutil",
+    "numpy", "highspy", "polars", "pyarrow", "pydantic", "click", "typer", "rich", "matplotlib", "pyyaml", "fastapi",
+    "uvicorn", "sqlalchemy", "alembic", "prometheus-client", "structlog", "psutil",
 )  # fmt: skip
 """Used when the package is run from its source and has no metadata of its own."""
 
@@ -44,7 +46,7 @@ def examine(home: Path) -> Iterator[Finding]:
         ("python", python),
         ("system", system),
         ("packages", packages),
-        ("kernels", kernels),
+        ("core", core_form),
         ("home", lambda: home_folder_state(home)),
         ("disk", lambda: disk(home)),
         ("limits", limits),
@@ -120,18 +122,13 @@ def version_key(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def kernels() -> Finding:
-    """Compiled kernels are kept beside the package, or where NUMBA_CACHE_DIR says."""
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    package = Path(__file__).resolve().parents[1]
-    place = Path(named) if named else package / "model" / "__pycache__"
-    parent = place
-    while not parent.exists():
-        parent = parent.parent
-    if os.access(parent, os.W_OK | os.X_OK):
-        return Finding("kernels", "ok", f"compiled kernels are kept in {'NUMBA_CACHE_DIR' if named else 'the package'}")
-    told = f"compiled kernels cannot be kept: {place} is not writable, so every start compiles them again"
-    return Finding("kernels", "note", told, "Set NUMBA_CACHE_DIR to a folder of yours.")
+def core_form() -> Finding:
+    """Whether the core is compiled."""
+    if build_form.runs_uncompiled():
+        return Finding(
+            "core", "note", "the core runs uncompiled, and slowly", "Install again without TRAINMASTER_PURE."
+        )
+    return Finding("core", "ok", build_form.form())
 
 
 def home_folder_state(home: Path) -> Finding:
