@@ -36,6 +36,8 @@ class QueuePass(Pass):
     behind it."""
 
     def __init__(self, key: int, preemptive: bool, strict: bool, default: int) -> None:
+        super().__init__()
+        self.for_waiting = True
         self.default = default
         self.key, self.preemptive, self.strict = key, preemptive, strict
         self.hopeless_last = self.any_waiting = False

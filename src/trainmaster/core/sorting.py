@@ -48,9 +48,7 @@ def _comes_first(a: int, b: int, key_of: Floats, tie_of: Ints) -> bool:
     return key_of[a] < key_of[b] or (key_of[a] == key_of[b] and tie_of[a] < tie_of[b])
 
 
-def _merge_two(
-    source: Ints, begin: int, middle: int, end: int, key_of: Floats, tie_of: Ints, spare: Ints
-) -> None:
+def _merge_two(source: Ints, begin: int, middle: int, end: int, key_of: Floats, tie_of: Ints, spare: Ints) -> None:
     for k in range(begin, middle):
         spare[k] = source[k]
     left, right, out = begin, middle, begin
