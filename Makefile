@@ -37,11 +37,11 @@ kube-long: setup  ## installation by helm and elastic training on real kubelets:
 	$(PY) -m pytest -m long tests/kubernetes
 
 dst: setup  ## fault simulation of the engine, then of the whole control plane: make dst SEEDS=1000
-	$(PY) -m trainmaster.sim.world --seeds $(SEEDS) --processes 2
-	$(PY) -m trainmaster.service.world --seeds $(SEEDS) --processes 2
+	$(PY) -m trainmaster.dst.engine.world --seeds $(SEEDS) --processes 2
+	$(PY) -m trainmaster.dst.control_plane.world --seeds $(SEEDS) --processes 2
 
 replay: setup  ## one fault seed, told event by event: make replay SEED=42
-	$(PY) -m trainmaster.sim.world --replay $(SEED)
+	$(PY) -m trainmaster.dst.engine.world --replay $(SEED)
 
 bench: setup
 	for b in bench/bench_*.py; do $(PY) $$b || exit 1; done

@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from support.local_jobs import LocalJobs
 from trainmaster.model import event as ev
-from trainmaster.testing.local_jobs import LocalJobs
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -25,9 +25,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from support.fork_server import ForkServer
 from trainmaster.gang.harness import Gang
 from trainmaster.gang.protocol import SERVER, WORKER, Membership
-from trainmaster.testing.fork_server import ForkServer
 
 HERE = Path(__file__).resolve()
 PROGRAMS = HERE.parents[1] / "tests" / "runtime" / "programs"

@@ -7,6 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.dst.engine.world import World
 from trainmaster.engine.core import Engine, Settings
 from trainmaster.engine.image import (
     Recorder,
@@ -22,7 +23,6 @@ from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.policies.fifo import Fifo
-from trainmaster.sim.world import World
 from trainmaster.stores.memory import MemoryStore
 
 CHECK_EVERY = 3

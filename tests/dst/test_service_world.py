@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from trainmaster.dst.control_plane.world import run_seed
+from trainmaster.dst.engine.faulty_world import Outcome
 from trainmaster.engine import holds
 from trainmaster.service import requests
 from trainmaster.service.control import ControlPlane
-from trainmaster.service.world import run_seed
-from trainmaster.sim.faulty_world import Outcome
 
 
 def check(seeds: range) -> list[Outcome]:
@@ -80,7 +80,7 @@ def test_answering_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_replay_is_exact() -> None:
     told = []
     for hash_seed in ("1", "2"):
-        command = [sys.executable, "-m", "trainmaster.service.world", "--replay", "7"]
+        command = [sys.executable, "-m", "trainmaster.dst.control_plane.world", "--replay", "7"]
         env = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)}
         done = subprocess.run(command, capture_output=True, check=True, env=env)
         told.append(done.stdout)

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from trainmaster.dst.engine import world
+from trainmaster.dst.engine.faulty_world import Outcome
+from trainmaster.dst.engine.world import World, run_seed
 from trainmaster.engine import dispatch, transitions
 from trainmaster.engine.core import Engine
 from trainmaster.engine.lifecycle import LIVE
@@ -15,10 +18,7 @@ from trainmaster.engine.state import State
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
 from trainmaster.model.lease import LeaseRule
-from trainmaster.sim import world
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.faulty_world import Outcome
-from trainmaster.sim.world import World, run_seed
 
 
 def check(seeds: range) -> list[Outcome]:
@@ -117,7 +117,7 @@ def test_replay_is_exact() -> None:
     """Same seed, same bytes, whatever the hash seed."""
     told = []
     for hash_seed in ("1", "2"):
-        command = [sys.executable, "-m", "trainmaster.sim.world", "--replay", "7"]
+        command = [sys.executable, "-m", "trainmaster.dst.engine.world", "--replay", "7"]
         env = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)}
         done = subprocess.run(command, capture_output=True, check=True, env=env)
         told.append(done.stdout)

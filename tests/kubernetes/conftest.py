@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.kube_cluster import KubeCluster, NoCluster, free_port, kubernetes_cluster
 from trainmaster.backends.kubernetes.crd import NAME, crd
-from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, free_port, kubernetes_cluster
 
 
 @pytest.fixture(scope="session")

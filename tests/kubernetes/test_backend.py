@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.kube_bench import KubeBench
+from support.kube_cluster import KubeCluster
 from trainmaster.backends.kubernetes import paths
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.command import Launch, Stop
 from trainmaster.model.job import JobSpec
 from trainmaster.testing.backend_contract import Kind, check_backend
-from trainmaster.testing.kube_bench import KubeBench
-from trainmaster.testing.kube_cluster import KubeCluster
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from support.kube_cluster import KubeCluster
 from trainmaster.backends.kubernetes.status import Telling, status_of
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
-from trainmaster.testing.kube_cluster import KubeCluster
 
 POD: dict[str, Any] = {"spec": {"containers": [{"name": "main", "image": "registry.local/python:3.11"}]}}
 

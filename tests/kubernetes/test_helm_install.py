@@ -20,8 +20,8 @@ import numpy
 import pytest
 import yaml
 
+from support.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
 from trainmaster.backends.kubernetes.manifests import InstallOptions, manifests
-from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "trainmaster"

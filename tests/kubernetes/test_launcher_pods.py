@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
+from support.trainer_records import PROGRAM, read_lives
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
 from trainmaster.backends.kubernetes.launching import equip, headless_service, launcher_config_map
 from trainmaster.gang.protocol import Progress
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_job
-from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
-from trainmaster.testing.trainer_records import PROGRAM, read_lives
 
 HOST = "10.77.0.1"
 SECRET = b"k" * 32

@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from support.as_simulated import compare
+from support.kube_bench import training_job
+from support.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
+from support.kube_world import ENDED, NAMESPACE, World, world
 from trainmaster.backends.kubernetes import nodes as n
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
@@ -25,10 +29,6 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.service.kube import NAME
 from trainmaster.service.prospect import PROFILES
 from trainmaster.stores.journal import JournalStore
-from trainmaster.testing.as_simulated import compare
-from trainmaster.testing.kube_bench import training_job
-from trainmaster.testing.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
-from trainmaster.testing.kube_world import ENDED, NAMESPACE, World, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 V100, K80 = "Tesla-V100-SXM2-16GB", "Tesla-K80"

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from support.kube_cluster import KubeCluster
 from trainmaster.backends.kubernetes.client import KubeClient
 from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.manifests import InstallOptions, manifests
@@ -16,7 +17,6 @@ from trainmaster.service.auth import OPERATOR, USER, Tokens
 from trainmaster.service.kube_desk import KubeDesk
 from trainmaster.service.kube_rights import KubeRights, Right
 from trainmaster.service.problems import Forbidden, Unauthorized, Unavailable
-from trainmaster.testing.kube_cluster import KubeCluster
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,10 @@ import pytest
 import yaml
 from aiohttp import web
 
+from support.kube_bench import training_job
+from support.kube_cluster import KubeCluster, free_port
 from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
-from trainmaster.testing.kube_bench import training_job
-from trainmaster.testing.kube_cluster import KubeCluster, free_port
 
 pytestmark = pytest.mark.slow
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")

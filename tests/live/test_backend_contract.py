@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support.backend_benches import LocalBench, SimulatedBench
 from trainmaster.model.command import Command, Launch, Stop
-from trainmaster.testing.backend_benches import LocalBench, SimulatedBench
 from trainmaster.testing.backend_contract import CHECKS, ContractBroken, check_backend
 
 

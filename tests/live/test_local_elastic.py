@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from support.local_jobs import LocalJobs, devices, is_alive
 from trainmaster.backends.local.orders import Options
 from trainmaster.model import event as ev
-from trainmaster.testing.local_jobs import LocalJobs, devices, is_alive
 
 MEMBER = """
 import os, sys, time

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from support import PYTHONPATH
+from support.bare_driver import make_home
+from support.kill_loop import DRIVER, KEEPER, WORKER, KillLoop, processes_of
 from trainmaster.engine.ports import StoreError
 from trainmaster.model.codec import spec_to_json
 from trainmaster.model.job import STATE_OF, Phase
 from trainmaster.stores.sqlite import SqliteStore
-from trainmaster.testing.backend_benches import SOURCE
-from trainmaster.testing.bare_driver import make_home
 from trainmaster.testing.builders import a_job
-from trainmaster.testing.kill_loop import DRIVER, KEEPER, WORKER, KillLoop, processes_of
 
 
 class Bare:
@@ -27,8 +27,8 @@ class Bare:
     def __init__(self, home: Path, cluster: str, policy: str) -> None:
         self.home = home
         make_home(home)
-        env = {**os.environ, "PYTHONPATH": SOURCE}
-        command = [sys.executable, "-m", "trainmaster.testing.bare_driver", str(home), cluster, policy]
+        env = {**os.environ, "PYTHONPATH": PYTHONPATH}
+        command = [sys.executable, "-m", "support.bare_driver", str(home), cluster, policy]
         self.parent = subprocess.Popen(command, env=env)
         deadline_s = time.monotonic() + 120
         while not (home / "driver.pid").exists():
@@ -37,7 +37,7 @@ class Bare:
         self._store: SqliteStore | None = None
 
     def submit(self, name: str, workers: tuple[int, int], command: list[str], speed: float) -> str | None:
-        payload = {"command": command, "env": {"PYTHONPATH": SOURCE}}
+        payload = {"command": command, "env": {"PYTHONPATH": PYTHONPATH}}
         spec = a_job(name, elastic=workers, seconds=None, speeds={"v100": speed}, max_attempts=1000, payload=payload)
         draft = self.home / f"{name}.draft"
         draft.write_text(json.dumps(spec_to_json(spec)))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.local_jobs import PRINT_ENVIRONMENT, LocalJobs, devices, is_alive
 from trainmaster.backends.local import machine
 from trainmaster.backends.local.backend import LocalBackend
 from trainmaster.backends.local.orders import Options
@@ -19,7 +20,6 @@ from trainmaster.model.command import Launch
 from trainmaster.model.errors import InputError
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_job
-from trainmaster.testing.local_jobs import PRINT_ENVIRONMENT, LocalJobs, devices, is_alive
 
 
 @pytest.fixture

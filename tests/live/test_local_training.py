@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from support.local_jobs import LocalJobs, devices
 from trainmaster.backends.local.orders import Options
 from trainmaster.model import event as ev
-from trainmaster.testing.local_jobs import LocalJobs, devices
 
 PROGRAM = Path(__file__).resolve().parent / "programs" / "paced_training.py"
 

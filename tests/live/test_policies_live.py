@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.as_simulated import compare, launch_ms
 from trainmaster.cli.client import Client
 from trainmaster.engine.core import Settings
 from trainmaster.engine.image import ended_from_record
@@ -23,7 +24,6 @@ from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import Phase
 from trainmaster.stores.sqlite import SqliteStore
-from trainmaster.testing.as_simulated import compare, launch_ms
 
 NODES = "v100=2x2,k80=1x1"
 ROUND_S = 5.0

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from support import PYTHONPATH
+from support.kill_loop import DRIVER, KEEPER, WORKER, KillLoop, processes_of
 from trainmaster.cli.client import Client
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.testing.backend_benches import SOURCE
-from trainmaster.testing.kill_loop import DRIVER, KEEPER, WORKER, KillLoop, processes_of
 
 
 class Served:
@@ -25,8 +25,8 @@ class Served:
     def __init__(self, home: Path, nodes: str, policy: str) -> None:
         self.home = home
         (home / "witness").mkdir(parents=True)
-        command = [sys.executable, "-m", "trainmaster.testing.forked_service", str(home), nodes, policy]
-        self.parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE})
+        command = [sys.executable, "-m", "support.forked_service", str(home), nodes, policy]
+        self.parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PYTHONPATH})
         deadline_s = time.monotonic() + 120
         while not (home / "driver.pid").exists():
             assert time.monotonic() < deadline_s, "the service does not come up"
@@ -42,7 +42,7 @@ class Served:
     def submit(self, name: str, workers: tuple[int, int], command: list[str], speed: float) -> str | None:
         body: dict[str, Any] = {
             "command": command, "name": name, "workers": {"min": workers[0], "max": workers[1]},
-            "env": {"PYTHONPATH": SOURCE}, "max_attempts": 1000, "request_id": uuid.uuid4().hex,
+            "env": {"PYTHONPATH": PYTHONPATH}, "max_attempts": 1000, "request_id": uuid.uuid4().hex,
             "steps_per_s": {"v100": speed * workers[1]}, "workdir": str(self.home),
         }  # fmt: skip
         for _ in range(20):  # as a patient client: the same request until it is answered

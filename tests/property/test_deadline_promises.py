@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.promises import Promises
 from trainmaster.engine.core import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec, Phase
@@ -15,7 +16,6 @@ from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
-from trainmaster.testing.promises import Promises
 
 CLUSTERS = ("gpu=4", "gpu=8x4", "k80=4,v100=4", "gpu=6x2")
 

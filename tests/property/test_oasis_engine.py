@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.admission import utility_at
 from trainmaster.engine.core import Settings
 from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec, Phase
@@ -32,7 +33,6 @@ from trainmaster.sim.experiment import Experiment, Outcome, prepare, run
 from trainmaster.sim.metrics import job_table
 from trainmaster.sim.run import RunResult, simulate
 from trainmaster.sim.truth import TruthOptions
-from trainmaster.testing.admission import utility_at
 
 POLICIES = ("oasis:slot_s=600,horizon_slots=24", "rrh", "dorm")
 OASIS = POLICIES[0]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.admission import check_admission
 from trainmaster.policies.oasis.instance import solve_instance
 from trainmaster.policies.oasis.population import PaperLike, Tiny, paper_like_instance, tiny_instance
-from trainmaster.testing.admission import check_admission
 
 PAPER = {"rule": "paper", "constants": "oracle"}
 BASELINES = ("rrh", "dorm", "fifo", "drf")

@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[object]:
     pytest.importorskip("torch")
-    from trainmaster.testing.fork_server import ForkServer
+    from support.fork_server import ForkServer
 
     server = ForkServer()
     yield server

@@ -17,9 +17,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from support.fork_server import ForkServer
 from trainmaster.gang import protocol as wire
 from trainmaster.gang.harness import Gang, free_port
-from trainmaster.testing.fork_server import ForkServer
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PROGRAM = str(Path(__file__).parent / "programs" / "elastic_member.py")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from support.admitted_optimum import most_deadlines, tiny_deadline_instance
+from support.deadline_bound import least_area_gpu_s, most_in_time
 from trainmaster.model.job import DeadlineKind, JobId, JobSpec
 from trainmaster.model.scaling import LINEAR, amdahl
-from trainmaster.testing.admitted_optimum import most_deadlines, tiny_deadline_instance
-from trainmaster.testing.deadline_bound import least_area_gpu_s, most_in_time
 
 
 def job(name: str, submit_s: int, work_s: float, due_s: int, largest: int = 1, scaling=LINEAR) -> JobSpec:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from support.admission import check_admission
 from trainmaster.model.errors import InputError
 from trainmaster.policies.oasis.instance import POLICIES, solve_instance
 from trainmaster.policies.oasis.population import PaperLike, Tiny, paper_like_instance, tiny_instance
-from trainmaster.testing.admission import check_admission
 
 
 def job(name: str = "a", **changes: Any) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.admission import utility_at
 from trainmaster.model.errors import InputError
 from trainmaster.model.utility import parse_utility
-from trainmaster.testing.admission import utility_at
 
 LEVEL = st.floats(0, 100)
 CURVE = st.lists(st.tuples(st.floats(0, 50), LEVEL), min_size=1, max_size=5, unique_by=lambda p: p[0]).map(

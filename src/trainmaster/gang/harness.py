@@ -47,7 +47,7 @@ class Process(Protocol):
 
 
 class Starter(Protocol):
-    """Another way to start `python FILE ...`, such as `testing.fork_server.ForkServer`."""
+    """Another way to start `python FILE ...`, such as `support.fork_server.ForkServer`."""
 
     def start(self, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> Process: ...
 

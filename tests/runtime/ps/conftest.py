@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainmaster.testing.fork_server import ForkServer
+from support.fork_server import ForkServer
 
 
 @pytest.fixture(scope="session")

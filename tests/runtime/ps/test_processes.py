@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from support.fork_server import ForkServer
 from trainmaster.gang.harness import Gang
 from trainmaster.gang.protocol import EXIT_STOPPED, SERVER, WORKER
 from trainmaster.runtime.checkpoint import Checkpoints, Folder
-from trainmaster.testing.fork_server import ForkServer
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 FLOATS = 60_000  # 15 blocks of 16 KiB

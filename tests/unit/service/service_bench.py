@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainmaster.dst.control_plane.inline_asgi import Call, PausingGateway, Reply, exchange
 from trainmaster.engine.ports import Archive
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
@@ -19,7 +20,6 @@ from trainmaster.model.command import Command
 from trainmaster.service.app import build_app
 from trainmaster.service.auth import OPERATOR, USER, Principal, Tokens
 from trainmaster.service.control import ControlPlane
-from trainmaster.service.inline_asgi import Call, PausingGateway, Reply, exchange
 from trainmaster.service.logs import LogFolder
 from trainmaster.service.routes.context import Context
 from trainmaster.sim.backend import SimulatedBackend

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from service_bench import ANN_TOKEN, BOB_TOKEN, Bench, HandClock
 
+from trainmaster.dst.control_plane.inline_asgi import Call
 from trainmaster.engine.ports import Commit, StoreError
 from trainmaster.model import event as ev
 from trainmaster.model.command import Launch, Stop
@@ -17,7 +18,6 @@ from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.registry import create
-from trainmaster.service.inline_asgi import Call
 from trainmaster.stores.memory import MemoryStore
 from trainmaster.stores.sqlite import SqliteStore
 

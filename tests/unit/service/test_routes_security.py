@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from service_bench import ANN_TOKEN, OPERATOR_TOKEN, Bench
 
+from trainmaster.dst.control_plane.inline_asgi import Call, exchange
 from trainmaster.model.errors import InputError
 from trainmaster.service.app import build_app
 from trainmaster.service.auth import OPERATOR, Principal, Tokens, read_tokens
 from trainmaster.service.control import ControlPlane
 from trainmaster.service.gateway import InlineGateway
 from trainmaster.service.home import Home, HomeTaken
-from trainmaster.service.inline_asgi import Call, exchange
 from trainmaster.service.limits import MAX_BODY
 from trainmaster.service.logs import LogFolder
 from trainmaster.service.routes.context import Context

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.model.errors import InputError
-from trainmaster.model.utility import Step
-from trainmaster.testing.trace_formats import (
+from support.trace_formats import (
     CHRONUS,
     ELASTIC,
     GAVEL7,
@@ -28,6 +26,8 @@ from trainmaster.testing.trace_formats import (
     PHILLY,
     SACCT,
 )
+from trainmaster.model.errors import InputError
+from trainmaster.model.utility import Step
 from trainmaster.traces import JobTrace, load
 from trainmaster.traces.utility import parse_cell
 

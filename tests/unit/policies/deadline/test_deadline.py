@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.admitted_optimum import admitted, most_deadlines, tiny_deadline_instance
 from trainmaster.engine.core import Engine, Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -18,7 +19,6 @@ from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
-from trainmaster.testing.admitted_optimum import admitted, most_deadlines, tiny_deadline_instance
 
 
 def job(name: str, work_s: float | None, due_s: float | None, **more: Any) -> JobSpec:

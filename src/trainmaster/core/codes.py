@@ -1,0 +1,32 @@
+"""Numbers that stand for words in compiled code. Tests hold them equal to the enumerations of `model` and `engine`."""
+
+from __future__ import annotations
+
+PENDING, RESERVED, LAUNCHING, RUNNING, RESIZING, STOPPING, LOST, PAUSED, FINISHED, FAILED, CANCELLED, REJECTED = range(
+    12
+)
+"""Phases of a job (`model.job.Phase`)."""
+(
+    RESERVE, UNRESERVE, LAUNCH_SENT, HAS_STARTED, RESIZE_SENT, HAS_RESIZED, STOP_SENT, LOSE, REQUEUE, MOVE, FINISH,
+    GIVE_UP, REJECT, CANCEL, PAUSE, RESUME,
+) = range(16)  # fmt: skip
+"""What moves a job from phase to phase (`engine.lifecycle.Trigger`, in its order)."""
+CAPACITY, BEHIND, SHAPE, OUTRANKED, BACKOFF, NO_NODE = 1, 2, 3, 4, 6, 8
+"""Why a job waits (`model.reasons.Why`)."""
+PACK, SPREAD, FIRST_FIT, BEST_FIT, COUNT = range(5)
+"""Placement (`model.placement.Strategy`)."""
+HEAD, PART = 3, 4
+N_PARTS, KIND, SHARE = 0, 1, 2
+"""A packed gang: `[parts, type, share_milli, (node, workers, servers, devices) per part, device, ...]`."""
+WHOLE = 1000
+"""Thousandths of a device."""
+MS_PER_S = 1000.0
+NEVER_MS = 2**62
+IDLE, DECIDE, RARE = 0, 1, 2
+"""What a step needs next: nothing, a decision of a policy that is written in Python, or a rare handler."""
+WORDS = (
+    "", "preempted", "moved", "cancelled", "paused", "its user changed its size", "a node of the gang was lost",
+    "superseded",
+)  # fmt: skip
+"""Why a gang is stopped; commands carry the index."""
+PREEMPTED, MOVED, USER_CANCELLED, USER_PAUSED, USER_RESIZED, NODE_LOST, SUPERSEDED = range(1, 8)

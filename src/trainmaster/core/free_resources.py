@@ -1,0 +1,112 @@
+"""What is free: thousandths of each device, whole devices, CPU and memory by node. An engine has two: what is planned
+(devices of jobs being stopped count as free) and what is physical (what processes may really occupy)."""
+
+from __future__ import annotations
+
+from trainmaster.core.codes import HEAD, PART, SHARE, WHOLE
+from trainmaster.core.int_list import IntList, Ints
+from trainmaster.core.job_arrays import JobArrays
+
+
+class FreeResources:
+    """`device_milli[n, d]` is what is left of device d of node n (0 where there is none); `whole[n]` counts the devices
+    of node n that are entirely free. Compiled code names the same arrays `milli`, `free_whole`, `free_cpu`, `free_mem`."""
+
+    def __init__(self, device_milli: Ints, whole: Ints, cpu_milli: Ints, mem_mib: Ints) -> None:
+        self.device_milli, self.whole, self.cpu_milli, self.mem_mib = device_milli, whole, cpu_milli, mem_mib
+        self.milli, self.free_whole, self.free_cpu, self.free_mem = device_milli, whole, cpu_milli, mem_mib
+
+
+def become(free: FreeResources, other: FreeResources) -> None:
+    """Take over what another says."""
+    free.milli[:] = other.milli
+    free.free_whole[:] = other.free_whole
+    free.free_cpu[:] = other.free_cpu
+    free.free_mem[:] = other.free_mem
+
+
+def any_device_left(free: FreeResources) -> bool:
+    for node in range(free.milli.shape[0]):
+        for device in range(free.milli.shape[1]):
+            if free.milli[node, device] != 0:
+                return True
+    return False
+
+
+def add_gang(
+    free: FreeResources,
+    gangs: IntList,
+    at: int,
+    sign: int,
+    cpu_each: int,
+    mem_each: int,
+    server_cpu: int,
+    server_mem: int,
+) -> None:
+    """Give a gang's devices, CPU and memory back (`sign` 1) or take them (-1)."""
+    row = gangs.values
+    n_parts, share = row[at], row[at + SHARE]
+    device = at + HEAD + PART * n_parts
+    for k in range(n_parts):
+        part = at + HEAD + PART * k
+        node, workers, servers = row[part], row[part + 1], row[part + 2]
+        for _ in range(row[part + 3]):
+            was = free.milli[node, row[device]]
+            now = was + sign * share
+            free.milli[node, row[device]] = now
+            if now == WHOLE and was != WHOLE:
+                free.free_whole[node] += 1
+            elif was == WHOLE and now != WHOLE:
+                free.free_whole[node] -= 1
+            device += 1
+        free.free_cpu[node] += sign * (workers * cpu_each + servers * server_cpu)
+        free.free_mem[node] += sign * (workers * mem_each + servers * server_mem)
+
+
+def gang_fits(
+    free: FreeResources, gangs: IntList, at: int, cpu_each: int, mem_each: int, server_cpu: int, server_mem: int
+) -> bool:
+    """Whether a gang could be taken now."""
+    row = gangs.values
+    n_parts, share = row[at], row[at + SHARE]
+    device = at + HEAD + PART * n_parts
+    for k in range(n_parts):
+        part = at + HEAD + PART * k
+        node, workers, servers, n_devices = row[part], row[part + 1], row[part + 2], row[part + 3]
+        for x in range(device, device + n_devices):
+            need = share
+            if share < WHOLE:  # several members of one gang may share a device: what they need of it adds up
+                need = 0
+                for y in range(device, device + n_devices):
+                    if row[y] == row[x]:
+                        need += share
+            if free.milli[node, row[x]] < need:
+                return False
+        device += n_devices
+        if workers * cpu_each + servers * server_cpu > free.free_cpu[node]:
+            return False
+        if workers * mem_each + servers * server_mem > free.free_mem[node]:
+            return False
+    return True
+
+
+def give_gang(free: FreeResources, gangs: IntList, at: int, i: int, jobs: JobArrays) -> None:
+    """Give back a gang of job i."""
+    add_gang(free,
+        gangs, at, 1, jobs.worker_cpu_milli[i], jobs.worker_mem_mib[i], jobs.server_cpu_milli[i],
+        jobs.server_mem_mib[i],
+    )  # fmt: skip
+
+
+def take_gang(free: FreeResources, gangs: IntList, at: int, i: int, jobs: JobArrays) -> None:
+    add_gang(free,
+        gangs, at, -1, jobs.worker_cpu_milli[i], jobs.worker_mem_mib[i], jobs.server_cpu_milli[i],
+        jobs.server_mem_mib[i],
+    )  # fmt: skip
+
+
+def fits_gang(free: FreeResources, gangs: IntList, at: int, i: int, jobs: JobArrays) -> bool:
+    return gang_fits(free,
+        gangs, at, jobs.worker_cpu_milli[i], jobs.worker_mem_mib[i], jobs.server_cpu_milli[i],
+        jobs.server_mem_mib[i],
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+cimport cython
+from trainmaster.core.cluster_arrays cimport ClusterArrays
+from trainmaster.core.free_resources cimport FreeResources
+from trainmaster.core.int_list cimport IntList, new_floats, new_ints
+from trainmaster.core.job_arrays cimport JobArrays
+from trainmaster.core.sorting cimport sort_by
+from trainmaster.core.types cimport B1, B2, F1, I1, i64
+
+cdef i64 BEST_FIT, CAPACITY, COUNT, FIRST_FIT, HEAD, NO_NODE, PACK, PART, SHAPE, SPREAD, WHOLE
+
+@cython.final
+cdef class Demand:
+    cdef public i64 workers, devices_each, share, cpu_each, mem_each, servers, server_cpu, server_mem
+
+cdef i64 _largest(I1 values) noexcept
+
+@cython.final
+cdef class Placer:
+    cdef public i64 strategy
+    cdef ClusterArrays cluster
+    cdef I1 free_of_type, rooms, taken, hosting, per_rack
+    cdef B1 open, chosen, usable, tried
+    cdef IntList order, spare
+    cdef F1 keys
+    cdef public IntList placed, first, why, flat
+    cdef public i64 failure
+    cdef public Demand demand
+    cdef B2 masks
+    cpdef object set_masks(self, object masks)
+    cpdef void open_set(self, i64 node_set) noexcept
+    cpdef object open_only(self, object workers_on)
+    cpdef void begin(self) noexcept
+    @cython.locals(i=i64, done=bint, need_milli=i64, node_set=i64)
+    cpdef object place_list(
+        self, JobArrays jobs, IntList which, i64 begin, i64 end, IntList wanted, bint strict, I1 workers, I1 servers,
+        FreeResources free)
+    cpdef void ask(self, JobArrays jobs, i64 i, i64 workers, i64 servers) noexcept
+    cdef void _count_free(self, FreeResources free) noexcept
+    @cython.locals(need=i64, whole_share=bint, kind=i64, begin=i64)
+    cdef bint _place_anywhere(self, JobArrays jobs, i64 i, i64 wanted, FreeResources free) except -1
+    cdef void _recount(self, i64 kind, i64 need, bint whole_share, FreeResources free) noexcept
+    @cython.locals(best=i64)
+    cdef i64 _preferred(self, JobArrays jobs, i64 i) noexcept
+    @cython.locals(counting=bint, done=bint, total=i64, workers=i64, devices_each=i64, strategy=i64)
+    cpdef bint place_gang(self, i64 kind, FreeResources free) except -1
+    @cython.locals(room=i64, fitting=i64)
+    cdef i64 _room(self, i64 node, i64 devices_each, FreeResources free) noexcept
+    @cython.locals(best=i64)
+    cdef bint _spread_out(self, i64 workers) noexcept
+    @cython.locals(left=i64, node=i64)
+    cdef bint _fill(self, i64 workers, FreeResources free) noexcept
+    @cython.locals(left=i64, room=i64, spare=i64)
+    cdef bint _host(self, FreeResources free) noexcept
+    @cython.locals(best=i64, best_left=double, left=double, cpu=double, mem=double, strategy=i64)
+    cdef void _order_nodes(self, i64 workers, FreeResources free) noexcept
+    @cython.locals(best=i64, kept=i64, node=i64)
+    cdef void _stay_in_one_rack(self, i64 workers) noexcept
+    @cython.locals(begin=i64)
+    cdef void _write_gang(self, i64 kind, i64 devices_each, bint counting, FreeResources free) noexcept
+    @cython.locals(best=i64, left=i64)
+    cdef void _take_devices(self, i64 node, i64 n_devices, i64 share, FreeResources free) noexcept
+    @cython.locals(any_up=bint, most=i64, left=i64)
+    cpdef i64 shortage(self, JobArrays jobs, i64 i, i64 need_milli, FreeResources free) noexcept

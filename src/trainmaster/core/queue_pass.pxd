@@ -1,0 +1,54 @@
+cimport cython
+from trainmaster.core.cluster_arrays cimport ClusterArrays
+from trainmaster.core.free_resources cimport FreeResources, fits_gang, give_gang, take_gang
+from trainmaster.core.int_list cimport IntList, new_floats, new_ints
+from trainmaster.core.job_arrays cimport JobArrays, remaining_now, service_now
+from trainmaster.core.placement cimport Placer
+from trainmaster.core.plan_arrays cimport PlanArrays
+from trainmaster.core.sorting cimport sort_by
+from trainmaster.core.types cimport F1, I1, i64
+
+cdef i64 LOST, PENDING, RESERVED, RUNNING, STOPPING
+cdef double MS_PER_S
+
+@cython.final
+cdef class QueuePass:
+    cdef public i64 key, quantum_ms
+    cdef public bint preemptive, strict, hopeless_last, any_waiting
+    cdef public double promote
+    cdef public F1 thresholds
+    cdef IntList ready, start, kinds, stopped, start_at, stop_at, spare, nothing, kept
+    cdef F1 keys
+    cdef I1 available
+    cpdef object set_keys(self, object keys)
+    cpdef object decide(
+        self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, FreeResources free, Placer placer,
+        PlanArrays plan)
+    cdef object _make_room(self, i64 n, JobArrays jobs)
+    @cython.locals(i=i64, phase=i64, any_ready=bint)
+    cdef bint _list_ready(self, JobArrays jobs, IntList which, i64 now_ms) except -1
+    @cython.locals(i=i64, key=i64, late=bint)
+    cdef void _sort(self, JobArrays jobs, i64 now_ms) noexcept
+    @cython.locals(level=i64)
+    cdef i64 _level(self, double service) noexcept
+    @cython.locals(running=bint, since_s=double)
+    cdef double _run_ms(self, JobArrays jobs, i64 i, i64 now_ms) noexcept
+    @cython.locals(run_ms=double, waited_ms=i64)
+    cdef i64 _queue_of(self, JobArrays jobs, i64 i, i64 now_ms) noexcept
+    cdef i64 _next_look_ms(self, JobArrays jobs, IntList which, i64 now_ms) noexcept
+    @cython.locals(i=i64, soonest_s=double, soonest_ms=double, gpus=double, service=double, level=i64, left_s=double, left_ms=double, run_ms=double, waited_ms=i64)
+    cdef i64 _next_queue_change_ms(self, JobArrays jobs, IntList which, i64 now_ms) noexcept
+    cpdef object place_in_order(
+        self, JobArrays jobs, IntList order, bint strict, FreeResources free, Placer placer, PlanArrays plan)
+    @cython.locals(i=i64, begin=i64, end=i64)
+    cpdef object run_in_order(
+        self, JobArrays jobs, IntList order, ClusterArrays cluster, FreeResources free, Placer placer, PlanArrays plan)
+    @cython.locals(at=i64)
+    cdef object _note_misfits(self, Placer placer, PlanArrays plan)
+    @cython.locals(i=i64, held=i64, need=i64, best=i64)
+    cdef void _choose(self, JobArrays jobs, IntList order, ClusterArrays cluster, FreeResources free) noexcept
+    @cython.locals(i=i64)
+    cdef object _write(self, JobArrays jobs, IntList order, FreeResources free, Placer placer, PlanArrays plan)
+
+@cython.locals(whole=double)
+cdef i64 _ceiling(double value) noexcept

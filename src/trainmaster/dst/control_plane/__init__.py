@@ -1,0 +1,1 @@
+"""The whole control plane, with HTTP and a database, in a simulated world."""

@@ -1,0 +1,1 @@
+"""The engine and a store in a simulated world."""

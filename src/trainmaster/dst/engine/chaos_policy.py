@@ -1,0 +1,68 @@
+"""A policy that is hard on the engine: it starts, preempts, moves and resizes jobs at random, and lets
+them share devices.
+
+Not registered: it is of no use to anybody but the fault simulation, which needs every command exercised.
+It draws from the snapshot's own generator, and counts in its memo what it has seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainmaster.model.draft import Draft
+from trainmaster.model.job import P
+from trainmaster.model.memo import Memo
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Why
+from trainmaster.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class ChaosPolicy:
+    """Every job runs in the end, for what is preempted keeps its checkpoint."""
+
+    quantum_ms: int = 20_000
+    own_rounds = False
+
+    def decide(self, view: Snapshot) -> Plan:
+        rng = view.rng()
+        draft = view.draft()
+        jobs = view.jobs
+        rows = view.movable_rows()
+        rows = rows[rng.permutation(len(rows))]
+        for row in rows.tolist():
+            if jobs.phase[row] != P.PENDING:
+                self._disturb(view, draft, row, rng)
+        hosts = [row for row in rows.tolist() if jobs.phase[row] == P.RUNNING]
+        for row in rows.tolist():
+            if jobs.phase[row] == P.PENDING:
+                if hosts and rng.random() < 0.3 and draft.place_beside(row, hosts[int(rng.integers(len(hosts)))]):
+                    continue
+                draft.place(row, workers=_size(view, row, rng))
+        seen = view.memo.columns.get("seen", np.zeros(len(jobs)))
+        memo = Memo({"decisions": view.memo.values.get("decisions", 0) + 1}, {"seen": seen + 1.0})
+        wake_ms = view.now_ms + int(rng.integers(1, self.quantum_ms))
+        return draft.plan(memo=memo, wake_at_ms=wake_ms, default=Why.OUTRANKED)
+
+    def _disturb(self, view: Snapshot, draft: Draft, row: int, rng: np.random.Generator) -> None:
+        dice = rng.random()
+        if dice < 0.06:
+            draft.release(row)
+        elif dice < 0.12:
+            draft.release(row)
+            draft.place(row, workers=_size(view, row, rng))
+        elif dice < 0.35 and view.jobs.phase[row] == P.RUNNING:
+            draft.resize(row, _size(view, row, rng))
+        elif dice < 0.5 and view.jobs.phase[row] == P.RUNNING:
+            whole = int(view.jobs.share_milli[row])
+            draft.reshare(row, whole if view.jobs.held_gpu_milli[row] < _asked_milli(view, row) else whole // 2)
+
+
+def _size(view: Snapshot, row: int, rng: np.random.Generator) -> int:
+    return int(rng.integers(view.jobs.workers_min[row], view.jobs.workers_max[row] + 1))
+
+
+def _asked_milli(view: Snapshot, row: int) -> int:
+    return int(view.jobs.workers[row] * view.jobs.worker_gpu_milli[row])
