@@ -26,7 +26,7 @@ from trainmaster.estimate.profiles import ProfileBook
 from trainmaster.foresight.question import costs_of
 from trainmaster.foresight.situation import Costs
 from trainmaster.model.cluster import Cluster
-from trainmaster.service.kube import NAME
+from trainmaster.service.kubernetes.session import NAME
 from trainmaster.service.prospect import PROFILES
 from trainmaster.stores.journal import JournalStore
 

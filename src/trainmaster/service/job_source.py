@@ -142,6 +142,9 @@ class JobSource:
         self._told: dict[str, Json] = {}
         self._room = KnownRoom(nodes)
         self._unsure: set[str] = set()
+        self._faults: dict[str, InputError] = {}
+        """Objects that cannot be jobs, while they exist."""
+        self._awaited: dict[str, list[asyncio.Future[InputError | None]]] = {}
         self._waiting = False
         self._stopped = False
 
@@ -159,11 +162,32 @@ class JobSource:
             return
         self._note(job, gone)
 
+    async def verdict(self, job_id: str) -> InputError | None:
+        """Wait until the control plane has taken a job, or refused it: then what is wrong with it."""
+        if job_id in self._told or job_id in self._faults or self._stopped:
+            return self._faults.get(job_id)
+        waits: asyncio.Future[InputError | None] = self._loop.create_future()
+        self._awaited.setdefault(job_id, []).append(waits)
+        return await waits
+
+    def _decided(self, job_id: str, fault: InputError | None) -> None:
+        for waits in self._awaited.pop(job_id, ()):
+            if not waits.done():
+                waits.set_result(fault)
+
+    def _refuse(self, job: Json, fault: InputError) -> None:
+        job_id = job_id_of_object(job)
+        self._faults[job_id] = fault
+        self._refused(job, fault)
+        self._decided(job_id, fault)
+
     def nodes_changed(self) -> None:
         self._room.forget()
 
     def stop(self) -> None:
         self._stopped = True
+        for job_id in list(self._awaited):
+            self._decided(job_id, None)  # the object is there: the next leader takes it
 
     def _note(self, job: Json, gone: bool) -> None:
         self._dirty[job_id_of_object(job)] = (job, gone)
@@ -209,7 +233,7 @@ class JobSource:
             fault = self._templates.fault(job)
             if fault is not None:
                 del self._dirty[job_id]
-                self._refused(job, fault)
+                self._refuse(job, fault)
 
     def _answered(self, batch: dict[str, tuple[Json, bool]], outcome: Any) -> None:
         self._waiting = False
@@ -220,13 +244,15 @@ class JobSource:
                 self._dirty.setdefault(job_id, item)
             self._soon(AGAIN_S)
             return
+        for job, error in outcome:
+            self._refuse(job, error)
         for job_id, (job, gone) in batch.items():
             if gone:
                 self._told.pop(job_id, None)
+                self._faults.pop(job_id, None)
             else:
                 self._told[job_id] = {"spec": {"suspend": job["spec"].get("suspend")}}
-        for job, error in outcome:
-            self._refused(job, error)
+            self._decided(job_id, None)
         if self._dirty:
             self._soon(0.0)
 
