@@ -37,7 +37,7 @@ from trainmaster.service.prospect import Prospect
 from trainmaster.service.requests import Submit
 from trainmaster.sim.run import load_kernels
 from trainmaster.stores.sqlite import SqliteStore
-from trainmaster.wire.api import JobRequest
+from trainmaster.jobspec.model import JobRequest
 
 CLUSTER = "v100=256x8,k80=256x8"
 TARGET_S = 2.0

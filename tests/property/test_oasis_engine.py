@@ -299,7 +299,7 @@ import hashlib, json, sys
 import numpy as np
 from test_oasis_engine import POLICIES, some_cluster, some_jobs, simulated, Recorder
 from trainmaster.policies.oasis.instance import solve_instance
-from trainmaster.policies.oasis.population import Tiny, tiny_instance
+from support.admission_instances import Tiny, tiny_instance
 from trainmaster.policies.registry import create
 from trainmaster.sim.truth import TruthOptions
 out = []
@@ -320,7 +320,8 @@ print(hashlib.sha256(json.dumps(out, sort_keys=True).encode()).hexdigest())
 def test_the_same_whatever_the_hash_seed() -> None:
     def digest(hash_seed: str) -> str:
         here = Path(__file__).parent
-        paths = os.pathsep.join([str(here), str(here.parent.parent / "src"), os.environ.get("PYTHONPATH", "")])
+        folders = (here, here.parent / "lib", here.parent.parent / "src", os.environ.get("PYTHONPATH", ""))
+        paths = os.pathsep.join(str(folder) for folder in folders)
         env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}
         done = subprocess.run([sys.executable, "-c", _ONCE], env=env, capture_output=True, text=True, check=True)
         return done.stdout

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from support.admission import check_admission
+from support.admission_instances import PaperLike, Tiny, paper_like_instance, tiny_instance
 from trainmaster.policies.oasis.instance import solve_instance
-from trainmaster.policies.oasis.population import PaperLike, Tiny, paper_like_instance, tiny_instance
 
 PAPER = {"rule": "paper", "constants": "oracle"}
 BASELINES = ("rrh", "dorm", "fifo", "drf")

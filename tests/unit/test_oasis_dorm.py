@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from support.admission_instances import PaperLike, paper_like_instance
 from trainmaster.policies.oasis import dorm_program
 from trainmaster.policies.oasis.dorm_program import Share, dorm_counts
 from trainmaster.policies.oasis.parsing import parse_instance
-from trainmaster.policies.oasis.population import PaperLike, paper_like_instance
 
 THETA1, THETA2 = 0.1, 0.2
 

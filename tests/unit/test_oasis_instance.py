@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from support.admission import check_admission
+from support.admission_instances import PaperLike, Tiny, paper_like_instance, tiny_instance
 from trainmaster.model.errors import InputError
 from trainmaster.policies.oasis.instance import POLICIES, solve_instance
-from trainmaster.policies.oasis.population import PaperLike, Tiny, paper_like_instance, tiny_instance
 
 
 def job(name: str = "a", **changes: Any) -> dict[str, Any]:

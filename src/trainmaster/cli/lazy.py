@@ -42,7 +42,7 @@ class Deferred(TyperCommand):
         alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
         settings: dict[str, Any] = {}
         if self.entry.takes_command:
-            settings = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+            settings = {"allow_interspersed_args": False}
         alone.command(self.entry.name, cls=QuickCommand, context_settings=settings)(found)
         return typer.main.get_command(alone)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import typer
 
 from trainmaster.cli.client import Client
-from trainmaster.cli.job_options import JobOptions
 from trainmaster.cli.output import to_json
-from trainmaster.cli.request import in_words_of_options
+from trainmaster.cli.request import Request
 from trainmaster.cli.screen import show_line
 from trainmaster.cli.times import banded, short
 from trainmaster.model.errors import InputError
@@ -20,11 +18,11 @@ WAIT_S = 120.0
 Json = dict[str, Any]
 
 
-def show(client: Client, request: Json, options: JobOptions, output: str) -> None:
+def show(client: Client, request: Request, output: str) -> None:
     try:
-        found: Json = client.post("/jobs/preview", request, again=1, wait_s=WAIT_S)
+        found: Json = client.post("/jobs/preview", request.body, again=1, wait_s=WAIT_S)
     except InputError as fault:
-        raise in_words_of_options(fault, options, time.time()) from None
+        raise request.blame(fault) from None
     if output == "json":
         typer.echo(to_json(found), nl=False)
         return

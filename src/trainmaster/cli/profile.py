@@ -71,7 +71,7 @@ def profile(
 def devices_here() -> tuple[str, int]:
     """(type of accelerator, how many): GPUs if the machine has any, else its cores."""
     try:
-        from trainmaster.backends.local.machine import describe  # pyright: ignore[reportMissingImports]
+        from trainmaster.backends.local.devices import describe  # pyright: ignore[reportMissingImports]
         from trainmaster.estimate.accelerators import find_accelerator
     except ImportError:
         return "cpu", len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

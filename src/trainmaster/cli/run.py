@@ -35,9 +35,10 @@ def run(
     home: HomeOption = None,
 ) -> None:
     """Submit a job, follow its log, exit with its code."""
-    request = {"max_attempts": 1, **build(options, time.time())}  # who watches a program fail starts it again himself
+    request = build(options, time.time())
+    request.body.setdefault("max_attempts", 1)  # who watches a program fail starts it again himself
     with Client.find(home) as client:
-        jobs = hand_in(client, request, options)["ids"]
+        jobs = hand_in(client, request, options.bare_env)["ids"]
         reader = LogReader(client, jobs[0], None, None)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:

@@ -11,7 +11,7 @@ from trainmaster.cli.address import HomeOption
 from trainmaster.cli.client import Client
 from trainmaster.cli.job_options import JobOptions, with_job_options
 from trainmaster.cli.output import Output, check_output, one_message, to_json
-from trainmaster.cli.request import build, in_words_of_options, with_environment
+from trainmaster.cli.request import Request, build, with_environment
 from trainmaster.model.errors import InputError
 
 
@@ -39,9 +39,9 @@ def submit(
         if dry_run:
             from trainmaster.cli.preview import show
 
-            show(client, in_namespace(client, request), options, output)
+            show(client, in_namespace(client, request), output)
             return
-        accepted = hand_in(client, request, options)
+        accepted = hand_in(client, request, options.bare_env)
         _print(accepted, output)
         if wait:
             from trainmaster.cli.following import wait_for_all
@@ -49,22 +49,22 @@ def submit(
             raise typer.Exit(wait_for_all(client, accepted["ids"]))
 
 
-def in_namespace(client: Client, request: dict[str, Any]) -> dict[str, Any]:
+def in_namespace(client: Client, request: Request) -> Request:
     """Through the API server of a cluster: in the namespace of the kubeconfig, unless one is given."""
-    if client.address.through is None or request.get("namespace"):
+    if client.address.through is None or request.body.get("namespace"):
         return request
-    return {**request, "namespace": client.address.through.namespace}
+    return request._replace(body={**request.body, "namespace": client.address.through.namespace})
 
 
-def hand_in(client: Client, request: dict[str, Any], options: JobOptions) -> dict[str, Any]:
+def hand_in(client: Client, request: Request, bare_env: bool) -> dict[str, Any]:
     """Submit; a service on this machine also learns which `python` its user means."""
-    request = in_namespace(client, request)
-    if client.address.through is None and client.address.local and not options.bare_env and not request.get("image"):
-        request = with_environment(request)
+    body = in_namespace(client, request).body
+    if client.address.through is None and client.address.local and not bare_env and not body.get("image"):
+        body = with_environment(body)
     try:
-        return client.submit(request)
+        return client.submit(body)
     except InputError as fault:
-        raise in_words_of_options(fault, options, time.time()) from None
+        raise request.blame(fault) from None
 
 
 def _print(accepted: dict[str, Any], output: str) -> None:
@@ -76,6 +76,6 @@ def _print(accepted: dict[str, Any], output: str) -> None:
 
 
 def _print_schema() -> None:
-    from trainmaster.cli.spec_file import schema
+    from trainmaster.jobspec.schema import json_schema
 
-    typer.echo(to_json(schema()), nl=False)
+    typer.echo(to_json(json_schema()), nl=False)

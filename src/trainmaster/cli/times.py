@@ -23,7 +23,7 @@ def seconds_of(text: str, option: str) -> float:
     except ValueError:
         seconds = float("nan")
     if not 0 <= seconds < float("inf"):
-        raise InputError(f"'{text}' is no duration", "such as 90m, 2h, 1h30m or 3d", column=option)
+        raise InputError(f"invalid duration '{text}'", "such as 90m, 2h, 1h30m or 3d", column=option)
     return seconds
 
 
@@ -38,11 +38,11 @@ def deadline_seconds(text: str, now_s: float, option: str = "--deadline") -> flo
             left_s = seconds_of(text, option)
         except InputError:
             expected = "a duration such as 90m, 2h, 3d, or an instant such as 2026-11-17T18:00"
-            raise InputError(f"'{text}' is no deadline", expected, column=option) from None
+            raise InputError(f"invalid deadline '{text}'", expected, column=option) from None
     else:
         left_s = instant.astimezone().timestamp() - now_s
     if left_s <= 0:
-        raise InputError(f"'{text}' has passed already", "a deadline in the future", column=option)
+        raise InputError(f"deadline {text} is in the past", column=option)
     return left_s
 
 

@@ -6,7 +6,17 @@ import numpy as np
 
 from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.codes import (
-    BEST_FIT, CAPACITY, COUNT, FIRST_FIT, HEAD, NO_NODE, PACK, PART, SHAPE, SPREAD, WHOLE,
+    BEST_FIT,
+    CAPACITY,
+    COUNT,
+    FIRST_FIT,
+    HEAD,
+    NO_NODE,
+    PACK,
+    PART,
+    SHAPE,
+    SPREAD,
+    WHOLE,
 )  # fmt: skip
 from trainmaster.core.free_resources import FreeResources
 from trainmaster.core.int_list import Bools, IntList, Ints, new_floats, new_ints

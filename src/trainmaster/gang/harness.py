@@ -93,7 +93,7 @@ class Gang:
         listener.bind(self._path)
         listener.listen(64)
         self.endpoint = Endpoint(listener, TOKEN)
-        self.roster = Roster("127.0.0.1", free_port)
+        self.roster = Roster(lambda _: "127.0.0.1", lambda _: free_port())
         self.members: dict[str, Member] = {}
         self.heard: list[tuple[float, str, wire.Message]] = []
         """Everything but renewals, with the moment it came."""

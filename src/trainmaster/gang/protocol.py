@@ -71,12 +71,14 @@ class Joined:
 
 @dataclass(frozen=True)
 class Progress:
-    """Work in steps since the job began, whatever the attempt. `saved`: what its last checkpoint holds."""
+    """Work in steps since the job began, whatever the attempt. `saved`: what its last checkpoint holds. `complete`:
+    all training is done and saved, so that a stop which comes from now on leaves a finished job."""
 
     work_done: float
     rate: float | None = None
     loss: float | None = None
     saved: float | None = None
+    complete: bool = False
 
 
 @dataclass(frozen=True)

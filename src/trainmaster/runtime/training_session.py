@@ -58,6 +58,7 @@ class Session:
         self._former: Callable[[int, FrameType | None], Any] | int | None = None
         self._loss: float | None = None
         self._rate: float | None = None
+        self._complete = False
         self._step_began_s = 0.0
         self._step_began_cpu_s = 0.0
 
@@ -138,8 +139,9 @@ class Session:
             due = save_every is not None and (step + 1) % save_every == 0
             if state is not None and (due or stopping or step + 1 == total) and self.saved != self.work_done:
                 self.save(state())
-            if stopping:
+            if stopping and step + 1 < total:
                 self.leave(EXIT_STOPPED)
+        self.finish()
 
     def begin_step(self) -> None:
         self.check_lease()
@@ -163,7 +165,12 @@ class Session:
         if rate is not None:
             self._rate = rate
         if self.link is not None and self.reporting:
-            self.link.report(Progress(self.work_done, self._rate, self._loss, self.saved))
+            self.link.report(Progress(self.work_done, self._rate, self._loss, self.saved, self._complete))
+
+    def finish(self) -> None:
+        """Training is complete and saved: a stop that comes from now on leaves a finished job."""
+        self._complete = True
+        self.report()
 
     @property
     def rate(self) -> float | None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from trainmaster.backends.local.layout import checkpoint_folder, job_folder
+from trainmaster.backends.local.run_folder import checkpoint_folder, job_folder
 from trainmaster.engine.ports import number_of
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.service.auth import OPERATOR, Principal, new_token, read_tokens

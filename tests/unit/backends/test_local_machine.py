@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.backends.local import machine
+from trainmaster.backends.local import devices as machine
 from trainmaster.backends.local.nvml import Gpu, find_gpus
 from trainmaster.estimate.accelerators import find_accelerator
 from trainmaster.model.cluster import parse_cluster

@@ -18,7 +18,8 @@ RUNNING = {
 @pytest.fixture
 def busy(service: Any) -> Any:
     """One runs, two wait, one has ended."""
-    elastic = api.JobRequest(command=["python", "a.py"], name="vision", workers=api.Range(min=1, max=4), entity="blue")
+    size = api.Workers(min=1, max=4)
+    elastic = api.JobRequest(command=["python", "a.py"], name="vision", workers=size, entity="blue")
     late = api.JobRequest(command=["x"], name="late", deadline_s=100, steps=1000)
     service.add("job-3", position=2, reason="kept in order behind job-2", why="behind")
     service.add("job-2", position=1, request=late, slack_s=-30.0, reason="needs 1 GPU; free: none", why="capacity")

@@ -77,7 +77,7 @@ def test_the_table_is_for_people(saved: Path) -> None:
         (("--remove-job", "nobody"), "no active job is called 'nobody'"),
         (("--remove-node", "nowhere"), "no node 'nowhere'"),
         (("--resize", "j0"), "names no size"),
-        (("--resize", "j0=4..2"), "begins above its end"),
+        (("--resize", "j0=4..2"), "minimum exceeds maximum"),
         (("--add-job", "two:1h"), "describes no job"),
         (("--add-job", "2:1h:tpu"), "no 'tpu' here"),
         (("--add-nodes", "v100"), "cannot read"),

@@ -362,8 +362,8 @@ class AgentRun:
     def _host_of(self, member: str) -> str:
         return self.trainers[member].host if member in self.trainers else ""
 
-    def _next_port(self) -> int:
-        return port_of(self.key, 0 if self.roster.current is None else self.roster.current.version)
+    def _next_port(self, version: int) -> int:
+        return port_of(self.key, version)
 
 
 def port_of(run: RunKey, version: int) -> int:

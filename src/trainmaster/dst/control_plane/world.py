@@ -7,13 +7,5 @@ seeds and fails on any violation; `--replay SEED` tells one of them event by eve
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 
-from trainmaster.engine import queries

@@ -12,6 +12,7 @@ from trainmaster.policies.oasis.baselines import BaselineSettings, run_baseline
 from trainmaster.policies.oasis.formulation import Instance, Schedule
 from trainmaster.policies.oasis.online import OnlineAdmission
 from trainmaster.policies.oasis.optimum import offline_optimum
+from trainmaster.policies.oasis.optimum_proof import cases
 from trainmaster.policies.oasis.parsing import parse_instance, parse_jobs
 from trainmaster.policies.oasis.prices import PAPER_SETTINGS, Population, PriceSettings
 from trainmaster.policies.oasis.schedule import SearchLimits
@@ -51,7 +52,7 @@ def solve_instance(
     if policy == "oasis":
         decide = _prepare_oasis(problem, instance, reader, source)
     elif policy == "optimal":
-        nodes_max = reader.whole("nodes_max", 1_000_000, least=1)
+        nodes_max = reader.whole("nodes_max", 20_000, least=1)
         decide = lambda: _optimal(problem, nodes_max)  # noqa: E731
     else:
         settings = _baseline_settings(reader)
@@ -126,7 +127,9 @@ def _prepare_oasis(problem: Instance, raw: Mapping[str, Any], reader: _Options, 
 def _optimal(problem: Instance, nodes_max: int) -> _Outcome:
     solution = offline_optimum(problem, nodes_max=nodes_max)
     payoffs = _utilities(problem, solution.schedules)
-    extras = {"status": solution.status, "upper_bound": solution.upper_bound}
+    extras: dict[str, Any] = {"status": solution.status, "upper_bound": solution.upper_bound, "gap": solution.gap}
+    if solution.proof is not None:
+        extras["proof_cases"] = cases(solution.proof)
     return _Outcome(payoffs, solution.schedules, extras=extras)
 
 

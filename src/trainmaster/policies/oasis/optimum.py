@@ -1,198 +1,294 @@
-"""The exact offline optimum of an instance, as a mixed-integer program solved by HiGHS; for small instances.
+"""The offline optimum of an instance, with a proof that our own code checks.
 
-Variables: e_it (job i completes by slot t; at most one per job), y_iht and z_ikt (whole workers and PS).
-Maximise sum f_i(t - a_i) e_it subject to constraints 1-5; since f does not rise, the latest allowed slot
-e_it that an optimal solution picks is worth no more than the true last slot, so the optimum is that of
-constraint 6.
+Small instances: branch and bound over end slots. The relaxation of a case mixes the job's own
+schedules with the count vectors of each slot (`SlotCounts`); a linear solver finds it, and is trusted with nothing: its
+dual prices enter the proof, whose bound is recomputed (`optimum_proof`), and a schedule counts once it is placed on
+servers and passes constraints 1-5. `optimal` means that the recomputed bound is not above the schedule's worth.
+Instances with too many count vectors: a feasible schedule and a bound, by `large_optimum`; never `optimal`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import heapq
+from dataclasses import dataclass
 
 import highspy
 import numpy as np
 
-from trainmaster.policies.oasis.formulation import AdmissionJob, Instance, Schedule
+from trainmaster.model.utility import FloatArray
+from trainmaster.policies.oasis.formulation import Instance, Schedule
+from trainmaster.policies.oasis.large_optimum import bounded_optimum
+from trainmaster.policies.oasis.optimum_proof import (
+    Bounds,
+    Case,
+    Priced,
+    Proof,
+    Split,
+    TooManyStates,
+    Tried,
+    finish_all,
+    schedule_errors,
+    upper_bound,
+)
+from trainmaster.policies.oasis.slot_counts import Ints, Placer, SlotCounts
+
+GAP = 1e-7
+"""Relative difference of bound and worth below which a case is closed."""
+FRACTION = 1e-6
 
 
 @dataclass(frozen=True)
 class OfflineOptimum:
-    """`status` is "optimal", or "limit" when the node limit ended the search; then `upper_bound` is the
-    proven one.
-    """
+    """`status`: "optimal" when `upper_bound`, recomputed from the proof, is `total_utility` within `GAP`; otherwise
+    "limit": the best schedule found and a bound that holds."""
 
     total_utility: float
     upper_bound: float
     status: str
     schedules: dict[str, Schedule]
+    proof: Proof | None = None
+
+    @property
+    def gap(self) -> float:
+        """Relative distance of the bound above the worth."""
+        return (self.upper_bound - self.total_utility) / max(abs(self.upper_bound), 1e-9)
 
 
-@dataclass
+def offline_optimum(instance: Instance, nodes_max: int = 20_000) -> OfflineOptimum:
+    """Solve the whole instance with hindsight. Bounded by search nodes, so the result does not depend on speed."""
+    if not instance.jobs:
+        return OfflineOptimum(0.0, 0.0, "optimal", {})
+    counts = SlotCounts.of(instance.cluster, instance.jobs)
+    if counts is None:
+        schedules, bound = bounded_optimum(instance, nodes_max)
+        return OfflineOptimum(_worth(instance, schedules), bound, "limit", schedules)
+    search = _Search(instance, counts)
+    proof = search.run(nodes_max)
+    schedules = search.schedules()
+    if errors := schedule_errors(instance, schedules):
+        raise AssertionError("; ".join(errors))
+    total, bound = _worth(instance, schedules), upper_bound(instance, counts, proof)
+    return OfflineOptimum(total, bound, "optimal" if bound <= total + _slack(total) else "limit", schedules, proof)
+
+
+def _slack(total: float) -> float:
+    return GAP * max(1.0, total)
+
+
+def _worth(instance: Instance, schedules: dict[str, Schedule]) -> float:
+    return sum(
+        job.utility.value(schedules[job.id].completion - job.arrival) for job in instance.jobs if job.id in schedules
+    )
+
+
+@dataclass(frozen=True)
+class _Relaxed:
+    """A relaxation's solution: ends and workers by job and slot, and the prices of worker-slots."""
+
+    ends: FloatArray
+    workers: FloatArray
+    prices: FloatArray
+
+
+class _Node:
+    """A case of the search: split in two, closed by prices, or tried out."""
+
+    def __init__(self, case: Case, prices: FloatArray) -> None:
+        self.case, self.prices = case, prices
+        self.tried = False
+        self.split: tuple[int, int] | None = None
+        self.sides: list[_Node] = []
+
+    def proof(self) -> Proof:
+        if self.tried:
+            return Tried()
+        if self.split is None:
+            return Priced(self.prices)
+        low, high = self.sides
+        return Split(*self.split, low.proof(), high.proof())
+
+
+class _Search:
+    """Best bound first; ties by age, so that the search is the same everywhere."""
+
+    def __init__(self, instance: Instance, counts: SlotCounts) -> None:
+        self._instance, self._counts = instance, counts
+        self._bounds = Bounds(instance, counts)
+        self._best_total = 0.0
+        self._best = np.zeros(self._bounds.worth.shape, np.int64)
+
+    def run(self, nodes_max: int) -> Proof:
+        zeros = np.zeros(self._best.shape)
+        root = _Node(Case.whole(self._instance), zeros)
+        heap = [(-self._bounds.bound(root.case, zeros), 0, root)]
+        made = 1
+        while heap and made < nodes_max and self._is_open(-heap[0][0]):
+            bound, _, node = heapq.heappop(heap)
+            relaxed = _relax(self._bounds, node.case)
+            self._round(relaxed)
+            exact = self._bounds.bound(node.case, relaxed.prices)
+            if exact < -bound:
+                node.prices = relaxed.prices
+            if not self._is_open(min(exact, -bound)):
+                continue
+            node.split = self._choose(relaxed, node.case)
+            if node.split is None:
+                node.tried = self._try_out(node.case)
+                continue
+            for case in node.case.split(*node.split):
+                child = _Node(case, node.prices)
+                node.sides.append(child)
+                heapq.heappush(heap, (-self._bounds.bound(case, node.prices), made, child))
+                made += 1
+        return root.proof()
+
+    def _is_open(self, bound: float) -> bool:
+        return bound > self._best_total + _slack(self._best_total)
+
+    def schedules(self) -> dict[str, Schedule]:
+        """The best counts found, on servers."""
+        jobs, placer = self._instance.jobs, Placer(self._instance.cluster, self._instance.jobs)
+        rows: list[list[list[tuple[int, int, int]]]] = [[[] for _ in jobs] for _ in range(2)]
+        for slot in range(self._instance.horizon):
+            for role, table in enumerate(placer.place(tuple(self._best[:, slot].tolist()))):
+                for i, server in np.argwhere(table).tolist():
+                    rows[role][i].append((slot, server, int(table[i, server])))
+        return {job.id: Schedule(tuple(rows[0][i]), tuple(rows[1][i])) for i, job in enumerate(jobs) if rows[0][i]}
+
+    def _round(self, relaxed: _Relaxed) -> None:
+        """Jobs one after the other, those the relaxation serves most first, as early as still fits."""
+        taken = np.zeros_like(self._best)
+        likely = relaxed.ends.sum(axis=1) * self._bounds.worth.max(axis=1)
+        for i in np.argsort(-likely, kind="stable").tolist():
+            self._serve(i, taken, relaxed.workers[i])
+        self._keep(taken)
+
+    def _serve(self, i: int, taken: Ints, wanted: FloatArray) -> None:
+        """Enter job i into `taken`, as the relaxation has it as far as that fits; nothing when it cannot end."""
+        own, need = np.zeros(len(wanted), np.int64), self._bounds.work[i]
+        for limits in (np.rint(wanted).tolist(), [self._bounds.most[i]] * len(wanted)):
+            for t in range(self._bounds.arrival[i], len(wanted)):
+                while need > 0 and own[t] < limits[t] and self._fits(taken, own, i, t):
+                    own[t] += 1
+                    need -= 1
+        if need == 0:
+            taken[i] = own
+
+    def _fits(self, taken: Ints, own: Ints, i: int, t: int) -> bool:
+        vector: list[int] = taken[:, t].tolist()
+        vector[i] = int(own[t]) + 1
+        return tuple(vector) in self._counts.feasible
+
+    def _keep(self, taken: Ints) -> None:
+        """Remember counts that are worth more than the best so far, without jobs worth nothing."""
+        total, kept = 0.0, np.zeros_like(taken)
+        for i in np.flatnonzero(taken.any(axis=1)).tolist():
+            worth = float(self._bounds.worth[i, np.flatnonzero(taken[i])[-1]])
+            if worth > 0.0:
+                total += worth
+                kept[i] = taken[i]
+        if total > self._best_total:
+            self._best_total, self._best = total, kept
+
+    def _choose(self, relaxed: _Relaxed, case: Case) -> tuple[int, int] | None:
+        """The most undecided end; if all are decided, one that the case does not yet demand. None: the case demands
+        all of them, or more than even the relaxation can do."""
+        by = np.cumsum(relaxed.ends, axis=1)
+        if (case.required & (by[:, -1] < 1.0 - FRACTION)).any():
+            return None
+        undecided = np.minimum(by, 1.0 - by)
+        if undecided.max() > FRACTION:
+            i, t = np.unravel_index(int(np.argmax(undecided)), by.shape)
+            return int(i), int(t)
+        deadlines = case.deadlines()
+        for i, row in enumerate(relaxed.ends):
+            end = int(np.flatnonzero(row > 0.5).max(initial=-1))
+            if end >= 0 and deadlines[i] != end:
+                return i, end
+        return None
+
+    def _try_out(self, case: Case) -> bool:
+        """Whether no schedule ends all required jobs in time; the schedule there is becomes a candidate."""
+        try:
+            taken = finish_all(self._bounds, case.deadlines())
+        except TooManyStates:
+            return False
+        if taken is not None:
+            self._keep(taken)
+        return taken is None
+
+
+def _relax(bounds: Bounds, case: Case) -> _Relaxed:
+    """The linear program of a case. Columns by job: an end e and its workers d_et; by slot: weights of its count
+    vectors. Rows: work and workers of each end, one end per job, d against the vectors (their duals are the prices)."""
+    program = _Program()
+    jobs, slots = case.ends.shape
+    couple = [[program.row(-np.inf, 0.0) for _ in range(slots)] for _ in range(jobs)]
+    failing = 4.0 * float(bounds.worth.max(axis=1).sum()) + 1.0
+    ends, workers = [], []
+    for i in range(jobs):
+        one = program.row(1.0 if case.required[i] else 0.0, 1.0)
+        for end in np.flatnonzero(case.ends[i]).tolist():
+            served = program.row(0.0, np.inf)
+            limits = [(program.row(-np.inf, 0.0), t) for t in range(bounds.arrival[i], end + 1)]
+            entries = [
+                (one, 1.0),
+                (served, -float(bounds.work[i])),
+                *((row, -float(bounds.most[i])) for row, _ in limits),
+            ]
+            ends.append((i, end, program.column(float(bounds.worth[i, end]), entries)))
+            for row, t in limits:
+                workers.append((i, t, program.column(0.0, [(served, 1.0), (row, 1.0), (couple[i][t], 1.0)])))
+        program.column(-failing, [(one, 1.0)])  # a required job that does not end
+    for t in range(slots):
+        convex = program.row(0.0, 1.0)
+        for vector in bounds.vectors[t].tolist():
+            program.column(0.0, [(convex, 1.0), *((couple[i][t], -float(n)) for i, n in enumerate(vector) if n)])
+    values, duals = program.solve()
+    found = np.zeros((2, jobs, slots))
+    for table, columns in zip(found, (ends, workers), strict=True):
+        for i, t, column in columns:
+            table[i, t] += values[column]
+    return _Relaxed(found[0], found[1], np.maximum(duals[np.array(couple)], 0.0))
+
+
 class _Program:
-    """A growing MILP: columns (cost, upper bound, all integer from 0) and rows (lower <= a x <= upper)."""
+    """A growing linear program to maximise: rows first, columns (from 0 upwards) by their entries."""
 
-    cost: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    row_lower: list[float] = field(default_factory=list)
-    row_upper: list[float] = field(default_factory=list)
-    starts: list[int] = field(default_factory=lambda: [0])
-    index: list[int] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._bounds: list[tuple[float, float]] = []
+        self._cost: list[float] = []
+        self._starts = [0]
+        self._index: list[int] = []
+        self._value: list[float] = []
 
-    def column(self, cost: float, upper: float) -> int:
-        self.cost.append(cost)
-        self.upper.append(upper)
-        return len(self.cost) - 1
+    def row(self, lower: float, upper: float) -> int:
+        self._bounds.append((lower, upper))
+        return len(self._bounds) - 1
 
-    def row(self, entries: list[tuple[int, float]], lower: float, upper: float) -> None:
-        self.index.extend(column for column, _ in entries)
-        self.value.extend(value for _, value in entries)
-        self.starts.append(len(self.index))
-        self.row_lower.append(lower)
-        self.row_upper.append(upper)
+    def column(self, cost: float, entries: list[tuple[int, float]]) -> int:
+        self._cost.append(cost)
+        self._index += [row for row, _ in entries]
+        self._value += [value for _, value in entries]
+        self._starts.append(len(self._index))
+        return len(self._cost) - 1
 
-    def solve(self, nodes_max: int) -> tuple[np.ndarray | None, float, bool]:
-        """(solution or None, bound, whether proven optimal)."""
+    def solve(self) -> tuple[FloatArray, FloatArray]:
+        """(columns, duals of the rows)."""
         lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self.cost), len(self.row_lower)
+        lp.num_col_, lp.num_row_ = len(self._cost), len(self._bounds)
         lp.sense_ = highspy.ObjSense.kMaximize
-        lp.col_cost_ = np.array(self.cost)
-        lp.col_lower_ = np.zeros(len(self.cost))
-        lp.col_upper_ = np.array(self.upper)
-        lp.row_lower_ = np.array(self.row_lower)
-        lp.row_upper_ = np.array(self.row_upper)
-        lp.integrality_ = [highspy.HighsVarType.kInteger] * len(self.cost)
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.array(self.starts)
-        lp.a_matrix_.index_ = np.array(self.index)
-        lp.a_matrix_.value_ = np.array(self.value)
+        lp.col_cost_ = np.array(self._cost)
+        lp.col_lower_, lp.col_upper_ = np.zeros(len(self._cost)), np.full(len(self._cost), np.inf)
+        lp.row_lower_, lp.row_upper_ = np.array(self._bounds).T
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        lp.a_matrix_.start_ = np.array(self._starts)
+        lp.a_matrix_.index_ = np.array(self._index)
+        lp.a_matrix_.value_ = np.array(self._value)
         solver = highspy.Highs()
-        for name, setting in (
-            ("output_flag", False),
-            ("threads", 1),
-            ("random_seed", 0),
-            ("mip_rel_gap", 0.0),
-            ("mip_abs_gap", 1e-9),
-            ("mip_feasibility_tolerance", 1e-9),
-            ("mip_max_nodes", nodes_max),
-        ):
+        for name, setting in (("output_flag", False), ("threads", 1), ("random_seed", 0), ("presolve", "off")):
             solver.setOptionValue(name, setting)
         solver.passModel(lp)
         solver.run()
-        proven = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-        solution = np.array(solver.getSolution().col_value)
-        info = solver.getInfo()
-        feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        return (np.rint(solution).astype(np.int64) if feasible else None), float(info.mip_dual_bound), proven
-
-
-@dataclass
-class _JobColumns:
-    ends: dict[int, int]
-    workers: dict[tuple[int, int], int]
-    servers: dict[tuple[int, int], int]
-
-
-def offline_optimum(instance: Instance, nodes_max: int = 1_000_000) -> OfflineOptimum:
-    """Solve the whole instance with hindsight. Bounded by search nodes, so the result does not depend on
-    speed.
-    """
-    program = _Program()
-    columns = {job.id: _job_columns(program, job, instance) for job in instance.jobs}
-    _capacity_rows(program, columns, instance)
-    if not program.cost:
-        return OfflineOptimum(0.0, 0.0, "optimal", {})
-    solution, bound, proven = program.solve(nodes_max)
-    schedules: dict[str, Schedule] = {}
-    total = 0.0
-    if solution is not None:
-        for job in instance.jobs:
-            own = columns[job.id]
-            if any(solution[column] for column in own.ends.values()):
-                schedules[job.id] = _schedule(job, own, solution)
-                total += job.utility.value(schedules[job.id].completion - job.arrival)
-    return OfflineOptimum(total, total if proven else bound, "optimal" if proven else "limit", schedules)
-
-
-def _job_columns(program: _Program, job: AdmissionJob, instance: Instance) -> _JobColumns:
-    """Columns and own constraints of one job. End slots before its shortest run, or worth nothing, do not
-    exist.
-    """
-    cluster, horizon = instance.cluster, instance.horizon
-    earliest = job.arrival + job.fewest_slots - 1
-    ends = {
-        slot: program.column(value, 1.0)
-        for slot in range(earliest, horizon)
-        if (value := job.utility.value(slot - job.arrival)) > 0
-    }
-    own = _JobColumns(ends, {}, {})
-    if not ends:
-        return own
-    most, most_ps = job.chunks, job.servers_for(job.chunks)
-    for slot in range(job.arrival, max(ends) + 1):
-        for server in np.flatnonzero(cluster.hosts_workers):
-            own.workers[slot, int(server)] = program.column(0.0, most)
-        for server in np.flatnonzero(cluster.hosts_ps):
-            own.servers[slot, int(server)] = program.column(0.0, most_ps)
-    program.row([(column, 1.0) for column in ends.values()], -np.inf, 1.0)
-    # (1) all the work is served if the job is admitted at all.
-    served = [(column, 1.0) for column in own.workers.values()]
-    program.row([*served, *((column, -float(job.worker_slots)) for column in ends.values())], 0.0, np.inf)
-    for slot in range(job.arrival, max(ends) + 1):
-        workers = [(column, 1.0) for (t, _), column in own.workers.items() if t == slot]
-        servers = [(column, 1.0) for (t, _), column in own.servers.items() if t == slot]
-        # (2) at most N workers, none before arrival (no columns) or after completion.
-        open_ends = [(column, -float(most)) for end, column in ends.items() if end >= slot]
-        program.row([*workers, *open_ends], -np.inf, 0.0)
-        # (4) bandwidth, divided by B; the tolerance is that of `servers_for`.
-        ratio = job.worker_mb_per_slot / job.server_mb_per_slot * (1 - 1e-9)
-        program.row([*((c, -ratio) for c, _ in workers), *servers], 0.0, np.inf)
-        # (5) no more PS than workers.
-        program.row([*workers, *((c, -1.0) for c, _ in servers)], 0.0, np.inf)
-    return own
-
-
-def _capacity_rows(program: _Program, columns: dict[str, _JobColumns], instance: Instance) -> None:
-    """(3) on every server and slot; a server of both roles has one row for what workers and PS take
-    together.
-    """
-    cluster = instance.cluster
-    for slot in range(instance.horizon):
-        for s in range(len(cluster.servers)):
-            for r in range(len(cluster.resources)):
-                entries: list[tuple[int, float]] = []
-                for job in instance.jobs:
-                    own = columns[job.id]
-                    if job.worker_demand[r] > 0 and (slot, s) in own.workers:
-                        entries.append((own.workers[slot, s], job.worker_demand[r]))
-                    if job.server_demand[r] > 0 and (slot, s) in own.servers:
-                        entries.append((own.servers[slot, s], job.server_demand[r]))
-                if entries:
-                    program.row(entries, -np.inf, float(cluster.capacity[s, r]))
-
-
-def _schedule(job: AdmissionJob, own: _JobColumns, solution: np.ndarray) -> Schedule:
-    """The solution's schedule with work beyond W taken off the end, and only the PS that the workers left
-    need.
-    """
-    counts: dict[int, dict[int, int]] = {}
-    for (slot, server), column in sorted(own.workers.items()):
-        if solution[column]:
-            counts.setdefault(slot, {})[server] = int(solution[column])
-    excess = sum(sum(slot.values()) for slot in counts.values()) - job.worker_slots
-    for slot in sorted(counts, reverse=True):
-        for server in sorted(counts[slot], reverse=True):
-            taken = min(excess, counts[slot][server])
-            counts[slot][server] -= taken
-            excess -= taken
-    workers = [(t, s, n) for t in sorted(counts) for s, n in sorted(counts[t].items()) if n > 0]
-    servers: list[tuple[int, int, int]] = []
-    for slot in sorted(counts):
-        needed = job.servers_for(sum(counts[slot].values()))
-        for (t, server), column in sorted(own.servers.items()):
-            if t == slot and needed and solution[column]:
-                count = min(needed, int(solution[column]))
-                servers.append((slot, server, count))
-                needed -= count
-    return Schedule(tuple(workers), tuple(servers))
+        solution = solver.getSolution()
+        return np.array(solution.col_value), np.array(solution.row_dual)

@@ -157,7 +157,7 @@ def _machine(options: ServiceOptions) -> tuple[Cluster, dict[str, float], bool]:
     """Nodes, slowdown of emulated types, and whether any is emulated."""
     if options.backend == "simulated":
         return parse_cluster(options.nodes or "cpu=4x4", PRICE_PER_GPU_HOUR), {}, True
-    from trainmaster.backends.local.machine import describe
+    from trainmaster.backends.local.devices import describe
 
     nodes = None if options.nodes is None else parse_cluster(options.nodes, PRICE_PER_GPU_HOUR)
     cluster, slowdown, emulated = describe(nodes, find_accelerator)
