@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from service_bench import Bench
+
+from trainmaster.backends.kubernetes.translate import job_id_of_object
 from trainmaster.model.errors import InputError
-from trainmaster.service.job_source import JobSource
+from trainmaster.service.job_source import JobSource, News, TakeJobs
 
 FAULT = InputError("asks for more than the cluster has", "fewer GPUs")
 
@@ -46,8 +50,6 @@ def _job(name: str) -> dict[str, Any]:
 
 
 def _id(name: str) -> str:
-    from trainmaster.backends.kubernetes.translate import job_id_of_object
-
     return job_id_of_object(_job(name))
 
 
@@ -56,6 +58,49 @@ def _source(scheduler: _Scheduler, refused: list[str]) -> JobSource:
         refused.append(job["metadata"]["name"])
 
     return JobSource(scheduler, list, _NoSets(), note)  # type: ignore[arg-type]
+
+
+class _Room:
+    def check(self, spec: Any, template: Any) -> None:
+        """Everything fits."""
+
+
+def _training_job(name: str, uid: str, after: list[str] | None = None, namespace: str = "vision") -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "command": ["train"]}]}}
+    spec = {"workers": {"min": 1, "max": 1}, "work": {"steps": 5}, "template": template}
+    return {"metadata": meta, "spec": {**spec, **({"after": after} if after else {})}}
+
+
+def _take(bench: Bench, *jobs: dict[str, Any]) -> list[tuple[str, InputError]]:
+    request = TakeJobs([News(job, False, None) for job in jobs], _Room())  # type: ignore[arg-type]
+    (refused,) = bench.plane.batch([request])
+    return [(job["metadata"]["name"], error) for job, error in refused]
+
+
+def test_a_training_job_waits_for_those_it_names(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    first, second = _training_job("first", "a1b2c3d4-0"), _training_job("second", "a1b2c3d5-0", ["first"])
+    assert _take(bench, first, second) == []
+    bench.pass_s(1)
+    waits = job_id_of_object(second)
+    assert bench.get(f"/jobs/{waits}/why")["why"] == "dependency"
+    bench.pass_s(60)
+    assert bench.state(waits) == "finished"
+    # What is over already is no reason to wait; by id too.
+    third = _training_job("third", "a1b2c3d6-0", ["vision.first", job_id_of_object(second)])
+    assert _take(bench, third) == []
+    bench.pass_s(60)
+    assert bench.state(job_id_of_object(third)) == "finished"
+
+
+def test_a_job_that_nobody_knows_or_of_another_namespace_is_refused(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    there = _training_job("there", "a1b2c3d4-0", namespace="speech")
+    assert _take(bench, there) == []
+    for text in ("nobody", "there", "speech.there", job_id_of_object(there)):
+        ((name, error),) = _take(bench, _training_job("x", "a1b2c3d5-0", [text]))
+        assert (name, error.column) == ("x", "spec.after")
 
 
 def test_who_asks_before_and_after_gets_the_verdict() -> None:
