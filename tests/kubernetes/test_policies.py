@@ -108,7 +108,7 @@ def test_jobs_fare_as_simulated(cluster: KubeCluster, folder: Path, policy: str)
     options, more = CASES[policy]
     with world(cluster, folder, n_replicas=1, policy=policy, lease_s=30.0, options=options) as made:
         home = folder / "replica-0"
-        made.until("its reign", lambda: "reigns" in (home / "log").read_text(), 300)
+        made.until("a leader", lambda: "leader ready" in (home / "log").read_text(), 300)
         for k, (steps, workers) in enumerate(JOBS):
             _submit(made, f"{policy}-{k}", steps, workers, **more)
             time.sleep(APART_S)

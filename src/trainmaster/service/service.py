@@ -135,6 +135,7 @@ class Service:
         """A session whenever this process is elected, until the service stops."""
         try:
             await _in_thread(self.platform.prepare)
+            self.log.info("prepared to lead")
             while True:
                 await _first(self._elected, self._stop)
                 if self._stop.is_set():
