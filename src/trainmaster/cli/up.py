@@ -64,7 +64,7 @@ def up(
     ] = None,
 ) -> None:
     """Start the service on this machine: REST interface, scheduler, store, and processes of jobs."""
-    from trainmaster.cli.address import home_folder
+    from trainmaster.client.address import home_folder
     from trainmaster.service.options import ServiceOptions
     from trainmaster.service.service import Service
 
