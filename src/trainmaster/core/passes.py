@@ -13,7 +13,8 @@ from trainmaster.core.plan_arrays import PlanArrays
 
 
 class Pass:
-    """Subclasses write the plan. `for_waiting`: while nobody waits there is nothing to decide."""
+    """Subclasses write the plan. `for_waiting`: while nobody waits there is nothing to decide, and jobs that are gone (-1)
+    may stand in the list."""
 
     def __init__(self) -> None:
         self.for_waiting = False

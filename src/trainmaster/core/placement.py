@@ -164,6 +164,11 @@ class Placer:
     def place_gang(self, kind: int, free: FreeResources) -> bool:
         """Place the gang of `demand` on open nodes of a type, its servers on any open node, and take what it needs."""
         demand, cluster, strategy = self.demand, self.cluster, self.strategy
+        if strategy == PACK and demand.share == WHOLE and demand.devices_each > 0 and demand.servers == 0:
+            node = self._tightest(kind, free)
+            if node >= 0:
+                self._write_on_one(node, kind, free)
+                return True
         workers, devices_each = demand.workers, demand.devices_each
         counting = strategy == COUNT and demand.share == WHOLE and devices_each > 0
         if counting:  # a worker is as good as its GPUs, wherever they are
@@ -187,6 +192,40 @@ class Placer:
         self.flat.reserve(self.flat.n + HEAD + PART * cluster.n_nodes + workers * devices_each)
         self._write_gang(kind, devices_each, counting, free)
         return True
+
+    def _tightest(self, kind: int, free: FreeResources) -> int:
+        """The node with fewest whole devices free that has room for the gang of `demand`, without servers; -1: none."""
+        demand, cluster, best = self.demand, self.cluster, -1
+        need = demand.workers * demand.devices_each
+        cpu, mem = demand.workers * demand.cpu_each, demand.workers * demand.mem_each
+        for node in range(cluster.n_nodes):
+            whole = free.free_whole[node]
+            if whole < need or (best >= 0 and whole >= free.free_whole[best]):
+                continue
+            if not self.open[node] or not self.chosen[node] or cluster.type_of[node] != kind:
+                continue
+            if (cpu > 0 and free.free_cpu[node] < cpu) or (mem > 0 and free.free_mem[node] < mem):
+                continue
+            best = node
+            if whole == need:
+                break
+        return best
+
+    def _write_on_one(self, node: int, kind: int, free: FreeResources) -> None:
+        """Take what the gang of `demand` needs of one node, and write it."""
+        flat, demand = self.flat, self.demand
+        need = demand.workers * demand.devices_each
+        flat.reserve(flat.n + HEAD + PART + need)
+        flat.append(1)
+        flat.append(kind)
+        flat.append(demand.share)
+        flat.append(node)
+        flat.append(demand.workers)
+        flat.append(0)
+        flat.append(need)
+        free.free_cpu[node] -= demand.workers * demand.cpu_each
+        free.free_mem[node] -= demand.workers * demand.mem_each
+        self._take_devices(node, need, demand.share, free)
 
     def _room(self, node: int, devices_each: int, free: FreeResources) -> int:
         """How many workers fit on a node now."""

@@ -9,7 +9,7 @@ from trainmaster.core.plan_arrays cimport PlanArrays
 from trainmaster.core.sorting cimport sort_by, sort_by_two
 from trainmaster.core.types cimport F1, I1, i64
 
-cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING
+cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING, WHOLE
 cdef double MS_PER_S
 
 cdef class QueuePass(Pass):
@@ -49,7 +49,7 @@ cdef class QueuePass(Pass):
         self, JobArrays jobs, IntList order, ClusterArrays cluster, FreeResources free, Placer placer, PlanArrays plan)
     @cython.locals(at=i64)
     cdef object _note_misfits(self, Placer placer, PlanArrays plan)
-    @cython.locals(i=i64, held=i64, need=i64, best=i64)
+    @cython.locals(i=i64, held=i64, need=i64, best=i64, whole=i64)
     cdef void _choose(self, JobArrays jobs, IntList order, ClusterArrays cluster, FreeResources free) noexcept
     @cython.locals(i=i64)
     cdef object _write(self, JobArrays jobs, IntList order, FreeResources free, Placer placer, PlanArrays plan)

@@ -21,6 +21,7 @@ from trainmaster.core.codes import (
     RUNNING,
     SHAPE,
     STOPPING,
+    WHOLE,
 )
 from trainmaster.core.free_resources import FreeResources, fits_gang, give_gang, take_gang
 from trainmaster.core.int_list import Floats, IntList, new_floats, new_ints
@@ -97,6 +98,8 @@ class QueuePass(Pass):
         ready.clear()
         for k in range(which.n):
             i = which.values[k]
+            if i < 0:
+                continue
             phase = jobs.phase[i]
             if phase == PENDING:
                 self.any_waiting = True
@@ -195,6 +198,8 @@ class QueuePass(Pass):
         soonest_s, soonest_ms = -1.0, -1.0
         for k in range(which.n):
             i = which.values[k]
+            if i < 0:
+                continue
             if jobs.workers[i] > 0 and jobs.phase[i] != LOST:
                 gpus = jobs.workers[i] * jobs.worker_gpu_milli[i] / 1000.0
                 service = service_now(jobs, i, now_ms)
@@ -288,7 +293,11 @@ class QueuePass(Pass):
         available[:] = 0
         for node in range(cluster.n_nodes):
             if cluster.up[node]:
-                for device in range(free.milli.shape[1]):
+                whole = free.free_whole[node]
+                if whole == cluster.gpus[node]:  # nothing of it is in use
+                    available[cluster.type_of[node]] += whole * WHOLE
+                    continue
+                for device in range(cluster.gpus[node]):
                     available[cluster.type_of[node]] += free.milli[node, device]
         for k in range(order.n):
             i = order.values[k]
