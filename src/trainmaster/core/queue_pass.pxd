@@ -9,7 +9,7 @@ from trainmaster.core.plan_arrays cimport PlanArrays
 from trainmaster.core.sorting cimport sort_by, sort_by_two
 from trainmaster.core.types cimport F1, I1, i64
 
-cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING, WHOLE
+cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_GIVEN_KEY, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING, WHOLE
 cdef double MS_PER_S
 
 cdef class QueuePass(Pass):
@@ -29,6 +29,11 @@ cdef class QueuePass(Pass):
     cdef object _make_room(self, i64 n, JobArrays jobs)
     @cython.locals(i=i64, phase=i64, any_ready=bint)
     cdef bint _list_ready(self, JobArrays jobs, IntList which, i64 now_ms) except -1
+    @cython.locals(i=i64, fastest=i64)
+    cdef bint _all_fit(self, JobArrays jobs, i64 now_ms, ClusterArrays cluster, FreeResources free) except *
+    cdef void _start_all(self, JobArrays jobs, FreeResources free, Placer placer, PlanArrays plan) except *
+    @cython.locals(key=i64)
+    cdef double _key_of(self, JobArrays jobs, i64 i, i64 now_ms) noexcept
     @cython.locals(i=i64, n=i64, ready=IntList, listed=IntList, stamp=I1)
     cdef void _keep_order(self, JobArrays jobs) noexcept
     @cython.locals(i=i64, key=i64, late=bint)

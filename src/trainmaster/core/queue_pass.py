@@ -11,6 +11,7 @@ from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.codes import (
     BY_ARRIVAL,
     BY_DEADLINE,
+    BY_GIVEN_KEY,
     BY_QUEUE,
     BY_REMAINING,
     BY_SERVICE,
@@ -63,11 +64,15 @@ class QueuePass(Pass):
     ) -> bool:  # fmt: skip
         plan.clear()
         if self._list_ready(jobs, which, now_ms):
-            self._sort(jobs, now_ms)
-            if self.preemptive:
-                self.run_in_order(jobs, self.ready, cluster, free, placer, plan)
+            if self.preemptive and self._all_fit(jobs, now_ms, cluster, free):
+                self._start_all(jobs, free, placer, plan)
             else:
-                self.place_in_order(jobs, self.ready, self.strict, free, placer, plan)
+                self._keep_order(jobs)
+                self._sort(jobs, now_ms)
+                if self.preemptive:
+                    self.run_in_order(jobs, self.ready, cluster, free, placer, plan)
+                else:
+                    self.place_in_order(jobs, self.ready, self.strict, free, placer, plan)
         plan.wake_at_ms = self._next_look_ms(jobs, which, now_ms)
         plan.default = self.default
         return True
@@ -80,7 +85,7 @@ class QueuePass(Pass):
         self.stopped.reserve(n)
         self.start_at.reserve(n)
         self.stop_at.reserve(n)
-        self.kept.reserve(n)
+        self.kept.reserve(max(n, 16))
         self.last.reserve(n)
         if len(self.stamp) < jobs.capacity:
             self.stamp = np.zeros(jobs.capacity, np.int64)
@@ -108,9 +113,55 @@ class QueuePass(Pass):
                     ready.append(i)
             elif self.preemptive and (phase == RESERVED or (phase == RUNNING and jobs.preemptible[i] > 0)):
                 ready.append(i)
-        if any_ready:
-            self._keep_order(jobs)
         return any_ready
+
+    def _all_fit(self, jobs: JobArrays, now_ms: int, cluster: ClusterArrays, free: FreeResources) -> bool:
+        """Whether all that wait fit, each on its fastest type, in the whole devices that are free by count. Then nobody has
+        to stop, whatever the order of those that run, and who waits is in `start`, in the order of the key."""
+        start, available = self.start, self.available
+        if self.hopeless_last or self.key == BY_GIVEN_KEY:
+            return False
+        available[:] = 0
+        for node in range(cluster.n_nodes):
+            if cluster.up[node]:
+                available[cluster.type_of[node]] += free.free_whole[node] * WHOLE
+        start.clear()
+        for k in range(self.spare.n):
+            i = self.spare.values[k]
+            if jobs.phase[i] != PENDING:
+                continue
+            fastest = -1
+            for kind in range(jobs.n_types):
+                if jobs.may_use[i, kind] and (fastest < 0 or jobs.speed[i, kind] > jobs.speed[i, fastest]):
+                    fastest = kind
+            if fastest < 0 or jobs.ask_gpu_milli[i] > available[fastest]:
+                return False
+            available[fastest] -= jobs.ask_gpu_milli[i]
+            start.append(i)
+            self.keys[i] = self._key_of(jobs, i, now_ms)
+        sort_by_two(start, self.keys, jobs.arrival, self.kept)
+        return True
+
+    def _start_all(self, jobs: JobArrays, free: FreeResources, placer: Placer, plan: PlanArrays) -> None:
+        start = self.start
+        self.stopped.clear()
+        placer.begin()
+        placer.place_list(jobs, start, 0, start.n, self.nothing, False, jobs.workers_ask, jobs.servers_ask, free)
+        if placer.failure >= 0:
+            self._note_misfits(placer, plan)
+        self._write(jobs, start, free, placer, plan)
+
+    def _key_of(self, jobs: JobArrays, i: int, now_ms: int) -> float:
+        key = self.key
+        if key == BY_REMAINING:
+            return remaining_now(jobs, i, now_ms)
+        if key == BY_SERVICE:
+            return service_now(jobs, i, now_ms)
+        if key == BY_DEADLINE:
+            return float(jobs.deadline_ms[i])
+        if key == BY_QUEUE:
+            return float(self._queue_of(jobs, i, now_ms))
+        return 0.0
 
     def _keep_order(self, jobs: JobArrays) -> None:
         """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order, then
@@ -141,16 +192,9 @@ class QueuePass(Pass):
         ready, keys, key = self.ready, self.keys, self.key
         if key == BY_ARRIVAL:
             return
-        for k in range(ready.n):
-            i = ready.values[k]
-            if key == BY_REMAINING:
-                keys[i] = remaining_now(jobs, i, now_ms)
-            elif key == BY_SERVICE:
-                keys[i] = service_now(jobs, i, now_ms)
-            elif key == BY_DEADLINE:
-                keys[i] = float(jobs.deadline_ms[i])
-            elif key == BY_QUEUE:
-                keys[i] = float(self._queue_of(jobs, i, now_ms))
+        if key != BY_GIVEN_KEY:
+            for k in range(ready.n):
+                keys[ready.values[k]] = self._key_of(jobs, ready.values[k], now_ms)
         sort_by_two(ready, keys, jobs.arrival, self.spare)
         self.n_sorted = self.last.n = ready.n
         for k in range(ready.n):
