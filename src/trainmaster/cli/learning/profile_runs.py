@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainmaster.gang.harness import Gang, free_port
+from trainmaster.gang.harness import Gang
+from trainmaster.gang.processes import free_port
 from trainmaster.gang.protocol import SERVER, WORKER, Hello, Progress
 from trainmaster.model.errors import TrainmasterError
 

@@ -131,7 +131,7 @@ def _service(home: Path) -> Iterator[Client]:
     command += ["--policy", POLICY, "--round", str(ROUND_S), "--stop-jobs", "--quiet"]
     process = subprocess.Popen(command)
     try:
-        until_s = time.monotonic() + 180.0  # the first start ever compiles kernels
+        until_s = time.monotonic() + 60.0
         while not (home / "address").exists():
             if process.poll() is not None or time.monotonic() > until_s:
                 raise TrainmasterError("the service did not start; `trainmaster doctor` says what may be wrong")

@@ -1,4 +1,4 @@
-"""What `doctor` looks at on this machine: interpreter, packages, kernels, disk, limits, accelerators."""
+"""What `doctor` looks at on this machine: interpreter, packages, compiled core, disk, limits, accelerators."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
+from trainmaster.core import build_form
+
 Status = Literal["ok", "note", "error"]
 _LOW_BYTES, _FULL_BYTES = 2 << 30, 200 << 20
 _NEEDED_FILES = 1024
 _SOCKET_PATH_BYTES = 108
 """`sun_path` of Linux, with its closing zero."""
 _REQUIRED = (
-    "numpy", "numba", "highspy", "polars", "pyarrow", "pydantic", "click", "typer", "rich", "matplotlib", "pyyaml",
-    "fastapi",    "uvicorn", "sqlalchemy", "alembic", "prometheus-client", "structlog", "psutil",
+    "numpy", "highspy", "polars", "pyarrow", "pydantic", "click", "typer", "rich", "matplotlib", "pyyaml", "fastapi",
+    "uvicorn", "sqlalchemy", "alembic", "prometheus-client", "structlog", "psutil",
 )  # fmt: skip
 """Used when the package is run from its source and has no metadata of its own."""
 
@@ -44,7 +46,7 @@ def examine(home: Path) -> Iterator[Finding]:
         ("python", python),
         ("system", system),
         ("packages", packages),
-        ("kernels", kernels),
+        ("core", core_form),
         ("home", lambda: home_folder_state(home)),
         ("disk", lambda: disk(home)),
         ("limits", limits),
@@ -120,18 +122,13 @@ def version_key(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def kernels() -> Finding:
-    """Compiled kernels are kept beside the package, or where NUMBA_CACHE_DIR says."""
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    package = Path(__file__).resolve().parents[1]
-    place = Path(named) if named else package / "model" / "__pycache__"
-    parent = place
-    while not parent.exists():
-        parent = parent.parent
-    if os.access(parent, os.W_OK | os.X_OK):
-        return Finding("kernels", "ok", f"compiled kernels are kept in {'NUMBA_CACHE_DIR' if named else 'the package'}")
-    told = f"compiled kernels cannot be kept: {place} is not writable, so every start compiles them again"
-    return Finding("kernels", "note", told, "Set NUMBA_CACHE_DIR to a folder of yours.")
+def core_form() -> Finding:
+    """Whether the core is compiled."""
+    if build_form.runs_uncompiled():
+        return Finding(
+            "core", "note", "the core runs uncompiled, and slowly", "Install again without TRAINMASTER_PURE."
+        )
+    return Finding("core", "ok", build_form.form())
 
 
 def home_folder_state(home: Path) -> Finding:
@@ -180,30 +177,19 @@ def limits() -> Finding:
 
 def accelerators() -> Finding:
     """GPUs as NVML tells; none is fine."""
-    import ctypes
+    from trainmaster.backends.local.nvml import NvmlFault, ask_gpus
 
     try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
+        gpus = ask_gpus()
+    except NvmlFault as fault:
+        advice = "Check `nvidia-smi`; after a driver update, restart the machine."
+        return Finding("accelerators", "error", str(fault), advice)
+    if gpus is None:
         if Path("/proc/driver/nvidia/version").exists():
             told = "an NVIDIA driver is loaded, but libnvidia-ml.so.1 is not found"
             return Finding("accelerators", "error", told, "Install the driver's libraries; in a container, mount them.")
         return Finding("accelerators", "ok", "no NVIDIA GPU: `up` offers CPU slots, or emulated nodes (--nodes)")
-    if (code := nvml.nvmlInit_v2()) != 0:
-        told = f"NVML does not start (code {code})"
-        return Finding("accelerators", "error", told, "Check `nvidia-smi`; after a driver update, restart the machine.")
-    try:
-        count = ctypes.c_uint()
-        nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-        names: list[str] = []
-        for index in range(count.value):
-            handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-            nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
-            nvml.nvmlDeviceGetName(handle, name, 96)
-            names.append(name.value.decode(errors="replace"))
-    finally:
-        nvml.nvmlShutdown()
-    return Finding("accelerators", "ok", f"{len(names)} GPUs: {', '.join(sorted(set(names)))}")
+    return Finding("accelerators", "ok", f"{len(gpus)} GPUs: {', '.join(sorted({gpu.name for gpu in gpus}))}")
 
 
 def torch() -> Finding:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
-from trainmaster.backends.kubernetes.backend import KubernetesBackend
+from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOptions
 from trainmaster.backends.kubernetes.run import Member, Run
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
-from trainmaster.gang.protocol import Attach, Ended, Message, Refused
+from trainmaster.gang.protocol import Attach, Began, Begin, Ended, Hello, Joined, Membership, Message, Peer, Refused
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster, Node
@@ -109,19 +110,35 @@ class Story:
         while self.backend._book.tasks:
             await asyncio.sleep(0)
 
-    def attach(self, run: Run, name: str) -> Line:
+    def attach(self, run: Run, name: str, begun: bool = False) -> Line:
         line = Line()
-        self.hub._attach(line, Attach(run.facts.token, run.key.job_id, 1, name, f"boot-{name}", "", False))  # type: ignore[arg-type]
+        self.hub._attach(line, Attach(run.facts.token, run.key.job_id, 1, name, f"boot-{name}", "", begun))  # type: ignore[arg-type]
         return line
 
     def say(self, line: Line, message: Message) -> None:
         self.hub.heard(line, message)  # type: ignore[arg-type]
 
-    def see(self, member: Member, *, gone: bool = False, running: bool = True) -> None:
+    def see(
+        self, member: Member, *, gone: bool = False, running: bool = True, code: int | None = None, **meta: str
+    ) -> None:
         (pod,) = [pod for pod in self.writer.made if pod["metadata"]["name"] == member.pod_name]
-        state = {"running": {}} if running else {"waiting": {}}
-        status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": state}]}
-        self.backend._sightings.pod_changed({**pod, "status": status}, gone)
+        state: Object = {"running": {}} if running else {"waiting": {}}
+        if code is not None:
+            state = {"terminated": {"exitCode": code}}
+        phase = "Running" if code is None else "Failed" if code else "Succeeded"
+        status = {"phase": phase, "containerStatuses": [{"name": "main", "state": state}]}
+        self.backend._sightings.pod_changed({**pod, "metadata": {**pod["metadata"], **meta}, "status": status}, gone)
+
+    def run_all(self, run: Run) -> list[Line]:
+        """Launchers attach, and start the command when they are told to."""
+        lines = []
+        for member in [member for member in run.members.values() if member.alive]:
+            self.see(member)
+            lines.append(self.attach(run, member.name))
+        for line in lines:
+            assert isinstance(line.heard[-1], Begin)
+            self.say(line, Began(1))
+        return lines
 
 
 def _told(work: Callable[[Story, Run], Coroutine[Any, Any, None]]) -> list[ev.Event]:
@@ -186,7 +203,7 @@ def test_a_gang_whose_members_have_all_attached_waits_for_none_of_its_kubelets()
             story.attach(run, member.name)
         story.unready = {"n1"}
         await story.launch()
-        assert run.ending is None
+        assert run.attempt.outcome is None
 
     assert _told(work) == []
 
@@ -262,10 +279,85 @@ def test_a_resize_that_the_last_leader_had_half_done_is_carried_on(workers: int)
         assert len(story.writer.made) == 2 and not story.writer.deleted, "nobody has said yet how it is resized"
         (run,) = story.backend.runs.values()
         for member in list(run.members.values()):
-            story.here(run.key, member.name, True)
+            line = story.attach(run, member.name, begun=True)
+            membership = Membership(7, (Peer("worker-0", "worker", 0), Peer("worker-1", "worker", 1)), "h", 1)
+            for message in (membership, Hello("t", member.name, 1, True), Joined(7)):
+                story.say(line, message)
         await story.until_idle()
         assert len(story.writer.made) == max(workers, 2)
         assert not story.writer.deleted, "who leaves hands over first"
         assert [member.leaving for member in run.members.values()].count(True) == (workers == 1)
+
+    asyncio.run(all_of_it())
+
+
+@pytest.mark.parametrize("code", [0, 143, 75])
+def test_a_deleted_pod_is_no_success_and_costs_no_attempt(code: int) -> None:
+    """A trainer that saves on SIGTERM ends with 0, any other with 143; a launcher of this version says 75."""
+
+    async def work(story: Story, run: Run) -> None:
+        story.run_all(run)
+        first, second = run.members.values()
+        story.see(first, code=code, deletionTimestamp="2026-01-01T00:00:00Z")
+        await story.until_idle()
+        assert story.writer.deleted == [second.pod_name]
+        story.see(second, code=75, deletionTimestamp="2026-01-01T00:00:00Z")
+
+    assert [type(event) for event in _told(work)] == [ev.Started, ev.Stopped]
+
+
+def test_a_gang_whose_commands_end_by_themselves_with_0_has_finished() -> None:
+    async def work(story: Story, run: Run) -> None:
+        story.run_all(run)
+        for member in run.members.values():
+            story.see(member, code=0)
+
+    started, exited = _told(work)
+    assert isinstance(started, ev.Started) and isinstance(exited, ev.Exited) and exited.code == 0
+
+
+def test_a_plain_elastic_gang_that_is_shrunk_refills() -> None:
+    async def all_of_it() -> None:
+        story, launch = _taken_over(elastic=True)
+        story.backend._book.options = PodOptions(hello_wait_s=0.0)  # nobody waits for it to speak
+        story.backend.start()
+        story.backend.perform(launch)
+        await story.until_idle()
+        (run,) = story.backend.runs.values()
+        story.run_all(run)
+        story.backend.perform(Resize(launch.job_id, 1, 2, Allocation(0, launch.allocation.parts[:1])))
+        await story.until_idle()
+        assert len(story.writer.deleted) == 2, "a plain command is resized by a restart"
+        for member in list(run.members.values()):
+            story.see(member, code=143, deletionTimestamp="2026-01-01T00:00:00Z")
+        await story.until_idle()
+        assert [pod["metadata"]["name"][-2:] for pod in story.writer.made] == ["w0", "w1", "w2"]
+        story.run_all(run)
+        resized = [event for event in story.told if isinstance(event, ev.Resized)]
+        assert [event.seq for event in resized] == [2]
+
+    asyncio.run(all_of_it())
+
+
+def test_a_new_leader_takes_a_member_that_was_left_out_for_no_finisher() -> None:
+    async def all_of_it() -> None:
+        before, launch = _taken_over(elastic=True)
+        before.backend.start()
+        before.backend.perform(launch)
+        await before.until_idle()
+        first, second = before.writer.made
+        done = {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 0}}}]}
+        second["status"] = done
+
+        story, _ = _taken_over(elastic=True)
+        story.writer.made = [first, second]
+        story.backend._watch.our_pods = lambda: iter([second, first])  # type: ignore[method-assign]
+        shrunk = replace(launch, seq=2, allocation=Allocation(0, launch.allocation.parts[:1]))
+        story.backend.start([shrunk])
+        (run,) = story.backend.runs.values()
+        assert [(m.name, m.leaving) for m in run.members.values()] == [("worker-0", False), ("worker-1", True)]
+        story.see(run.members["worker-0"], code=0)
+        await story.until_idle()
+        assert [type(event) for event in story.told] == [ev.Exited]
 
     asyncio.run(all_of_it())
