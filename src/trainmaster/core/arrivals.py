@@ -13,7 +13,8 @@ _NOW = np.array([INT_COLUMNS.index(name) for name in ("as_of_ms", "productive_ms
 
 
 class Arrivals:
-    """`ints[v, k]` is the value of job k in column `int_columns[v]`, the other columns are as in `int_row`; the same for
+    """`ints[v, k]` is the value of job k in column `int_columns[v]`, the other columns are as in `int_row`; the same
+    for
     floats. Jobs are numbered in order of submission; `next` is the first that has not come yet."""
 
     def __init__(

@@ -16,7 +16,8 @@ INFINITE = float("inf")
 
 
 class JobArrays:
-    """See the module's text. `ints`, `floats`, `throughput`, `throughput_spread` and `allowed` are NumPy arrays over the
+    """See the module's text. `ints`, `floats`, `throughput`, `throughput_spread` and `allowed` are NumPy arrays over
+    the
     same memory; the columns of the schema are attributes for compiled code."""
 
     def __init__(self, prices: Floats) -> None:
@@ -85,8 +86,9 @@ class JobArrays:
             gangs.n = rows.size
         self.width = wider
 
-    def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:
-        """Steps per second at another size than the reference, where `base` are done; curves are known to a subclass."""
+    def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:  # noqa: ARG002
+        """Steps per second at another size than the reference, where `base` are done; curves are known to a
+        subclass."""
         return base
 
     def _bind(self) -> None:

@@ -79,7 +79,8 @@ class Placer:
         servers: Ints, free: FreeResources,
     ) -> None:  # fmt: skip
         """Place the jobs `which[begin:end]`, each on its fastest type with room, or on the wanted one (`wanted`: a type
-        for each, or empty), at the sizes `workers` and `servers` by job. Adds to what is placed. `why` says why each was
+        for each, or empty), at the sizes `workers` and `servers` by job. Adds to what is placed. `why` says why each
+        was
         not placed (0: it was, or no types are wanted), `failure` is the first that was not (a position in `which`; -1:
         none). When `strict`, that is the end."""
         self.placed.reserve(self.placed.n + end - begin)
@@ -90,9 +91,9 @@ class Placer:
             i = which.values[k]
             if jobs.node_set[i] != node_set:
                 node_set = jobs.node_set[i]
-                self.open_set(node_set)
+                self.open_set(node_set)  # type: ignore
                 self._count_free(free)
-            self.ask(jobs, i, workers[i], servers[i])
+            self.ask(jobs, i, workers[i], servers[i])  # type: ignore
             done = self._place_anywhere(jobs, i, wanted.values[k] if wanted.n else -1, free)
             self.why.append(0)
             if done:
@@ -100,7 +101,7 @@ class Placer:
                 continue
             if wanted.n:
                 need_milli = workers[i] * jobs.worker_gpu_milli[i]
-                self.why.values[self.why.n - 1] = self.shortage(jobs, i, need_milli, free)
+                self.why.values[self.why.n - 1] = self.shortage(jobs, i, need_milli, free)  # type: ignore
             if self.failure < 0:
                 self.failure = k
             if strict:
@@ -180,7 +181,7 @@ class Placer:
             if self.open[node] and self.chosen[node] and cluster.type_of[node] == kind:
                 self.rooms[node] = self._room(node, devices_each, free)
                 total += min(self.rooms[node], workers)
-                if total >= workers and (strategy == FIRST_FIT or strategy == COUNT):
+                if total >= workers and (strategy in (FIRST_FIT, COUNT)):
                     break
         if total < workers:
             return False
@@ -270,7 +271,7 @@ class Placer:
             node = self.order.values[k]
             self.taken[node] = min(self.rooms[node], left)
             left -= self.taken[node]
-        return left <= 0
+        return left <= 0  # type: ignore
 
     def _host(self, free: FreeResources) -> bool:
         """Servers beside the workers first, then anywhere, in node order."""
@@ -310,7 +311,7 @@ class Placer:
                     left += 1e-9 * min(cpu, 1e7) / 1e3 + 1e-12 * min(mem, 1e8)
                 if best < 0 or left < best_left:
                     best, best_left = node, left
-        if strategy == FIRST_FIT or strategy == COUNT or order.n <= 1:
+        if strategy in (FIRST_FIT, COUNT) or order.n <= 1:
             return
         if best >= 0:
             order.clear()

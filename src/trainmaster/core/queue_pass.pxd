@@ -35,7 +35,7 @@ cdef class QueuePass(Pass):
     @cython.locals(key=i64)
     cdef double _key_of(self, JobArrays jobs, i64 i, i64 now_ms) noexcept
     @cython.locals(i=i64, n=i64, ready=IntList, listed=IntList, stamp=I1)
-    cdef void _keep_order(self, JobArrays jobs) noexcept
+    cdef void _keep_order(self) noexcept
     @cython.locals(i=i64, key=i64, late=bint)
     cdef void _sort(self, JobArrays jobs, i64 now_ms) noexcept
     @cython.locals(level=i64)

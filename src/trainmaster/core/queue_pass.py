@@ -34,7 +34,8 @@ from trainmaster.core.sorting import sort_by, sort_by_two
 
 
 class QueuePass(Pass):
-    """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up all
+    """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up
+    all
     behind it."""
 
     def __init__(self, key: int, preemptive: bool, strict: bool, default: int) -> None:
@@ -67,7 +68,7 @@ class QueuePass(Pass):
             if self.preemptive and self._all_fit(jobs, now_ms, cluster, free):
                 self._start_all(jobs, free, placer, plan)
             else:
-                self._keep_order(jobs)
+                self._keep_order()
                 self._sort(jobs, now_ms)
                 if self.preemptive:
                     self.run_in_order(jobs, self.ready, cluster, free, placer, plan)
@@ -116,7 +117,8 @@ class QueuePass(Pass):
         return any_ready
 
     def _all_fit(self, jobs: JobArrays, now_ms: int, cluster: ClusterArrays, free: FreeResources) -> bool:
-        """Whether all that wait fit, each on its fastest type, in the whole devices that are free by count. Then nobody has
+        """Whether all that wait fit, each on its fastest type, in the whole devices that are free by count. Then
+        nobody has
         to stop, whatever the order of those that run, and who waits is in `start`, in the order of the key."""
         start, available = self.start, self.available
         if self.hopeless_last or self.key == BY_GIVEN_KEY:
@@ -163,8 +165,9 @@ class QueuePass(Pass):
             return float(self._queue_of(jobs, i, now_ms))
         return 0.0
 
-    def _keep_order(self, jobs: JobArrays) -> None:
-        """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order, then
+    def _keep_order(self) -> None:
+        """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order,
+        then
         the others. Most keys change little from one decision to the next, so sorting is quick."""
         ready, listed, stamp, n = self.ready, self.spare, self.stamp, 0
         if self.key == BY_ARRIVAL:
@@ -263,7 +266,7 @@ class QueuePass(Pass):
             soonest_ms = soonest_s * MS_PER_S
         if soonest_ms < 0.0:
             return -1
-        return now_ms + max(1, _ceiling(soonest_ms))
+        return now_ms + max(1, _ceiling(soonest_ms))  # type: ignore
 
     # -- down the list -------------------------------------------------------------------------------
 
@@ -284,8 +287,10 @@ class QueuePass(Pass):
     ) -> None:  # fmt: skip
         """Preemptive: down this list, what fits in the cluster shall run and the rest shall wait.
 
-        Jobs chosen that run already stay where they are. A stop that turns out not to be needed (the gang did not fit in
-        the end) is taken back, before those that come after it in the list can take its place: it would have to be given
+        Jobs chosen that run already stay where they are. A stop that turns out not to be needed (the gang did not fit
+        in
+        the end) is taken back, before those that come after it in the list can take its place: it would have to be
+        given
         back to it the next time."""
         self._make_room(order.n, jobs)
         self._choose(jobs, order, cluster, free)
@@ -380,7 +385,7 @@ class QueuePass(Pass):
         stopped, placed, keys, gangs = self.stopped, placer.placed, self.keys, self.kinds
         for k in range(placed.n):
             i = order.values[placed.values[k]]
-            placer.take_back(jobs, i, placer.first.values[k], free)
+            placer.take_back(jobs, i, placer.first.values[k], free)  # type: ignore
         plan.jobs.reserve(stopped.n + placed.n)
         plan.first.reserve(stopped.n + placed.n)
         for k in range(stopped.n):
@@ -393,7 +398,7 @@ class QueuePass(Pass):
             plan.first.append(-1)
         gangs.clear()
         for k in range(placed.n):
-            gangs.append(order.values[placed.values[k]])
+            gangs.append(order.values[placed.values[k]])  # type: ignore
             keys[gangs.values[k]] = float(jobs.arrival[gangs.values[k]])
         sort_by(gangs, keys, self.spare)
         for k in range(placed.n):

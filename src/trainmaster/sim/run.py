@@ -237,7 +237,7 @@ class _Run:
         return events
 
     def _report(self, row: int) -> ev.Event:
-        return report_of(self.backend.core.reports, row, _Ids(self.engine))
+        return report_of(self.backend.core.reports, row, _Ids(self.engine))  # type: ignore[arg-type]
 
     def ended(self) -> list[Ended]:
         """What is over, in the order of its end."""
@@ -264,7 +264,8 @@ class _Ids:
 
 
 def _need_names(specs: Sequence[JobSpec], truth: TruthOptions, estimator: Estimator) -> bool:
-    """Whether jobs are spoken of by name: they wait for others, an estimator learns of each, nodes are lost, or losses are
+    """Whether jobs are spoken of by name: they wait for others, an estimator learns of each, nodes are lost, or
+    losses are
     told. Else numbers will do."""
     if hasattr(estimator, "observe") or truth.node_mtbf_ms or truth.loss_period_ms:
         return True
