@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 
@@ -250,7 +251,21 @@ class _Run:
         service, run_s, work, cost = floats.T.tolist()
         specs, phases, rejected = map(self.specs.__getitem__, number), map(_PHASES.__getitem__, phase), engine.rejected
         rejection = map(rejected.get, number) if rejected else repeat(None, len(number))
-        return list(map(Ended, specs, phases, end, start, service, run_s, work, preemptions, attempts, cost, rejection))
+        with _collector_paused():  # nothing of it is garbage, and looking for some takes longer than making the list
+            return list(
+                map(Ended, specs, phases, end, start, service, run_s, work, preemptions, attempts, cost, rejection)
+            )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Ids:
