@@ -20,6 +20,7 @@ class JobArrays:
     same memory; the columns of the schema are attributes for compiled code."""
 
     def __init__(self, prices: Floats) -> None:
+        self.version = 0
         self.capacity = 0
         self.n_types = len(prices)
         self.prices = prices
@@ -78,6 +79,10 @@ class JobArrays:
             gangs.n = rows.size
         self.width = wider
 
+    def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:
+        """Steps per second at another size than the reference, where `base` are done; curves are known to a subclass."""
+        return base
+
     def _bind(self) -> None:
         """Let the compiled attributes name the arrays as they are now."""
         ints, floats = self.ints, self.floats
@@ -106,6 +111,7 @@ class JobArrays:
         self.pending_kind, self.pending_seq = ints["pending_kind"], ints["pending_seq"]
         self.pending_sent_ms, self.pending_why = ints["pending_sent_ms"], ints["pending_why"]
         self.last_seq, self.place, self.node_set = ints["last_seq"], ints["place"], ints["node_set"]
+        self.elastic, self.touched = ints["elastic"], ints["touched"]
         self.work_total, self.work_done, self.work_saved = (
             floats["work_total"],
             floats["work_done"],

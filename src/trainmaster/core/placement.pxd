@@ -28,6 +28,7 @@ cdef class Placer:
     cdef B2 masks
     cpdef object set_masks(self, object masks)
     cpdef void open_set(self, i64 node_set) noexcept
+    @cython.locals(mask=B1)
     cpdef object open_only(self, object workers_on)
     cpdef void begin(self) noexcept
     @cython.locals(i=i64, done=bint, need_milli=i64, node_set=i64)

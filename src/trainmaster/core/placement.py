@@ -62,7 +62,12 @@ class Placer:
 
     def open_only(self, workers_on: Bools | None) -> None:
         """Workers go on these nodes alone (None: on any that is open)."""
-        self.chosen[:] = 1 if workers_on is None else workers_on.view(np.uint8)
+        if workers_on is None:
+            self.chosen[:] = 1
+            return
+        mask = workers_on.view(np.uint8)
+        for node in range(self.cluster.n_nodes):
+            self.chosen[node] = mask[node]
 
     def begin(self) -> None:
         """Forget what was placed before."""

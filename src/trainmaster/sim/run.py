@@ -22,7 +22,6 @@ from trainmaster.model.policy import Policy
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.history import AllocationHistory
-from trainmaster.sim.passage import MAX_DECISIONS, Passage
 from trainmaster.sim.truth import Truth, TruthOptions
 
 MAX_STEPS_AT_ONCE = 10_000
@@ -72,12 +71,8 @@ def simulate(
     progress: Progress | None = None,
     record_timeline: bool = False,
     record_history: bool = False,
-    at_once: bool = True,
-    passage_decisions: int = MAX_DECISIONS,
 ) -> RunResult:
-    """Run to the end; `pairs` is how jobs really fare on shared devices. `at_once`: where nothing can come in
-    between, plans are carried out within a call (`trainmaster.engine.turnover`), and up to `passage_decisions` of
-    them in one (`trainmaster.sim.passage`; 0: never). The results are the same.
+    """Run to the end; `pairs` is how jobs really fare on shared devices.
 
     Raises `Unaccounted` unless every job has finished, failed or been rejected.
     """
@@ -95,29 +90,12 @@ def simulate(
     backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
     engine = Engine(cluster, policy, estimator or DeclaredSpeeds(truth.spread_penalty), settings)
     engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
-    if at_once and not (record_timeline or record_history):  # those want to see every event
-        engine.immediate = backend.answer_at_once()
-    passage = Passage.of(engine, backend, specs, passage_decisions) if passage_decisions else None
     failures = _NodeFailures(cluster, truth, settings.seed)
     ended: list[Ended] = []
     timeline: list[tuple[int, float, int, int]] = []
     history = AllocationHistory(cluster) if record_history else None
     total, next_job, now_ms, events_seen, idle, still = len(specs), 0, 0, 0, 0, 0
     while len(ended) < total:
-        if passage is not None:
-            went_on = passage.go_on(next_job, now_ms, total - len(ended))
-            if went_on is not None:
-                next_job, now_ms, n_events = went_on
-                events_seen += n_events
-                if engine.changed:  # a decision that is the engine's
-                    for command in engine.step(now_ms):
-                        backend.perform(command)
-                ended.extend(engine.drain_ended())
-                if progress is not None:
-                    progress(len(ended), total, now_ms)
-                if passage.idle > MAX_IDLE_WAKES:
-                    break
-                continue
         next_arrival = specs[next_job].submit_ms if next_job < total else NEVER_MS
         upcoming = min(next_arrival, backend.next_ms, engine.next_wake_ms, failures.next_ms)
         if upcoming >= NEVER_MS // 4:
@@ -137,8 +115,6 @@ def simulate(
             engine.notes.append(f"the policy does not come to rest at {now_ms / MS_PER_S:g} s: it stops and starts")
             break
         idle = 0 if events else idle + 1
-        if passage is not None:
-            passage.idle = 0 if events else passage.idle
         if idle > MAX_IDLE_WAKES:
             break
         if history is not None:
