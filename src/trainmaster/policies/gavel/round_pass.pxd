@@ -25,5 +25,5 @@ cdef class RoundPass(Pass):
     cdef object _gather(self, IntList which, i64 types)
     @cython.locals(i=i64)
     cdef void _scatter(self, IntList which) noexcept
-    @cython.locals(at=i64, i=i64)
+    @cython.locals(at=i64, i=i64, row=i64)
     cdef object _place(self, JobArrays jobs, IntList which, FreeResources free, Placer placer, PlanArrays plan)

@@ -107,10 +107,12 @@ class RoundPass(Pass):
         starters.reserve(rounds.start.n)
         starters.clear()
         for k in range(rounds.stop.n):
-            i = which.values[rounds.stop.values[k]]
+            row: int = rounds.stop.values[k]
+            i = which.values[row]
             give_gang(free, jobs.allocation, i * jobs.width, i, jobs)
         for k in range(rounds.start.n):
-            starters.append(which.values[rounds.start.values[k]])
+            row = rounds.start.values[k]
+            starters.append(which.values[row])
         placer.begin()
         placer.place_list(jobs, starters, 0, starters.n, rounds.kinds, False, jobs.workers_ask, jobs.servers_ask, free)
         plan.stated.reserve(2 * starters.n)
@@ -125,13 +127,15 @@ class RoundPass(Pass):
         plan.jobs.reserve(rounds.stop.n + placed.n)
         plan.first.reserve(rounds.stop.n + placed.n)
         for k in range(rounds.stop.n):
-            i = which.values[rounds.stop.values[k]]
+            row = rounds.stop.values[k]
+            i = which.values[row]
             take_gang(free, jobs.allocation, i * jobs.width, i, jobs)
-            if rounds.kind_of[rounds.stop.values[k]] < 0:
+            if rounds.kind_of[row] < 0:
                 plan.jobs.append(i)
                 plan.first.append(-1)
         for k in range(placed.n):
-            plan.jobs.append(starters.values[placed.values[k]])
+            row = placed.values[k]
+            plan.jobs.append(starters.values[row])
             plan.first.append(placer.first.values[k])
         kept = plan.flat
         plan.flat = placer.flat

@@ -372,7 +372,7 @@ class Rounds:
         self.start.clear()
         self.kinds.clear()
         for place in range(self.n):
-            k = self.order.values[place]
+            k: int = self.order.values[place]
             stays = self.holds[k] and self.kind_of[k] == jobs.held_type[which.values[k]]
             if not self.movable[k] or stays:
                 continue
@@ -392,7 +392,7 @@ class Rounds:
         for kind in range(types):
             given_s[kind] = 0.0
         for place in range(self.n):
-            k = self.order.values[place]
+            k: int = self.order.values[place]
             kind = self.kind_of[k]
             if kind < 0:
                 continue

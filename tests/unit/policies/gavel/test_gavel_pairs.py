@@ -155,7 +155,7 @@ def test_a_job_is_never_chosen_twice_nor_a_type_overdrawn(seed: int) -> None:
     free = rng.integers(1, 5, types)
     gpus = rng.choice([1, 2], n)
     jobs = [a_job(f"j{m}", gpus=int(gpus[m]), seconds=1e5, speeds={"k80": 1.0, "v100": 4.0}) for m in range(n)]
-    view = a_view(jobs, f"k80={free[0]}x4,v100={free[1]}x4", now_ms=10)
+    view = a_view(jobs, f"k80={free[0]}x4,v100={free[1]}x4")
     both = np.array([p for p in combinations(range(n), 2) if gpus[p[0]] == gpus[p[1]]], np.int64).reshape(-1, 2)
     both = both[rng.random(len(both)) < 0.7]
     share = rng.random((len(both), types)) * (rng.random((len(both), types)) < 0.6)
