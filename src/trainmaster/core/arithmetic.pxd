@@ -10,3 +10,4 @@ cpdef double floor_div(double a, double b) noexcept
 cpdef u64 mixed(u64 key, u64 counter) noexcept
 cpdef double uniform(u64 key, u64 counter) noexcept
 cpdef double normal(u64 key, u64 counter) noexcept
+cpdef double lucky(u64 key, u64 counter, double deviation) noexcept

@@ -35,3 +35,8 @@ def normal(key: int, counter: int) -> float:
     """Standard normal (Box-Muller); uses the numbers 2 `counter` and 2 `counter` + 1 of the key."""
     radius = math.sqrt(-2.0 * math.log(uniform(key, 2 * counter)))
     return radius * math.cos(2.0 * math.pi * uniform(key, 2 * counter + 1))
+
+
+def lucky(key: int, counter: int, deviation: float) -> float:
+    """A log-normal factor with median 1; `deviation` is that of its logarithm."""
+    return math.exp(deviation * normal(key, counter))

@@ -31,6 +31,8 @@ WHOLE = 1000
 MS_PER_S = 1000.0
 NEVER_MS = 2**62
 N_TRIGGERS = 16
+N_OVER_INTS, N_OVER_FLOATS = 6, 4
+"""Numbers in the last word on a job without a name (`EngineCore.over_ints`)."""
 BY_ARRIVAL, BY_REMAINING, BY_SERVICE, BY_DEADLINE, BY_QUEUE, BY_GIVEN_KEY = range(6)
 """Keys of a queue: order of arrival, seconds left, GPU-seconds attained, deadline, level of attained service, or one that
 somebody else computes."""

@@ -24,6 +24,8 @@ from trainmaster.core.codes import (
     LOST,
     MOVE,
     MOVED,
+    N_OVER_FLOATS,
+    N_OVER_INTS,
     N_PARTS,
     N_TRIGGERS,
     NEVER_MS,
@@ -46,7 +48,7 @@ from trainmaster.core.codes import (
     UNRESERVE,
 )  # fmt: skip
 from trainmaster.core.free_resources import FreeResources, any_device_left, fits_gang, give_gang, take_gang
-from trainmaster.core.int_list import IntList, Ints
+from trainmaster.core.int_list import IntList, Ints, new_floats
 from trainmaster.core.job_arrays import JobArrays, free_index, settle
 from trainmaster.core.message_kinds import LAUNCH, RESIZE, STOP
 from trainmaster.core.messages import Messages
@@ -91,10 +93,22 @@ class EngineCore:
         """By job and lost node: when its members there have certainly ended (their lease has run out)."""
         self.ended_on: dict[int, set[int]] = {}
         """Nodes on which the members of a live incarnation have certainly ended."""
+        self.decisions = 0
+        self.round_ms, self.round_begun_ms, self.own_rounds = 0, -1, False
+        """Length of a round (0: none), the step in which the last one began that did not begin at its very start, and
+        whether the policy wants to see what happens in between."""
+        self.n_over = 0
+        self.over_ints, self.over_floats = IntList(64 * N_OVER_INTS), new_floats(64 * N_OVER_FLOATS)
+        """Of jobs without a name that are over: number, phase, end, first start, preemptions, attempts; service, run time,
+        work, cost."""
         self.both, self.pending, self.spare = IntList(64), IntList(64), IntList(64)
 
     def job_ended(self, i: int, phase: int) -> None:
         """Called before the index of a job that is over is given back."""
+
+    def lease_end_ms(self) -> int:
+        """When the next lease of members that may live on has certainly run out; asked when there are `doubts`."""
+        return NEVER_MS
 
 
 # -- a job's life ------------------------------------------------------------------------------------
@@ -123,10 +137,33 @@ def _bury(e: EngineCore, i: int, phase: int) -> None:
         give_gang(e.planned, jobs.allocation, i * jobs.width, i, jobs)
     if e.reserved.n:
         unreserve(e, i)
+    e.n_over += 1
     if e.named:
         e.job_ended(i, phase)
+    else:
+        _note_end(e, i, phase)
     free_index(jobs, i)
     e.changed = True
+
+
+def _note_end(e: EngineCore, i: int, phase: int) -> None:
+    """The last word on a job without a name."""
+    jobs, ints, floats = e.columns, e.over_ints, e.over_floats
+    k = ints.n // N_OVER_INTS
+    ints.reserve(ints.n + N_OVER_INTS)
+    if (k + 1) * N_OVER_FLOATS > len(floats):
+        more = new_floats(2 * len(floats))
+        more[: len(floats)] = floats
+        e.over_floats = floats = more
+    ints.append(jobs.number[i])
+    ints.append(phase)
+    ints.append(e.now_ms)
+    ints.append(jobs.first_start_ms[i])
+    ints.append(jobs.preemptions[i])
+    ints.append(jobs.attempts[i])
+    at = k * N_OVER_FLOATS
+    floats[at], floats[at + 1] = jobs.service_gpu_s[i], jobs.run_s[i]
+    floats[at + 2], floats[at + 3] = jobs.work_done[i], jobs.cost[i]
 
 
 def unreserve(e: EngineCore, i: int) -> None:
@@ -279,6 +316,27 @@ def end_backoffs(e: EngineCore) -> None:
         if i >= 0 and jobs.not_before_ms[i] > e.now_ms:
             e.next_backoff_ms = min(e.next_backoff_ms, jobs.not_before_ms[i])
     e.changed = True
+
+
+def decision_is_due(e: EngineCore) -> bool:
+    """Whether the policy is asked now, since something changed or it wanted to be: with rounds only when one begins. A
+    clock that is not simulated hits a round's start only almost."""
+    if e.round_ms and not e.own_rounds:
+        if e.wake_at_ms <= e.now_ms and e.wake_at_ms % e.round_ms == 0:
+            e.round_begun_ms = e.now_ms
+        if e.now_ms % e.round_ms != 0 and e.round_begun_ms != e.now_ms:
+            next_ms = (e.now_ms // e.round_ms + 1) * e.round_ms
+            e.wake_at_ms = next_ms if e.wake_at_ms <= e.now_ms else min(e.wake_at_ms, next_ms)
+            return False
+    e.changed = False
+    e.wake_at_ms = NEVER_MS
+    return e.columns.n_jobs > 0
+
+
+def next_wake_ms(e: EngineCore) -> int:
+    """When the engine wants to be woken at the latest."""
+    wake_ms = min(min(e.wake_at_ms, e.next_resend_ms), e.next_backoff_ms)
+    return min(wake_ms, e.lease_end_ms()) if e.doubts else wake_ms
 
 
 # -- what backends report ----------------------------------------------------------------------------

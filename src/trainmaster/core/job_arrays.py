@@ -41,6 +41,8 @@ class JobArrays:
         self.unused = IntList(64)
         """Indices without a job."""
         self.n_arrivals = 0
+        self.memo: dict[str, Floats] = {}
+        """What policies remember of jobs, by name."""
         self.resize(64)
 
     def resize(self, capacity: int) -> None:
@@ -66,6 +68,10 @@ class JobArrays:
         self.order.reserve(2 * capacity)
         self.capacity = capacity
         self._bind()
+
+    def grow(self) -> None:
+        """Make room for as many jobs again."""
+        self.resize(2 * self.capacity)
 
     def widen(self, width: int) -> None:
         """Make room for gangs of so many integers."""
@@ -119,6 +125,7 @@ class JobArrays:
         )
         self.rate, self.service_gpu_s, self.run_s = floats["rate"], floats["service_gpu_s"], floats["run_s"]
         self.cost = floats["cost"]
+        self.int_rows, self.float_rows = self.int_block, self.float_block
         self.speed, self.speed_spread = self.throughput, self.throughput_spread
         self.may_use = self.allowed.view(np.uint8)
 

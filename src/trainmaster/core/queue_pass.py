@@ -289,7 +289,7 @@ class QueuePass(Pass):
         stopped, placed, keys, gangs = self.stopped, placer.placed, self.keys, self.kinds
         for k in range(placed.n):
             i = order.values[placed.values[k]]
-            give_gang(free, placer.flat, placer.first.values[k], i, jobs)
+            placer.take_back(jobs, i, placer.first.values[k], free)
         plan.jobs.reserve(stopped.n + placed.n)
         plan.first.reserve(stopped.n + placed.n)
         for k in range(stopped.n):

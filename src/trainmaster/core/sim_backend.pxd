@@ -1,6 +1,6 @@
 cimport cython
 cimport libc.math as math
-from trainmaster.core.arithmetic cimport floor_div, normal
+from trainmaster.core.arithmetic cimport floor_div, lucky
 from trainmaster.core.due_heap cimport DueHeap
 from trainmaster.core.int_list cimport IntList, new_ints
 from trainmaster.core.messages cimport Messages
@@ -66,7 +66,6 @@ cdef class SimBackend:
     @cython.locals(present=i64, a=i64)
     cdef Py_ssize_t _begin(
         self, i64 job, i64 generation, IntList gangs, i64 at, double work, i64 productive_ms) except -1
-    cdef double _luck_of(self, i64 job, i64 generation) noexcept
     @cython.locals(k=Py_ssize_t)
     cdef void _started(self, i64 a) except *
     cdef void _measured(self, i64 a) except *

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trainmaster.core.arithmetic import floor_div, normal
+from trainmaster.core.arithmetic import floor_div, lucky
 from trainmaster.core.codes import HEAD, KIND, MS_PER_S, NEVER_MS, PART, SHARE
 from trainmaster.core.due_heap import DueHeap
 from trainmaster.core.int_list import Floats, IntList, new_ints
@@ -288,14 +288,10 @@ class SimBackend:
         attempts.as_of_ms[a] = attempts.productive_ms[a] = productive_ms
         attempts.set_gang(a, gangs, at)
         attempts.enter_nodes(a)
-        attempts.luck[a] = self._luck_of(job, generation) if self.noise > 0.0 else 1.0
+        attempts.luck[a] = lucky(int(jobs.key[job]), int(generation), self.noise) if self.noise > 0.0 else 1.0
         attempts.rate[a] = self._rate(a)
         self._plan_finish(a)
         return a
-
-    def _luck_of(self, job: int, generation: int) -> float:
-        """Speed factor of one attempt: log-normal with median 1."""
-        return math.exp(self.noise * normal(self.jobs.key[job], generation))
 
     def _started(self, a: int) -> None:
         attempts = self.attempts

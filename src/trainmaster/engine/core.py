@@ -12,7 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.core.engine_core import carry_out, end_backoffs, launch_reserved, move, resend
+from trainmaster.core.engine_core import (
+    carry_out,
+    decision_is_due,
+    end_backoffs,
+    launch_reserved,
+    move,
+    next_wake_ms,
+    resend,
+)  # fmt: skip
 from trainmaster.core.plan_arrays import PlanArrays
 from trainmaster.engine import grow, holds, inventory, node_sets, nodes, reports, users, withheld
 from trainmaster.engine.lifecycle import T
@@ -27,7 +35,6 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why, why_phase
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.table import JobTable
-from trainmaster.model.units import NEVER_MS
 
 __all__ = ["Ended", "Engine", "Settings"]
 
@@ -42,7 +49,7 @@ class Engine(State):
         self.columns.version += 1
         self.commands.clear()
         for event in events:
-            _HANDLERS[type(event)](self, event)
+            HANDLERS[type(event)](self, event)
         if self.doubts:
             nodes.expire_leases(self)
         if self.short:
@@ -54,8 +61,9 @@ class Engine(State):
                 holds.review(self)
             if self.reserved.n:
                 launch_reserved(self)
-            if self.changed or now_ms >= self.wake_at_ms:
-                self._decide_if_due()
+            self.own_rounds = self.policy.own_rounds
+            if (self.changed or now_ms >= self.wake_at_ms) and decision_is_due(self):
+                self.decide()
             if not self.holds_changed:  # else the plan rejected a job that others wait for, or make room for
                 break
         if now_ms >= self.next_resend_ms:
@@ -73,8 +81,10 @@ class Engine(State):
     @property
     def next_wake_ms(self) -> int:
         """When the engine wants a `Woken` event at the latest (NEVER_MS: no need)."""
-        wake = min(self.wake_at_ms, self.next_resend_ms, self.next_backoff_ms)
-        return min(wake, nodes.next_lease_end_ms(self)) if self.doubts else wake
+        return next_wake_ms(self)
+
+    def lease_end_ms(self) -> int:
+        return nodes.next_lease_end_ms(self)
 
     def snapshot(self) -> Snapshot:
         """What a policy sees now."""
@@ -121,16 +131,8 @@ class Engine(State):
 
     # -- deciding ------------------------------------------------------------------------------------
 
-    def _decide_if_due(self) -> None:
-        round_ms = self.settings.round_ms
-        if round_ms and not self.policy.own_rounds and not self._round_begins(round_ms):
-            next_round_ms = (self.now_ms // round_ms + 1) * round_ms
-            self.wake_at_ms = next_round_ms if self.wake_at_ms <= self.now_ms else min(self.wake_at_ms, next_round_ms)
-            return
-        self.changed = False
-        self.wake_at_ms = NEVER_MS
-        if len(self.columns.rows) == 0:
-            return
+    def decide(self) -> None:
+        """Ask the policy, verify its plan and carry it out."""
         view = self.snapshot()
         if len(view.jobs) == 0:
             return
@@ -151,12 +153,6 @@ class Engine(State):
             return
         self._apply(view, plan, arrays)
 
-    def _round_begins(self, round_ms: int) -> bool:
-        """Whether this step is a round's first: a clock that is not simulated hits its start only almost."""
-        if self.wake_at_ms <= self.now_ms and self.wake_at_ms % round_ms == 0:
-            self.round_begun_ms = self.now_ms
-        return self.now_ms % round_ms == 0 or self.round_begun_ms == self.now_ms
-
     def _apply(self, view: Snapshot, plan: Plan, arrays: PlanArrays) -> None:
         ints = self.columns.ints
         slots = view.jobs.slots
@@ -173,7 +169,10 @@ class Engine(State):
         self.notes.extend(plan.notes)
         for row, rejection in sorted(plan.rejections.items()):
             slot = int(slots[row])
-            self.rejections[slot] = rejection
+            if self.named:
+                self.rejections[slot] = rejection
+            else:
+                self.rejected[int(ints["number"][slot])] = rejection
             move(self, slot, T.REJECT)
         for k in range(arrays.jobs.n):
             carry_out(self, arrays.jobs.values[k], arrays.flat, arrays.first.values[k])
@@ -193,7 +192,7 @@ class Engine(State):
         self.memo_columns = set(memo.columns)
 
 
-_HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
+HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.JobSubmitted: users.submitted,
     ev.JobCancelled: users.cancelled,
     ev.JobPaused: users.paused,

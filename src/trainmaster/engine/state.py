@@ -42,6 +42,7 @@ class State(EngineCore):
             JobColumns(cluster), nodes_of(cluster, self.up), Ledger.full(cluster), Ledger.full(cluster), NEXT_PHASE.copy(),
             settings.resend_ms, settings.backoff_ms,
         )  # fmt: skip
+        self.round_ms = settings.round_ms or 0
         self.cluster = cluster
         self.policy = policy
         self.estimator = estimator
@@ -59,6 +60,8 @@ class State(EngineCore):
         self.memo_columns: set[str] = set()
         self.details: dict[int, Mapping[str, Any]] = {}
         self.rejections: dict[int, Rejection] = {}
+        self.rejected: dict[int, Rejection] = {}
+        """By number, of jobs without a name."""
         self.known: set[JobId] = set()
         self.ended_as: dict[JobId, int] = {}
         """The phase in which a job ended, for those that wait for it."""
@@ -72,11 +75,8 @@ class State(EngineCore):
         self.quotas: dict[str, int] = {}
         """GPU thousandths that a team's jobs may use at a time; teams that are absent have no limit."""
         self.ended: list[Ended] = []
-        self.round_begun_ms = -1
-        """The step in which the last round began that did not begin at its very start."""
         self.notes: list[str] = []
         self.plans_refused = 0
-        self.decisions = 0
         self.decide_cpu_s = 0.0
         self._decide_clock: Callable[[], float] | None = None
 
@@ -131,6 +131,11 @@ class State(EngineCore):
 
     def drain_commands(self) -> list[Command]:
         """The commands of this step, as objects."""
+        decoded = self.commands_so_far()
+        self.commands.clear()
+        return decoded
+
+    def commands_so_far(self) -> list[Command]:
         rows, decoded = self.commands, []
         for k in range(rows.n):
             if rows.kind[k] == OTHER:
@@ -140,7 +145,6 @@ class State(EngineCore):
             decoded.append(
                 self._command(rows.kind[k], rows.job[k], rows.generation[k], rows.seq[k], rows.code[k], gang)
             )
-        rows.clear()
         return decoded
 
     def _command(self, kind: int, slot: int, generation: int, seq: int, why: int, gang: Allocation | None) -> Command:

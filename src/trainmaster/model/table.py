@@ -8,7 +8,7 @@ while the engine has not moved on (`freeze` copies everything for those who need
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,12 +79,13 @@ class JobColumns(JobArrays):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(np.ascontiguousarray(cluster.prices, np.float64))
         self.cluster = cluster
-        self.memo: dict[str, Floats] = {}
         self.specs: list[JobSpec | None] = [None] * self.capacity
         self.allocations = AllocationColumn(self, held=False)
         self.held = AllocationColumn(self, held=True)
         self.losses: dict[int, list[tuple[float, float]]] = {}
         """(work done, loss) by slot, for jobs that report a loss; thinned, at most `MAX_LOSSES` points."""
+        self.spec_source: Sequence[JobSpec] = ()
+        """Jobs without a name, by number."""
         self.slot_of: dict[JobId, int] = {}
         self.curves: list[Scaling] = []
         self.entities: list[str] = []
@@ -187,7 +188,8 @@ class JobColumns(JobArrays):
 
     def spec(self, slot: int) -> JobSpec:
         spec = self.specs[slot]
-        assert spec is not None
+        if spec is None:
+            return self.spec_source[self.ints["number"].item(slot)]
         return spec
 
     def rate_of(self, slot: int, accelerator: int, workers: int, servers: int, spread: bool) -> float:

@@ -26,8 +26,8 @@ class LeastAttainedService(QueuePolicy):
         if self.quantum_s <= 0:
             raise InputError(f"option 'quantum_s' of policy 'las' is {self.quantum_s}", "a positive number")
 
-    def compiled_pass(self) -> QueuePass:
-        queue = super().compiled_pass()
+    def queue_pass(self) -> QueuePass:
+        queue = super().queue_pass()
         queue.quantum_ms = round(self.quantum_s * MS_PER_S)
         return queue
 
@@ -52,7 +52,7 @@ class Tiresias(QueuePolicy):
         if ordered != sorted(set(ordered)) or (ordered and ordered[0] <= 0):
             raise InputError("option 'thresholds_gpu_s' of policy 'tiresias' does not rise", "positive, rising numbers")
 
-    def compiled_pass(self) -> QueuePass:
-        queue = super().compiled_pass()
+    def queue_pass(self) -> QueuePass:
+        queue = super().queue_pass()
         queue.thresholds, queue.promote = np.asarray(self.thresholds_gpu_s, np.float64), self.promote
         return queue

@@ -25,7 +25,7 @@ class EarliestDeadlineFirst(QueuePolicy):
     def preemptive(self) -> bool:
         return self.preempt
 
-    def compiled_pass(self) -> QueuePass:
-        queue = super().compiled_pass()
+    def queue_pass(self) -> QueuePass:
+        queue = super().queue_pass()
         queue.hopeless_last = self.hopeless_last
         return queue

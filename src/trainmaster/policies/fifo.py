@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.queue_pass import QueuePass
 from trainmaster.model.draft import Draft
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
@@ -33,6 +34,9 @@ class Fifo(QueuePolicy):
     @property
     def strict(self) -> bool:
         return not self.backfill
+
+    def compiled_pass(self, round_ms: int) -> QueuePass | None:
+        return None if self.elastic else super().compiled_pass(round_ms)
 
     def decide(self, view: Snapshot) -> Plan:
         if not self.elastic:

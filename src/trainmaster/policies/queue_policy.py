@@ -40,14 +40,18 @@ class QueuePolicy:
     keys: Any = None
     """`keys(jobs)`: the key of each row, for policies whose key is no column of the core."""
 
-    def compiled_pass(self) -> QueuePass:
+    def compiled_pass(self, round_ms: int) -> QueuePass | None:  # noqa: ARG002 - rounds are the engine's affair
+        """The decision for a loop that needs no Python; None: `decide` is asked each time."""
+        return self.queue_pass() if self.keys is None else None
+
+    def queue_pass(self) -> QueuePass:
         """The decision; a policy with more to say sets its fields."""
         key = _KEYS[self.key] if self.keys is None else BY_GIVEN_KEY
         return QueuePass(key, self.preemptive, self.strict, int(self.default_reason))
 
     def decide(self, view: Snapshot) -> Plan:
         jobs, columns = view.jobs, view.jobs.columns
-        queue, arrays, which = self.compiled_pass(), PlanArrays(), IntList(len(jobs))
+        queue, arrays, which = self.queue_pass(), PlanArrays(), IntList(len(jobs))
         which.values[:] = jobs.slots[np.argsort(jobs.arrival, kind="stable")]
         which.n = len(jobs)
         if self.keys is not None:

@@ -5,17 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
-from trainmaster.core.cluster_arrays import ClusterArrays
-from trainmaster.core.placement import Placer
 from trainmaster.jobspec.engine import demand_of, payload_of, to_engine
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import Demand, JobSpec
-from trainmaster.model.ledger import Ledger
-from trainmaster.model.placement import Strategy
+from trainmaster.model.room import fits_when_empty
 from trainmaster.model.units import GPU_MILLI
 
 MAX_KNOWN_SHAPES = 10_000
@@ -104,12 +99,4 @@ class Fitting:
         cluster, worker = self.cluster, spec.worker
         if worker.gpu_milli and workers * worker.gpu_milli > cluster.total_gpus * GPU_MILLI:
             return False
-        everywhere = np.ones(len(cluster.nodes), np.bool_)
-        nodes = ClusterArrays(cluster.type_of, cluster.gpus, cluster.rack_of, len(cluster.types), everywhere)
-        placer = Placer(int(Strategy.PACK), nodes)
-        asked = placer.demand
-        asked.workers, asked.devices_each, asked.share = workers, worker.devices, worker.share_milli
-        asked.cpu_each, asked.mem_each, asked.servers = worker.cpu_milli, worker.mem_mib, spec.servers_min
-        asked.server_cpu, asked.server_mem = spec.server.cpu_milli, spec.server.mem_mib
-        placer.open_set(0)
-        return placer.place_gang(kind, Ledger.full(cluster))
+        return fits_when_empty(cluster, spec, workers, kind)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from trainmaster.core.arithmetic import mixed
+from trainmaster.core.arithmetic import lucky, mixed
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
@@ -69,6 +69,11 @@ UNKNOWN_PAIR = 0.5
 """Part of its speed that a job keeps beside one of which nothing is known: they take turns."""
 
 
+def job_key(job_id: str, seed: int) -> int:
+    """What a job's counter-based random numbers hang on."""
+    return mixed(stable_hash(job_id), seed) >> 1
+
+
 class Truth:
     """True speed of a job in a place. Random factors depend on (seed, job, generation) alone."""
 
@@ -98,12 +103,12 @@ class Truth:
         return base * self.luck(spec.id, generation)
 
     def luck(self, job_id: str, generation: int) -> float:
-        """Speed factor of one incarnation (`noise`)."""
-        return self._factor(self.options.noise, stable_hash(job_id), generation)
+        """Speed factor of one attempt (`noise`), as `core.sim_backend` draws it."""
+        return lucky(self.key_of(job_id), generation, self.options.noise) if self.options.noise else 1.0
 
     def key_of(self, job_id: str) -> int:
-        """Of the random numbers of a job's attempts."""
-        return mixed(stable_hash(job_id), self.seed) >> 1 if self.options.noise else 0
+        """Of the random numbers of a job's attempts; 0 where none are drawn."""
+        return job_key(job_id, self.seed) if self.options.noise else 0
 
     def node_speed(self, node: int) -> float:
         """Lasting speed factor of a node (`node_variation`)."""
