@@ -10,3 +10,5 @@ cdef class Pass:
     cpdef bint decide(
         self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, FreeResources free, Placer placer,
         PlanArrays plan) except -1
+    cpdef object bind(self, object engine)
+    cpdef object store(self, object engine)

@@ -123,8 +123,10 @@ class RunLoop:
                 while arrivals.next < arrivals.n and arrivals.submit_ms[arrivals.next] <= self.now_ms:
                     if e.named:
                         return SUBMIT
-                    number = arrivals.next
+                    number, capacity = arrivals.next, e.columns.capacity
                     backend.arrived(submit(e, arrivals), number)
+                    if e.columns.capacity != capacity and self.decision is not None:
+                        self.decision.bind(e)  # arrays have grown
                 self.stage = AT_LEASES
             if self.stage == AT_LEASES:
                 self.stage = AT_BACKOFFS

@@ -35,8 +35,8 @@ class Fifo(QueuePolicy):
     def strict(self) -> bool:
         return not self.backfill
 
-    def compiled_pass(self, round_ms: int) -> QueuePass | None:
-        return None if self.elastic else super().compiled_pass(round_ms)
+    def compiled_pass(self) -> QueuePass | None:
+        return None if self.elastic else super().compiled_pass()
 
     def decide(self, view: Snapshot) -> Plan:
         if not self.elastic:

@@ -40,7 +40,7 @@ class QueuePolicy:
     keys: Any = None
     """`keys(jobs)`: the key of each row, for policies whose key is no column of the core."""
 
-    def compiled_pass(self, round_ms: int) -> QueuePass | None:  # noqa: ARG002 - rounds are the engine's affair
+    def compiled_pass(self) -> QueuePass | None:
         """The decision for a loop that needs no Python; None: `decide` is asked each time."""
         return self.queue_pass() if self.keys is None else None
 

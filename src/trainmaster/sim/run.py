@@ -151,11 +151,13 @@ class _Run:
         enter_world(self.backend, self.coming)
         self.failures = _NodeFailures(cluster, truth, settings.seed)
         compiled = getattr(policy, "compiled_pass", None)
-        decision = compiled(settings.round_ms or 0) if compiled is not None else None
+        decision = compiled() if compiled is not None else None
         if any(spec.after for spec in specs):
             decision = None  # some are held back, and a pass sees all jobs
         placer = Placer(int(settings.placement), engine.nodes)
         self.loop = RunLoop(engine, self.backend.core, self.coming.arrivals, decision, placer, False)
+        if decision is not None:
+            decision.bind(engine)
         self.loop.failure_ms = self.failures.next_ms
         self.loop.steps_at_once_max, self.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
 
@@ -199,7 +201,11 @@ class _Run:
         if code == DECIDE:
             if not engine.named:
                 self.coming.name_teams(engine)
+            if loop.decision is not None:
+                loop.decision.store(engine)
             engine.decide()
+            if loop.decision is not None:
+                loop.decision.bind(engine)
         elif code == SUBMIT:
             number = self.coming.arrivals.next
             self.coming.arrivals.next += 1
