@@ -101,6 +101,7 @@ class EndedFilter:
     phases: frozenset[int] | None = None
     name: str | None = None
     entity: str | None = None
+    namespaces: frozenset[str] | None = None
 
 
 class Archive(Store, Protocol):
@@ -132,8 +133,9 @@ class Archive(Store, Protocol):
 
     def last_log_number(self) -> int: ...
 
-    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> int:
-        """Forget jobs that ended, and log lines and requests, before this time or beyond these numbers."""
+    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> list[str]:
+        """Forget jobs that ended, and log lines and requests, before this time or beyond these numbers. Returns the
+        ids of the jobs."""
         ...
 
     def close(self) -> None: ...
