@@ -45,7 +45,7 @@ def test_the_pass_decides_as_the_policy(name: str, placement: Strategy, monkeypa
         for k in range(16)
     ]  # fmt: skip
     engines: list[Engine] = []
-    due, plain = Engine._decide_if_due, RoundPolicy.decide
+    due, plain, make_pass = Engine.decide, RoundPolicy.decide, RoundPolicy.compiled_pass
     made = unmade = 0
 
     def remembered(engine: Engine) -> None:
@@ -54,7 +54,7 @@ def test_the_pass_decides_as_the_policy(name: str, placement: Strategy, monkeypa
 
     def both(policy: RoundPolicy, view: Snapshot) -> Any:
         nonlocal made, unmade
-        engine, arrays, round_pass = engines[-1], PlanArrays(), policy.compiled_pass()
+        engine, arrays, round_pass = engines[-1], PlanArrays(), make_pass(policy)
         assert round_pass is not None
         kept, values = {name: column.copy() for name, column in engine.columns.memo.items()}, engine.memo_values
         free_before = view.ledger.device_milli.copy()
@@ -88,7 +88,8 @@ def test_the_pass_decides_as_the_policy(name: str, placement: Strategy, monkeypa
             assert after_values[value] == plan.memo.values[value]
         return plan
 
-    monkeypatch.setattr(Engine, "_decide_if_due", remembered)
+    monkeypatch.setattr(Engine, "decide", remembered)
+    monkeypatch.setattr(RoundPolicy, "compiled_pass", lambda _: None)
     monkeypatch.setattr(RoundPolicy, "decide", both)
     setting = Settings(placement=placement, round_ms=300_000)
     simulate(jobs, parse_cluster("k80=4x4,p100=4x2,v100=4x2"), create(name), setting)
