@@ -8,6 +8,7 @@ for small instances is `joint_cost`.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +44,7 @@ class GangCosts:
         self, used: Floats, capacity: Floats, worker: Floats, ps: Floats, hosts: Bools, ps_hosts: Bools
     ) -> None:
         self.used, self.capacity, self.worker, self.ps = used, capacity, worker, ps
-        self.hosts, self.ps_hosts = hosts.view(np.uint8), ps_hosts.view(np.uint8)
+        self.hosts, self.ps_hosts = np.array(hosts, np.uint8), np.array(ps_hosts, np.uint8)
         self.slots, self.nodes, self.resources = used.shape[0], used.shape[1], used.shape[2]
         self.worker_cost, self.ps_cost = np.zeros((2, self.slots, self.nodes))
         self.worker_room, self.ps_room = np.zeros((2, self.slots, self.nodes), np.int64)
@@ -175,7 +176,7 @@ class GangCosts:
             left -= count
         return total if left == 0 else INFINITY
 
-    def _beside(self, t: int, s: int, demand: Floats, other: Floats, others: int, most: int) -> int:
+    def _beside(self, t: int, s: int, demand: Floats, other: Floats, others: Any, most: Any) -> int:
         """How many members fit beside so many of the other role."""
         for r in range(self.resources):
             self.left[r] = self.capacity[s, r] - self.used[t, s, r] - others * other[r]

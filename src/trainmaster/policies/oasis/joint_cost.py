@@ -6,6 +6,8 @@ first, as in `cost`. `operations` says what it takes: many such servers are left
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -111,10 +113,10 @@ class JointCosts:
         for r in range(self.costs.resources):
             self.free[r] = self.costs.capacity[s, r] - self.costs.used[t, s, r]
 
-    def _ps_fit(self, s: int, most: int) -> int:
+    def _ps_fit(self, s: int, most: Any) -> int:
         return fits_into(self.free, self.costs.capacity, s, self.costs.ps, most)
 
-    def _workers_fit(self, s: int, ps: int, most: int) -> int:
+    def _workers_fit(self, s: int, ps: int, most: Any) -> int:
         """Workers beside so many PS."""
         for r in range(self.costs.resources):
             self.rest[r] = self.free[r] - ps * self.costs.ps[r]
@@ -133,7 +135,7 @@ class JointCosts:
                 total[count + 1] = total[count] + cost[t, s]
                 count += 1
 
-    def _fill_cheapest(self, cost: Floats, room: Ints, t: int, count: int, taken: Ints) -> None:
+    def _fill_cheapest(self, cost: Floats, room: Ints, t: int, count: Any, taken: Ints) -> None:
         """Add so many members on the servers of one role, as `_cheapest_prefix` counts them."""
         self._sort(cost, t)
         for i in range(self.order.n):

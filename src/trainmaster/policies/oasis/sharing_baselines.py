@@ -64,8 +64,8 @@ def fill_fairly(runs: list[Run], most: list[int], cluster: Cluster) -> tuple[lis
         np.array([run.job.worker_mb_per_slot / run.job.server_mb_per_slot for run in runs]),
         np.array(most, dtype=np.int64),
     )
-    on_workers, on_ps, share = (np.asarray(part) for part in (filling.on_workers, filling.on_ps, filling.share))
-    return [(on_workers[i], on_ps[i]) for i in range(len(runs))], share
+    on_workers, on_ps = np.asarray(filling.on_workers), np.asarray(filling.on_ps)
+    return [(on_workers[i], on_ps[i]) for i in range(len(runs))], np.asarray(filling.share)
 
 
 def run_drf(instance: Instance, workers: dict[str, int]) -> tuple[dict[str, Schedule], dict[str, int]]:
