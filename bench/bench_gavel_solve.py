@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from trainmaster.policies.gavel.catalogue import allocate
+from trainmaster.policies.gavel.objectives import allocate
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Entity, Pairs, make_problem
 
 POLICIES = "gavel-max-min,gavel-makespan,gavel-ftf,gavel-throughput,gavel-cost,gavel-water-filling,gavel-hierarchical"

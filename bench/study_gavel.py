@@ -29,7 +29,7 @@ from trainmaster.estimate.references import Hide, reference_matrix
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.placement import parse_strategy
-from trainmaster.policies.gavel.catalogue import allocate
+from trainmaster.policies.gavel.objectives import allocate
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, Pairs
 from trainmaster.policies.registry import create
 from trainmaster.report.style import figure, legend_outside, look, save

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from trainmaster.policies.gavel.catalogue import allocate
 from trainmaster.policies.gavel.instance import read_instance, solve_instance
+from trainmaster.policies.gavel.objectives import allocate
 
 CASES = (
     "tiny2",

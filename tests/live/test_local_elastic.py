@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.local_jobs import LocalJobs, devices, is_alive
-from trainmaster.backends.local.orders import Options
+from trainmaster.backends.local.site import Options
 from trainmaster.model import event as ev
 
 MEMBER = """
@@ -252,9 +252,33 @@ def test_a_stop_saves_in_time_or_not_at_all(jobs: LocalJobs) -> None:
     assert "saved" in jobs.log(spec)
 
 
-def test_a_job_that_finishes_while_it_is_stopped_has_finished(jobs: LocalJobs) -> None:
-    body = IDLE.replace("sys.exit(75)", "sys.exit(0)")
+def test_a_job_whose_runtime_said_that_training_is_complete_has_finished_though_it_is_stopped(jobs: LocalJobs) -> None:
+    body = IDLE.replace("link.close(); sys.exit(75)", "link.report(Progress(9.0, complete=True)); link.close()")
     spec = jobs.run("done", member(body), workers=(1, 2), size=1)
     jobs.expect(ev.Started, spec)
     jobs.stop(spec)
     assert jobs.expect(ev.Exited, spec).code == 0
+
+
+@pytest.mark.parametrize("speaks", [True, False])
+def test_a_trainer_that_is_stopped_has_not_finished_though_it_exits_with_0(jobs: LocalJobs, speaks: bool) -> None:
+    polite = member(IDLE.replace("sys.exit(75)", "sys.exit(0)"))
+    if not speaks:
+        polite = ["sh", "-c", "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"]
+    spec = jobs.run("polite", polite, workers=(1, 2) if speaks else 1, size=1)
+    jobs.expect(ev.Started, spec)
+    if not speaks:
+        jobs.said(spec, "ready")
+    jobs.stop(spec)
+    jobs.expect(ev.Stopped, spec)
+
+
+def test_a_trainer_that_saves_while_its_machine_goes_down_has_not_finished(jobs: LocalJobs) -> None:
+    """A reboot sends SIGTERM to supervisor and trainer alike."""
+    polite = ["sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done"]
+    spec = jobs.run("reboot", polite)
+    jobs.said(spec, "ready")
+    supervisor = int(Path(f"/proc/{jobs.member_pid(spec, 'worker-0')}/stat").read_text().split()[3])
+    for pid in (supervisor, jobs.member_pid(spec, "worker-0")):
+        os.kill(pid, signal.SIGTERM)
+    jobs.expect(ev.Stopped, spec)

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from support.local_jobs import PRINT_ENVIRONMENT, LocalJobs, devices, is_alive
-from trainmaster.backends.local import machine
+from trainmaster.backends.local import devices as machine
+from trainmaster.backends.local import supervisor
 from trainmaster.backends.local.backend import LocalBackend
-from trainmaster.backends.local.orders import Options
+from trainmaster.backends.local.run_folder import job_folder
+from trainmaster.backends.local.site import Options
 from trainmaster.model import event as ev
 from trainmaster.model.command import Launch
 from trainmaster.model.errors import InputError
@@ -88,11 +90,11 @@ def test_one_failing_worker_ends_a_plain_gang(jobs: LocalJobs) -> None:
 @pytest.mark.parametrize(
     ("command", "workdir", "why"),
     [
-        (["no-such-program"], "", "the command 'no-such-program' was not found"),
-        (["./not-executable"], ".", "the command './not-executable' may not be executed: Permission denied"),
-        (["true"], "/no/such/folder", "the working directory '/no/such/folder' cannot be entered"),
+        (["no-such-program"], "", "command 'no-such-program' not found"),
+        (["./not-executable"], ".", "cannot start the command './not-executable': Permission denied"),
+        (["true"], "/no/such/folder", "cannot enter the working directory '/no/such/folder'"),
         ([], "", "the job has no command"),
-        (["a\0b"], "", "is no list of words"),
+        (["a\0b"], "", "expected a list of words"),
     ],
 )
 def test_a_job_that_cannot_start_is_told_why(
@@ -161,11 +163,8 @@ def test_logs_are_kept_per_attempt(jobs: LocalJobs) -> None:
     for generation in (1, 2):
         spec = jobs.run("logs", ["sh", "-c", "echo $TRAINMASTER_GENERATION; echo err >&2"], generation=generation)
         jobs.expect(ev.Exited, spec)
-    logs = jobs.backend.log_files("logs")
-    assert [(log.generation, log.member, log.path.read_text()) for log in logs] == [
-        (1, "worker-0", "1\nerr\n"),
-        (2, "worker-0", "2\nerr\n"),
-    ]
+        assert jobs.log(spec, generation=generation) == f"{generation}\nerr\n"
+    assert jobs.log(spec, generation=1) == "1\nerr\n"
 
 
 def test_a_service_has_its_home_for_itself(jobs: LocalJobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,27 +188,23 @@ def test_strange_ids_stay_inside_the_home(jobs: LocalJobs) -> None:
     for name in ("../../escape", ".", "a/b", "ü"):
         spec = jobs.run(name, ["true"])
         assert jobs.expect(ev.Exited, spec).code == 0
-        assert len(jobs.backend.log_files(name)) == 1
+        assert job_folder(jobs.home, name).run(1).log("worker-0").exists()
     assert sorted(path.name for path in (jobs.home / "jobs").iterdir()) == [
         "%2E", "%2E.%2F..%2Fescape", "%C3%BC", "a%2Fb",
     ]  # fmt: skip
 
 
-def test_a_long_log_is_bounded_and_its_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainmaster.backends.local import keeper, logs
-
+def test_a_long_log_is_bounded_and_its_end_is_kept(tmp_path: Path) -> None:
     log = tmp_path / "worker-0.log"
     lines = b"".join(b"%07d\n" % number for number in range(200_000))
     log.write_bytes(lines)
-    keeper.bound(log, 1 << 20)
+    supervisor.bound(log, 1 << 20)
     assert log.stat().st_blocks * 512 <= 1 << 20
-    data, end = logs.read_log(log, 0, 1 << 24)
-    assert end == len(lines)
-    assert data.endswith(b"0199999\n")
-    assert lines.endswith(data)
+    with log.open("rb") as stream:
+        kept = stream.seek(os.lseek(stream.fileno(), 0, os.SEEK_DATA))
+        data = stream.read()
+    assert kept + len(data) == len(lines) and lines.endswith(data), "offsets stay as they were"
     assert 1 << 18 < len(data) <= 1 << 20
-    assert logs.read_log(log, -8, 100) == (b"0199999\n", end)
-    assert logs.read_log(tmp_path / "none.log", 0, 10) == (b"", 0)
 
 
 def test_a_full_disk_is_the_machines_fault_and_passes(jobs: LocalJobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,8 +234,7 @@ def test_a_core_slot_is_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     backend.perform(Launch(spec.id, 1, 1, devices(1, first=last), spec))
     while not isinstance(events.get(timeout=30), ev.Exited):
         pass
-    (log,) = backend.log_files("core")
-    assert log.path.read_text() == f"[{machine.usable_cores()[last]}] 1\n"
+    assert job_folder(tmp_path, "core").run(1).log("worker-0").read_text() == f"[{machine.usable_cores()[last]}] 1\n"
     backend.close()
 
 

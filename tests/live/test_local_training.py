@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.local_jobs import LocalJobs, devices
-from trainmaster.backends.local.orders import Options
+from trainmaster.backends.local.site import Options
 from trainmaster.model import event as ev
 
 PROGRAM = Path(__file__).resolve().parent / "programs" / "paced_training.py"

@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linprog
 
-from trainmaster.policies.gavel.catalogue import allocate
+from trainmaster.policies.gavel.objectives import allocate
 from trainmaster.policies.gavel.problem import AllocationProblem, Entity, make_problem
 
 RAISABLE = 1e-6  # of a job's own unit: more than the solver's tolerance, less than any level of interest

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainmaster.policies.gavel.catalogue import allocate
+from trainmaster.policies.gavel.objectives import allocate
 from trainmaster.policies.gavel.problem import AllocationProblem, Pairs, make_problem
 
 SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

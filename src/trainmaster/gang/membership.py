@@ -1,4 +1,4 @@
-"""Who belongs to an incarnation, version by version: the rules of `trainmaster.gang.protocol`, without I/O.
+"""Who belongs to an attempt, version by version: the rules of `trainmaster.gang.protocol`, without I/O.
 
 The owner tells what happened (`admit`, `dismiss`, `hello`, `joined`, `lost`); `advance` says what must now be
 told to whom. A new version is made only when every newcomer has said hello, or nobody new is awaited.
@@ -24,11 +24,11 @@ class _Entry:
 
 
 class Roster:
-    """`master_addr`: where the worker of rank 0 is reached, or a function of its name. Versions begin at
+    """`master_addr(member)`: where the worker of rank 0 is reached; `new_port(version)`: its port. Versions begin at
     `first_version`: who takes over from another begins beyond whatever that one may have told."""
 
     def __init__(
-        self, master_addr: str | Callable[[str], str], new_port: Callable[[], int], first_version: int = 1
+        self, master_addr: Callable[[str], str], new_port: Callable[[int], int], first_version: int = 1
     ) -> None:
         self._master_addr = master_addr
         self._new_port = new_port
@@ -43,7 +43,8 @@ class Roster:
     def admit(self, role: str, node: str = "", local_rank: int = 0, why: str = "", name: str = "") -> str:
         """A newcomer's name, given or made. It belongs from the next version on."""
         name = name or f"{role}-{self._admitted[role]}"
-        self._admitted[role] += 1
+        number = name.rpartition("-")[2]
+        self._admitted[role] = max(self._admitted[role], int(number) + 1 if number.isdecimal() else 0)
         self._order += 1
         self._entries[name] = _Entry(Peer(name, role, 0, local_rank, node), self._order)
         self._change(why)
@@ -128,13 +129,11 @@ class Roster:
                 for rank, name in enumerate(of_role)
             ]
         version = max(self._first_version, 1 if self.current is None else self.current.version + 1)
-        self.current = Membership(version, tuple(peers), self._master(peers), self._new_port(), self._why)
+        self.current = Membership(version, tuple(peers), self._master(peers), self._new_port(version), self._why)
         self._stale, self._why = bool(self.awaited), ""
         return self.current
 
     def _master(self, peers: list[Peer]) -> str:
-        if isinstance(self._master_addr, str):
-            return self._master_addr
         return self._master_addr(next((peer.member for peer in peers if peer.role == WORKER), ""))
 
     def _change(self, why: str) -> None:

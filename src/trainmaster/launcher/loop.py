@@ -3,13 +3,13 @@
 What it holds to, whatever happens:
 - The command is started once, and only under a lease.
 - It is killed when the lease is over: `lease_ms` after the last renewal that succeeded was *sent*.
-- When the launcher goes, nothing of the command is left, and its exit code is the command's.
+- When the launcher goes, nothing of the command is left, and its exit code is the command's. A command that was asked
+  to end, and has not said that training is complete, is EXIT_STOPPED: nobody may take it for success.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import selectors
 import signal
 import socket
@@ -17,13 +17,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from trainmaster.gang import linux
+from trainmaster.gang import linux, processes
 from trainmaster.gang.endpoint import Endpoint, Gone
 from trainmaster.gang.linux import boot_clock_ms
+from trainmaster.gang.processes import CannotStart, ProcessGroup
 from trainmaster.gang.protocol import (
     EXIT_CANNOT_RUN,
     EXIT_LEASE_OVER,
     EXIT_NOT_RUN,
+    EXIT_STOPPED,
     Attach,
     Began,
     Begin,
@@ -39,15 +41,12 @@ from trainmaster.gang.protocol import (
     StopNotice,
     Welcome,
 )
-from trainmaster.launcher.command import CannotStart, Command, as_exit_code, describe
 from trainmaster.launcher.dialing import Dialer
 from trainmaster.launcher.notices import NoticePort
 from trainmaster.launcher.settings import Settings, own_address
 from trainmaster.launcher.start_mark import StartMark
 from trainmaster.launcher.uplink import Uplink
 
-TERM_SHARE = 0.6
-"""Part of the grace that a member which has been given notice has before SIGTERM."""
 LAST_CALL_SHARE = 0.15
 LAST_CALL_S = 5.0
 """SIGTERM comes so long (or this share of the lease) before the lease ends: what saves then, saves under its lease."""
@@ -61,7 +60,8 @@ class Launcher:
     def __init__(self, settings: Settings, words: Sequence[str], env: Mapping[str, str]) -> None:
         self._settings = settings
         self._env = env
-        self._command = Command(words)
+        self._words = list(words)
+        self._group: ProcessGroup | None = None
         self._mark = StartMark(settings.run_dir)
         self._wake_out, self._wake_in = socket.socketpair()
         for end in (self._wake_out, self._wake_in):
@@ -95,8 +95,6 @@ class Launcher:
         self._noted = False
         # The order to end.
         self._stopping = ""
-        self._term_at_s = math.inf
-        self._kill_at_s = math.inf
         self._lease_over = False
 
     def run(self) -> int:
@@ -111,9 +109,18 @@ class Launcher:
                 self._turn()
             self._bid_farewell()
         finally:
-            self._command.end_everything()
+            processes.end_descendants()
             self._hang_up()
-        return as_exit_code(self._ended.code)
+        code = self._ended.code
+        return code if code >= 0 else 128 - code  # as a shell says it
+
+    @property
+    def _started(self) -> bool:
+        return self._group is not None
+
+    @property
+    def _alive(self) -> bool:
+        return self._group is not None and self._group.alive
 
     # -- one turn --------------------------------------------------------------------------------------
 
@@ -130,19 +137,22 @@ class Launcher:
             self._next_dial_s = 0.0
         while self._signals:
             self._on_signal(self._signals.pop(0))
-        if self._command.reap():
-            self._hear_runtime()  # what it said before it ended
-            self._command.end_everything()
-            self._end(self._command.code or 0)
-            return
-        self._escalate()
+        while ended := processes.reap():
+            if self._group is not None and ended[0] == self._group.pid:
+                self._group.ended(ended[1])
+                self._hear_runtime()  # what it said before it ended
+                processes.end_descendants()
+                self._end(ended[1])
+                return
+        if self._group is not None:
+            self._group.escalate(time.monotonic())
 
     def _patience_s(self) -> float:
         now_s, now_ms = time.monotonic(), boot_clock_ms()
-        due = [60.0, self._term_at_s - now_s, self._kill_at_s - now_s]
+        due = [60.0 if self._group is None else min(60.0, self._group.due_s - now_s)]
         if self._lease_over:
             due.append(0.05)
-        elif self._lease_ms and self._command.alive:
+        elif self._lease_ms and self._alive:
             due.append((self._lease_ends_ms - now_ms) / 1000.0)
             if not self._stopping:
                 due.append((self._lease_ends_ms - self._last_call_ms() - now_ms) / 1000.0)
@@ -162,11 +172,11 @@ class Launcher:
         return int(min(LAST_CALL_S * 1000, LAST_CALL_SHARE * self._lease_ms))
 
     def _check_lease(self) -> None:
-        if not self._command.alive:
+        if not self._alive:
             return
         left_ms = self._lease_ends_ms - boot_clock_ms()
         if left_ms <= 0:
-            self._command.signal(signal.SIGKILL)  # before any word of it: writing may block
+            self._signal(signal.SIGKILL)  # before any word of it: writing may block
             self._lease_over = True
             self._stopping = self._stopping or "the lease ran out"
         elif left_ms <= self._last_call_ms() and not self._stopping:
@@ -201,7 +211,7 @@ class Launcher:
         settings = self._settings
         attach = Attach(
             settings.token, settings.job_id, settings.generation, settings.member, settings.boot, self._host,
-            self._command.started,
+            self._started,
         )  # fmt: skip
         self._uplink = Uplink(connection, attach, boot_clock_ms())
         self._selector.register(connection, selectors.EVENT_READ)
@@ -274,7 +284,7 @@ class Launcher:
     def _repeat(self) -> None:
         """To a leader that may not know: what was last said and heard."""
         again: list[Message] = []
-        if self._command.started:
+        if self._started:
             again.append(Began(0))
         if self._hello is not None:
             # The membership before the hello: whoever hears that all are here must know where they stand.
@@ -292,9 +302,9 @@ class Launcher:
         if self._ended is not None:
             self._noted = True
             return
-        if not self._command.alive:
+        if not self._alive:
             _say(f"not run: {why}")
-            self._end(EXIT_NOT_RUN, why, started=self._command.started)
+            self._end(EXIT_NOT_RUN, why, started=self._started)
             return
         left_s = (self._lease_ends_ms - boot_clock_ms()) / 1000.0
         self._lease_over = True
@@ -316,7 +326,12 @@ class Launcher:
         if isinstance(message, Hello):
             self._hello, self._welcomed, self._joined = message, False, None
             if self._stopping:
-                self._endpoint.send(self._settings.member, StopNotice(self._stopping, self._grace_left_s()))
+                self._endpoint.send(
+                    self._settings.member,
+                    StopNotice(
+                        self._stopping, 0.0 if self._group is None else self._group.grace_left_s(time.monotonic())
+                    ),
+                )
         if isinstance(message, Renew):
             # Answered when a renewal that was sent after it has been: so its lease ends no later than ours.
             if self._uplink is not None and self._uplink.attached:
@@ -335,7 +350,7 @@ class Launcher:
     # -- the command -----------------------------------------------------------------------------------
 
     def _begin(self, order: Begin) -> None:
-        if self._command.started or self._stopping or boot_clock_ms() >= self._lease_ends_ms:
+        if self._started or self._stopping or boot_clock_ms() >= self._lease_ends_ms:
             return
         if not self._mark.set():
             self._end(EXIT_NOT_RUN, "another start of this container has run the command", started=False)
@@ -347,42 +362,28 @@ class Launcher:
             "TRAINMASTER_AGENT_TOKEN": self._settings.token,
         }
         try:
-            pid = self._command.start(env)
+            self._group = ProcessGroup(self._words, env)
         except CannotStart as error:
             _say(str(error))
             self._end(EXIT_CANNOT_RUN, str(error), started=False)
             return
-        self._unsent.append(Began(pid))
+        self._unsent.append(Began(self._group.pid))
         self._flush()
 
     def _order_stop(self, why: str, grace_s: float, now: bool = False) -> None:
         """Notice to a runtime that listens, SIGTERM to any other; a shorter grace counts. `now`: SIGTERM too."""
-        now_s = time.monotonic()
-        again, self._stopping = bool(self._stopping), self._stopping or why
-        if not self._command.started:
+        self._stopping = self._stopping or why
+        if self._group is None:
             self._end(EXIT_NOT_RUN, why, started=False)
             return
-        if now_s + grace_s >= self._kill_at_s:
-            return
-        self._kill_at_s = now_s + grace_s
-        told = not again and self._endpoint.send(self._settings.member, StopNotice(why, grace_s))
-        if told and not now:
-            self._term_at_s = now_s + grace_s * TERM_SHARE
-        else:
-            self._term_at_s = math.inf
-            self._command.signal(signal.SIGTERM)
-
-    def _grace_left_s(self) -> float:
-        return max(0.0, self._kill_at_s - time.monotonic())
-
-    def _escalate(self) -> None:
         now_s = time.monotonic()
-        if now_s >= self._term_at_s:
-            self._term_at_s = math.inf
-            self._command.signal(signal.SIGTERM)
-        if now_s >= self._kill_at_s:
-            self._kill_at_s = now_s + 1.0
-            self._command.signal(signal.SIGKILL)
+        shorter = grace_s < self._group.grace_left_s(now_s)
+        told = shorter and self._endpoint.send(self._settings.member, StopNotice(why, grace_s))
+        self._group.terminate(grace_s, now_s, told and not now)
+
+    def _signal(self, number: int) -> None:
+        if self._group is not None:
+            self._group.signal(number)
 
     # -- signals and the end ---------------------------------------------------------------------------
 
@@ -396,16 +397,17 @@ class Launcher:
         if number == signal.SIGTERM:
             self._order_stop("the pod is being ended", self._settings.grace_s)
         else:
-            self._command.signal(number)
+            self._signal(number)
 
     def _end(self, code: int, why: str = "", started: bool = True) -> None:
         """Nothing of the command lives any more."""
         if self._ended is not None:
             return
-        if self._lease_over and code:
-            code, why = EXIT_LEASE_OVER, self._stopping
-            _say(f"{why}; the command was ended")
-        self._ended = Ended(code, why or self._stopping or describe(code), started)
+        complete = code == 0 and self._progress is not None and self._progress.complete
+        if started and self._stopping and not complete:
+            _say(f"{self._stopping}; the command was ended ({processes.describe_exit(code)})")
+            code, why = EXIT_LEASE_OVER if self._lease_over else EXIT_STOPPED, self._stopping
+        self._ended = Ended(code, why or self._stopping or processes.describe_exit(code), started)
 
     def _bid_farewell(self) -> None:
         """Tell the service, for a moment; the pod's own status says the same."""

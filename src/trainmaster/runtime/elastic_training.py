@@ -402,6 +402,7 @@ class ElasticTraining:
             if self.is_senior:
                 self._save()
             self._group.sum(torch.zeros(1, device=self._group.device))
+            self.session.finish()
             return True
         except GroupFault as fault:
             self._fault = str(fault)

@@ -110,14 +110,16 @@ class Member:
                 if self.link is not None:
                     self.link.report(Progress(work, speed * workers, _loss(work), saved))
             then_s = now_s
+            if work >= self.steps and self.place.role != SERVER:
+                if senior and self.link is not None:
+                    self.link.report(Progress(work, None, _loss(work), saved, complete=True))
+                return 0
             if self.terminated or (self.link is not None and self.link.stop_notice is not None):
                 if senior:
                     ledger.save(work)
                     if self.link is not None:
                         self.link.report(Progress(work, None, _loss(work), work))
                 return EXIT_STOPPED
-            if work >= self.steps and self.place.role != SERVER:
-                return 0
             time.sleep(self.tick_s)
 
     def _newer(self, version: int) -> Membership | None:

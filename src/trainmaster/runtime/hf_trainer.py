@@ -65,4 +65,5 @@ class TrainmasterCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._stopping:
             self.session.leave(EXIT_STOPPED)
+        self.session.finish()
         self.session.close()

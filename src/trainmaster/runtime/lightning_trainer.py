@@ -59,6 +59,7 @@ class TrainmasterCallback(Callback):
         if self._stopping:
             self.session.leave(EXIT_STOPPED)
         self._save(trainer)
+        self.session.finish()
         self.session.close()
 
     def _save(self, trainer: Any) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from trainmaster.gang.protocol import EXIT_STOPPED, Hello, Membership, Progress
 from trainmaster.model.errors import InputError
 from trainmaster.runtime.checkpoint import Checkpoints, Folder, Location
-from trainmaster.runtime.errors import IncompatibleState, LeaseOver, MisuseError
+from trainmaster.runtime.errors import IncompatibleState, MisuseError
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import Place, read_place, stretch
 
@@ -58,6 +58,7 @@ class Session:
         self._former: Callable[[int, FrameType | None], Any] | int | None = None
         self._loss: float | None = None
         self._rate: float | None = None
+        self._complete = False
         self._step_began_s = 0.0
         self._step_began_cpu_s = 0.0
 
@@ -111,8 +112,8 @@ class Session:
         """`LeaseOver` unless this process may change anything now."""
         if not self._open:
             raise MisuseError("the session is not open; use `with runtime.session() as session:` around the training")
-        if self.link is not None and self.link.lease_left_s <= 0:
-            raise LeaseOver(f"the lease of {self.place.member} has run out; nothing may be changed or saved any more")
+        if self.link is not None:
+            self.link.check_lease()
 
     def steps(
         self,
@@ -138,8 +139,9 @@ class Session:
             due = save_every is not None and (step + 1) % save_every == 0
             if state is not None and (due or stopping or step + 1 == total) and self.saved != self.work_done:
                 self.save(state())
-            if stopping:
+            if stopping and step + 1 < total:
                 self.leave(EXIT_STOPPED)
+        self.finish()
 
     def begin_step(self) -> None:
         self.check_lease()
@@ -163,7 +165,12 @@ class Session:
         if rate is not None:
             self._rate = rate
         if self.link is not None and self.reporting:
-            self.link.report(Progress(self.work_done, self._rate, self._loss, self.saved))
+            self.link.report(Progress(self.work_done, self._rate, self._loss, self.saved, self._complete))
+
+    def finish(self) -> None:
+        """Training is complete and saved: a stop that comes from now on leaves a finished job."""
+        self._complete = True
+        self.report()
 
     @property
     def rate(self) -> float | None:

@@ -9,11 +9,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from trainmaster import __version__
+from trainmaster.jobspec.reading import fault_of
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.service import requests as ask
 from trainmaster.service.limits import BodyLimit
 from trainmaster.service.metrics import exposition
-from trainmaster.service.problems import Unreadable, headers_of, problem_of
+from trainmaster.service.problems import headers_of, problem_of
 from trainmaster.service.routes import cluster, jobs
 from trainmaster.service.routes.context import Context, answer, context_of
 from trainmaster.service.submission import SubmissionRoute
@@ -76,7 +77,9 @@ async def _known_error(_: Request, error: Exception) -> Response:
 
 async def _bad_request(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return _refusal(*problem_of(Unreadable(error.errors())))
+    first, *others = error.errors()
+    place = tuple(part for part in first["loc"] if part not in ("body", "query", "path")) or first["loc"]
+    return _refusal(*problem_of(fault_of([{**first, "loc": place}, *others])))
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

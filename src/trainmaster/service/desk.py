@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from trainmaster.jobspec.limits import Workers
+from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.errors import InputError
 from trainmaster.service import requests as ask
 from trainmaster.service.auth import Principal, Tokens
 from trainmaster.service.gateway import Gateway
 from trainmaster.service.logs import Chunk, LogFolder
 from trainmaster.service.views import Json
-from trainmaster.wire.api import JobRequest, Range
 
 Spaces = frozenset[str] | None
 """Namespaces that a user sees; None: all there are."""
@@ -47,7 +48,7 @@ class Desk(Protocol):
 
     async def act(self, who: Principal, text: str, action: str) -> Json: ...
 
-    async def resize(self, who: Principal, text: str, workers: Range) -> Json: ...
+    async def resize(self, who: Principal, text: str, workers: Workers) -> Json: ...
 
     async def read_log(
         self, who: Principal, job_id: str, attempt: int | None, member: str | None, offset: int, limit: int
@@ -86,7 +87,7 @@ class OpenDesk:
     async def act(self, who: Principal, text: str, action: str) -> Json:
         return await self.gateway.ask(ask.Act(text, action, who))
 
-    async def resize(self, who: Principal, text: str, workers: Range) -> Json:
+    async def resize(self, who: Principal, text: str, workers: Workers) -> Json:
         return await self.gateway.ask(ask.Resize(text, workers, who))
 
     async def read_log(

@@ -75,7 +75,7 @@ class TakeJobs:
         if current is not None:
             if item.gone:
                 return [ev.JobCancelled(job_id)]
-            return list(wishes_of(item.before, tj, current, queries.is_paused(engine, job_id), epoch_ms))
+            return list(wishes_of(item.before, tj, current, queries.is_paused(engine, job_id)))
         over = (tj.get("status") or {}).get("state") in OVER
         if (
             item.gone
@@ -86,6 +86,8 @@ class TakeJobs:
         ):
             return []
         spec = replace(leased(spec_of_trainingjob(tj, epoch_ms), tj), node_set=item.node_set)
+        if tj["spec"].get("after"):
+            raise InputError("waiting for other jobs is not supported here yet", "no dependencies", column="spec.after")
         self.room.check(spec, tj["spec"]["template"])
         plane.stage.specs[job_id] = spec
         events: list[ev.Event] = [ev.JobSubmitted(spec)]

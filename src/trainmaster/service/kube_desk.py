@@ -16,6 +16,9 @@ from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient
 from trainmaster.backends.kubernetes.translate import job_id_of_object
 from trainmaster.engine import queries
+from trainmaster.jobspec.limits import Workers
+from trainmaster.jobspec.model import JobRequest
+from trainmaster.jobspec.training_job import to_training_job
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.service import requests as ask
 from trainmaster.service.auth import OPERATOR, Principal, Tokens
@@ -23,12 +26,10 @@ from trainmaster.service.desk import Spaces, space_of
 from trainmaster.service.gateway import Gateway
 from trainmaster.service.kube_logs import read_pod_log
 from trainmaster.service.kube_rights import KubeRights, Right
-from trainmaster.service.kube_submit import training_job
 from trainmaster.service.logs import Chunk
 from trainmaster.service.problems import Conflict as Conflicting
 from trainmaster.service.problems import Forbidden, NotFound, Refusal, Unauthorized
 from trainmaster.service.views import Json
-from trainmaster.wire.api import JobRequest, Range
 
 APPEAR_S = 10.0
 """How long a new object may take to reach the control plane before the answer is given without it."""
@@ -102,7 +103,7 @@ class KubeDesk:
         space = body.namespace or "default"
         await self.rights.need(who, Right("create", space))
         wanted = f"preview-{time.time_ns()}"
-        wish = training_job(body, space, wanted, None if body.array is None else 0, who.name)
+        wish = to_training_job(body, space, wanted, None if body.array is None else 0, who.name)
         await self._create(wish, wanted, params={"dryRun": "All"})
 
     async def submit(self, who: Principal, body: JobRequest) -> Json:
@@ -110,7 +111,7 @@ class KubeDesk:
         await self.rights.need(who, Right("create", space))
         wanted = body.request_id or hashlib.sha256(f"{who.name}{time.time_ns()}".encode()).hexdigest()
         copies = range(body.array or 1)
-        wishes = [training_job(body, space, wanted, None if body.array is None else k, who.name) for k in copies]
+        wishes = [to_training_job(body, space, wanted, None if body.array is None else k, who.name) for k in copies]
         made = [await self._create(wish, wanted) for wish in wishes]
         ids = [str(job_id_of_object(thing)) for thing in made]
         await self._appeared(ids, made)
@@ -169,10 +170,8 @@ class KubeDesk:
             await self._patch(job_id, {"spec": {"suspend": action == "pause"}})
         return await self.gateway.ask(ask.Act(job_id, action, _trusted(who)))
 
-    async def resize(self, who: Principal, text: str, workers: Range) -> Json:
+    async def resize(self, who: Principal, text: str, workers: Workers) -> Json:
         job_id = await self._find(who, text, "patch")
-        if workers.min < 1:
-            raise InputError(f"{workers.min} workers", "at least 1", column="workers.min")
         await self._patch(job_id, {"spec": {"workers": {"min": workers.min, "max": workers.max}}})
         return await self.gateway.ask(ask.Resize(job_id, workers, _trusted(who)))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from trainmaster.engine.ports import StoreError
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.wire.api import NAME_IN_WORDS, NAME_PATTERN, Problem
+from trainmaster.wire.api import Problem
 
 
 class Refusal(TrainmasterError):
@@ -36,23 +35,6 @@ class Unauthorized(Refusal):
     status = 401
 
 
-class Unreadable(Refusal):
-    """A body or parameter that is not what the schema says, with the first fault that validation found."""
-
-    status = 422
-
-    def __init__(self, faults: Sequence[Any]) -> None:
-        first = faults[0]
-        place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
-        where = ".".join(place) or str(first["loc"][0] if first["loc"] else "")
-        what, expected = str(first["msg"]).removeprefix("Value error, "), "what the schema at /docs says"
-        if (first.get("ctx") or {}).get("pattern") == NAME_PATTERN:
-            what, expected = f"'{first.get('input')}' is no name", NAME_IN_WORDS
-        if len(faults) > 1:
-            what += f" (and {len(faults) - 1} more)"
-        super().__init__(_printable(what), where=_printable(where), expected=expected)
-
-
 class Unavailable(Refusal):
     """Not now: the store cannot be read or written. What was accepted before is safe; ask again."""
 
@@ -61,7 +43,7 @@ class Unavailable(Refusal):
 
 def unavailable(error: StoreError) -> Unavailable:
     return Unavailable(
-        f"the store does not take anything now: {error}",
+        f"storage unavailable: {error}",
         expected="a database that can be read and written",
         remedy="Nothing was changed, and nothing accepted before is lost; try again when it is mended.",
     )
@@ -85,7 +67,3 @@ def headers_of(status: int) -> Mapping[str, str]:
 
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
-
-
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()[:1000]

@@ -9,16 +9,17 @@ from typing import Generic, TypeVar
 from trainmaster.engine import queries
 from trainmaster.engine.image import ended_from_record
 from trainmaster.engine.ports import EndedFilter
+from trainmaster.jobspec.limits import Workers
+from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
-from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.service.auth import OPERATOR, Principal
 from trainmaster.service.control import ControlPlane
 from trainmaster.service.problems import Conflict, Forbidden, NotFound
-from trainmaster.service.specs import check_request, spec_of
+from trainmaster.service.specs import spec_of
 from trainmaster.service.views import Json, Views
-from trainmaster.wire.api import EntityRequest, JobRequest, Range
+from trainmaster.wire.api import EntityRequest
 
 T = TypeVar("T")
 
@@ -85,7 +86,6 @@ class Preview:
 
 def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[JobSpec]:
     """The jobs that a request asks for, under the next ids; raises what is wrong with it."""
-    check_request(request)
     after = tuple(find(plane, text, "after") for text in request.after)
     first = plane.next_job + plane.stage.n_jobs
     ids = [f"job-{first + k}" for k in range(request.array or 1)]
@@ -128,7 +128,7 @@ class Act:
 @dataclass
 class Resize:
     job: str
-    workers: Range
+    workers: Workers
     who: Principal
     changes = True
     _job_id: str = ""
@@ -136,8 +136,6 @@ class Resize:
     def prepare(self, plane: ControlPlane) -> None:
         job_id = self._job_id = find(plane, self.job)
         owned(plane, job_id, self.who)
-        if self.workers.min < 1:
-            raise InputError(f"{self.workers.min} workers", "at least 1", column="workers.min")
         spec = queries.spec_of(plane.live, job_id) or plane.stage.specs.get(job_id)
         if spec is None:
             raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
@@ -170,8 +168,6 @@ class SetEntity:
 
     def prepare(self, plane: ControlPlane) -> None:
         quota = self.request.quota_gpus
-        if quota is not None and quota > 1e9:
-            raise InputError(f"a quota of {quota:g} GPUs", "at most 1000000000", column="quota_gpus")
         quota_milli = None if quota is None else round(quota * GPU_MILLI)
         plane.stage.events.append(ev.EntityChanged(self.name, self.request.weight, quota_milli))
 

@@ -289,7 +289,7 @@ def check_options(options: ServiceOptions) -> None:
 def _machine(options: ServiceOptions) -> tuple[Cluster, dict[str, float], bool]:
     if options.backend == "simulated":
         return parse_cluster(options.nodes or "cpu=4x4", PRICE_PER_GPU_HOUR), {}, True
-    from trainmaster.backends.local.machine import describe
+    from trainmaster.backends.local.devices import describe
 
     nodes = None if options.nodes is None else parse_cluster(options.nodes, PRICE_PER_GPU_HOUR)
     cluster, slowdown, emulated = describe(nodes, find_accelerator)

@@ -8,14 +8,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from trainmaster.jobspec.reading import request_from_json
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.service.limits import App, Receive, Scope, Send
-from trainmaster.service.problems import Unreadable, headers_of, problem_of
+from trainmaster.service.problems import headers_of, problem_of
 from trainmaster.service.routes.context import Context
-from trainmaster.wire.api import JobRequest, Problem
+from trainmaster.wire.api import Problem
 
 OWN_HEADER = b"x-trainmaster-authorization"
 
@@ -23,11 +23,7 @@ OWN_HEADER = b"x-trainmaster-authorization"
 async def accept(here: Context, authorization: str | None, body: bytes) -> dict[str, Any]:
     """The answer to a submission, once the job is safe; raises what refuses it."""
     who = await here.desk.identify(authorization)
-    try:
-        request = JobRequest.model_validate_json(body)
-    except ValidationError as error:
-        raise Unreadable(error.errors(include_url=False)) from None
-    return await here.desk.submit(who, request)
+    return await here.desk.submit(who, request_from_json(body))
 
 
 class SubmissionRoute:

@@ -17,6 +17,7 @@ from trainmaster.engine.queries import Explainer, JobState
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
 from trainmaster.foresight.forecast import Band
+from trainmaster.jobspec.engine import request_of
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, Phase
@@ -25,7 +26,6 @@ from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.service.control import ControlPlane
 from trainmaster.service.explain import advice, text_of
 from trainmaster.service.problems import NotFound
-from trainmaster.service.specs import request_of
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000

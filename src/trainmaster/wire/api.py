@@ -22,89 +22,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-NAME_IN_WORDS = "at most 63 letters, digits, '.', '_' and '-', beginning with a letter or a digit"
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-"""Safe as a file name, a label and a DNS part; no shell ever sees it."""
+from trainmaster.jobspec.limits import Body, Positive, Text, Workers
+from trainmaster.jobspec.model import JobRequest
+
 StateName = Literal["pending", "running", "paused", "finished", "failed", "cancelled", "rejected"]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, le=100_000)]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class ResizeRequest(Body):
+    workers: Workers
 
 
-class Range(_Body):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    min: Count
-    max: Count
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Range:
-        if self.min > self.max:
-            raise ValueError(f"min {self.min} is above max {self.max}")
-        return self
+class PolicyRequest(Body):
+    policy: Text
 
 
-class JobRequest(_Body):
-    """A job to submit: also the schema of spec files. Everything except the command has a default."""
-
-    command: Annotated[list[str], Field(min_length=1, max_length=4096)]
-    """Program and arguments as they are; no shell is involved."""
-    name: Name | None = None
-    workers: Range = Range(min=1, max=1)
-    servers: Range = Range(min=0, max=0)
-    gpus_per_worker: Annotated[float, Field(ge=0, le=1024, allow_inf_nan=False)] = 1
-    cpus_per_worker: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
-    memory_mib_per_worker: Count = 0
-    gpu_types: list[str] = Field(default_factory=list)
-    env: dict[str, str] = Field(default_factory=dict)
-    image: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
-    """On Kubernetes: what the containers run."""
-    namespace: Name | None = None
-    """On Kubernetes: where the job is made; default: that of the user's kubeconfig, else `default`."""
-    workdir: str | None = None
-    """Default: where `submit` was called."""
-    server_command: list[str] | None = None
-    """Default: the same command, with TRAINMASTER_ROLE=server."""
-    model: str = ""
-    batch_size: Annotated[int, Field(ge=1)] | None = None
-    steps: Positive | None = None
-    epochs: Positive | None = None
-    steps_per_s: dict[str, Positive] = Field(default_factory=dict)
-    """Declared speed by accelerator type, at `workers.max` workers."""
-    deadline_s: Positive | None = None
-    """After submission."""
-    deadline_kind: Literal["hard", "soft"] = "hard"
-    utility: dict[str, Any] | None = None
+class EntityRequest(Body):
     weight: Positive = 1
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    entity: Name | None = None
-    budget: Positive | None = None
-    max_attempts: Annotated[int, Field(ge=1, le=1000)] = 3
-    preemptible: bool = True
-    after: list[str] = Field(default_factory=list)
-    """Ids or names of jobs that must finish first."""
-    array: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """So many copies; each has TRAINMASTER_ARRAY_INDEX."""
-    request_id: Annotated[str, StringConstraints(max_length=64)] | None = None
-
-
-class ResizeRequest(_Body):
-    workers: Range
-
-
-class PolicyRequest(_Body):
-    policy: str
-
-
-class EntityRequest(_Body):
-    weight: Positive = 1
-    quota_gpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    quota_gpus: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
 
 
 class Accepted(BaseModel):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from support import PYTHONPATH
 from trainmaster.backends.local.backend import LocalBackend
-from trainmaster.backends.local.orders import Options
+from trainmaster.backends.local.site import Options
 from trainmaster.gang import linux
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster

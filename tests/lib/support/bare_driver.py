@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from trainmaster.backends.local.backend import LocalBackend
-from trainmaster.backends.local.layout import replace_json
-from trainmaster.backends.local.orders import Options
+from trainmaster.backends.local.run_folder import replace_json
+from trainmaster.backends.local.site import Options
 from trainmaster.engine.core import Engine
 from trainmaster.engine.image import Recorder, restore
 from trainmaster.engine.records import Settings

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 DRIVER, KEEPER, WORKER = "driver", "keeper", "worker"
-KEEPER_MODULE = b"trainmaster.backends.local.keeper"
+KEEPER_MODULE = b"trainmaster.backends.local.supervisor"
 
 
 class Subject(Protocol):

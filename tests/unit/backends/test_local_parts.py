@@ -1,9 +1,8 @@
-"""Parts of the local backend that need no processes: places, names, locks, replacements, orders."""
+"""Parts of the local backend that need no processes: names, locks, records, orders."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -14,23 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.backends.local import burial, layout
-from trainmaster.backends.local.job_lock import JobLock
+from trainmaster.backends.local import dead_runs
+from trainmaster.backends.local import run_folder as layout
+from trainmaster.backends.local.devices import Devices
 from trainmaster.backends.local.launch_record import LaunchRecord, record_from_json, record_to_json
-from trainmaster.backends.local.machine import Devices
-from trainmaster.backends.local.orders import Options, Site, launch_record, slots_of, slowdown_of
-from trainmaster.backends.local.outcome import EXITED, STOPPED, Outcome, outcome_from_json, outcome_to_json
-from trainmaster.backends.local.replacing import Replacements
-from trainmaster.backends.local.slots import Slot, change
-from trainmaster.backends.local.work_record import WorkRecord
-from trainmaster.gang.protocol import Progress
+from trainmaster.backends.local.run_folder import EndRecord, JobLock, end_from_json, end_to_json
+from trainmaster.backends.local.site import Options, Site, launch_record, seats_of, slowdown_of
+from trainmaster.gang.actions import EXITED, STOPPED, Seat
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.command import Launch
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_cluster, a_job, a_node
 
-SLOTS = st.builds(
-    Slot,
+SEATS = st.builds(
+    Seat,
     role=st.sampled_from(["worker", "server"]),
     node=st.sampled_from(["n0", "n1"]),
     devices=st.lists(st.integers(0, 5), max_size=2, unique=True).map(tuple),
@@ -57,18 +53,18 @@ def test_of_two_writers_the_first_stays(tmp_path: Path) -> None:
     assert layout.read_json(tmp_path / "x") is None
 
 
-@given(st.lists(SLOTS, max_size=4).map(tuple), st.text(max_size=5), st.integers(0, 99))
-def test_records_survive_their_files(slots: tuple[Slot, ...], word: str, seq: int) -> None:
-    record = LaunchRecord("j", 3, seq, slots, ("cmd", word), "t", env={"A": word})
+@given(st.lists(SEATS, max_size=4).map(tuple), st.text(max_size=5), st.integers(0, 99))
+def test_records_survive_their_files(seats: tuple[Seat, ...], word: str, seq: int) -> None:
+    record = LaunchRecord("j", 3, seq, seats, ("cmd", word), "t", env={"A": word})
     data = json.loads(json.dumps({**record_to_json(record), "more": 1}))
     assert record_from_json(data) == record
-    outcome = Outcome(EXITED, -9, word, True, 1.0, 2.0, seq)
-    assert outcome_from_json(json.loads(json.dumps(outcome_to_json(outcome)))) == outcome
+    end = EndRecord(EXITED, -9, word, True, 1.0, 2.0, seq)
+    assert end_from_json(json.loads(json.dumps(end_to_json(end)))) == end
 
 
 # -- the lock ----------------------------------------------------------------------------------------------
 
-HOLD = "import sys, time; from pathlib import Path; from trainmaster.backends.local.job_lock import JobLock; "
+HOLD = "import sys, time; from pathlib import Path; from trainmaster.backends.local.run_folder import JobLock; "
 HOLD += "l = JobLock.take(Path(sys.argv[1])); l.record(7); print('held', flush=True); time.sleep(60)"
 
 
@@ -87,59 +83,6 @@ def test_the_lock_falls_with_its_holder_and_remembers_the_generation(tmp_path: P
     lock.release()
 
 
-# -- who stays ---------------------------------------------------------------------------------------------
-
-
-@given(st.lists(SLOTS, max_size=6), st.lists(SLOTS, max_size=6))
-def test_a_change_fills_the_target_and_keeps_as_many_as_it_can(present: list[Slot], target: list[Slot]) -> None:
-    members = {f"m{i}": slot for i, slot in enumerate(present)}
-    result = change(members, target)
-    filled = [*result.stay.values(), *result.fill]
-    assert sorted(s.place for s in filled) == sorted(s.place for s in target)
-    assert set(result.stay) | set(result.leave) == set(members)
-    assert not set(result.stay) & set(result.leave)
-    assert all(members[name].place == slot.place for name, slot in result.stay.items())
-    overlap = sum(min([s.place for s in present].count(p), [s.place for s in target].count(p))
-                  for p in {s.place for s in present})  # fmt: skip
-    assert len(result.stay) == overlap
-
-
-def test_seniors_stay_first() -> None:
-    members = {name: Slot("worker", "n0") for name in ("a", "b", "c")}
-    result = change(members, [Slot("worker", "n0")] * 2)
-    assert (list(result.stay), result.leave) == (["a", "b"], ("c",))
-
-
-def test_deaths_without_progress_add_up_and_pauses_grow() -> None:
-    slot, replacements = Slot("worker", "n0"), Replacements(3)
-    assert replacements.next_due_s == math.inf
-    assert replacements.died(slot, 10.0, work_done=5.0)
-    assert replacements.next_due_s == pytest.approx(10.2)
-    assert replacements.due(10.1) == []
-    assert replacements.due(10.2) == [slot]
-    assert replacements.died(slot, 20.0, work_done=5.0)
-    assert replacements.next_due_s == pytest.approx(20.4)
-    replacements.progressed(5.0)  # no further than at the last death
-    assert not replacements.died(slot, 30.0, work_done=5.0)
-    replacements.progressed(5.1)
-    assert replacements.died(slot, 40.0, work_done=5.1)
-
-
-def test_one_member_speaks_for_the_gang_until_it_dies(tmp_path: Path) -> None:
-    work = WorkRecord(tmp_path / "work.json")
-    alive = {"a", "b"}
-    assert work.report("a", Progress(3.0, saved=2.0), alive.__contains__)
-    assert not work.report("b", Progress(9.0), alive.__contains__)
-    assert not work.report("server-0", Progress(2.5, saved=2.5), alive.__contains__)
-    assert (work.done, work.saved) == (3.0, 2.5)  # servers save; the senior worker counts
-    assert not work.report("server-1", Progress(1.0, saved=1.0), alive.__contains__)
-    alive.remove("a")
-    assert work.report("b", Progress(4.0), alive.__contains__)
-    assert (work.done, work.saved) == (4.0, 2.5)
-    again = WorkRecord(tmp_path / "work.json")
-    assert (again.at_start, again.known) == (2.5, False)
-
-
 # -- orders ------------------------------------------------------------------------------------------------
 
 
@@ -150,24 +93,24 @@ def site(devices: Devices | None = None, slowdown: dict[str, float] | None = Non
 def test_real_gpus_are_shown_in_the_order_of_local_ranks() -> None:
     real = site(Devices(gpu_index=((4, 5, 6, 7),)))
     spec = a_job("j", gpus=4, gpus_each=2)
-    slots = slots_of(real, spec, Allocation(0, (Part(0, 2, 0, (0, 1, 2, 3)),)))
+    slots = seats_of(real, spec, Allocation(0, (Part(0, 2, 0, (0, 1, 2, 3)),)))
     assert [slot.devices for slot in slots] == [(0, 1), (2, 3)]
     assert [slot.env["CUDA_VISIBLE_DEVICES"] for slot in slots] == ["4,5,6,7"] * 2
     assert slots[0].env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    without = slots_of(real, a_job("c", gpus_each=0), Allocation(-1, (Part(0, 1, 0, ()),)))
+    without = seats_of(real, a_job("c", gpus_each=0), Allocation(-1, (Part(0, 1, 0, ()),)))
     assert without[0].env["CUDA_VISIBLE_DEVICES"] == ""  # a job without GPUs sees none
 
 
 def test_cores_are_bound_one_to_a_slot() -> None:
     real = site(Devices(core=((10, 11, 12, 13),)), nodes="cpu=4x4")
-    slots = slots_of(real, a_job("j", gpus=2), Allocation(0, (Part(0, 2, 0, (1, 3)),)))
+    slots = seats_of(real, a_job("j", gpus=2), Allocation(0, (Part(0, 2, 0, (1, 3)),)))
     assert [slot.cpus for slot in slots] == [(11,), (13,)]
-    assert [slot.cpus for slot in slots_of(site(), a_job("j"), Allocation(0, (Part(0, 1, 0, (1,)),)))] == [()]
+    assert [slot.cpus for slot in seats_of(site(), a_job("j"), Allocation(0, (Part(0, 1, 0, (1,)),)))] == [()]
 
 
 def test_members_are_counted_within_their_role_and_node() -> None:
     spec = a_job("j", gpus=3, servers=(2, 2))
-    slots = slots_of(site(nodes="v100=4x2"), spec, Allocation(0, (Part(0, 2, 1, (0, 1)), Part(1, 1, 1, (1,)))))
+    slots = seats_of(site(nodes="v100=4x2"), spec, Allocation(0, (Part(0, 2, 1, (0, 1)), Part(1, 1, 1, (1,)))))
     assert [(s.role, s.node, s.group_rank, s.local_rank, s.local_size, s.devices) for s in slots] == [
         ("worker", "v100-0", 0, 0, 2, (0,)), ("worker", "v100-0", 0, 1, 2, (1,)), ("server", "v100-0", 0, 0, 1, ()),
         ("worker", "v100-1", 1, 0, 1, (1,)), ("server", "v100-1", 1, 0, 1, ()),
@@ -209,7 +152,7 @@ def _dead(tmp_path: Path, workers: int) -> tuple[layout.JobFolder, layout.RunFol
     job = layout.job_folder(tmp_path, "j")
     run = job.run(4)
     run.path.mkdir(parents=True)
-    slots = tuple(Slot("worker", "n0", devices=(i,)) for i in range(workers))
+    slots = tuple(Seat("worker", "n0", devices=(i,)) for i in range(workers))
     layout.replace_json(run.launch, record_to_json(LaunchRecord("j", 4, 11, slots, ("x",), "t")))
     layout.replace_json(job.work, {"saved": 6.5})
     return job, run
@@ -222,24 +165,24 @@ def test_a_dead_keepers_job_succeeded_only_if_every_worker_had(tmp_path: Path, c
         run.log(f"worker-{number}").touch()
     for number, code in enumerate(codes):
         layout.replace_json(run.exit_record(f"worker-{number}"), {"code": code, "why": ""})
-    outcome = burial.bury(job, run)
+    outcome = dead_runs.find_end(job, run)
     assert outcome is not None
     assert (outcome.kind, outcome.work_saved, outcome.seq) == (kind, 6.5, 11)
-    assert burial.bury(job, run) == outcome  # it is written down
+    assert dead_runs.find_end(job, run) == outcome  # it is written down
 
 
 def test_a_keeper_that_lives_is_not_buried_and_one_that_comes_late_is_fenced(tmp_path: Path) -> None:
     job, run = _dead(tmp_path, workers=1)
     lock = JobLock.take(job.lock)
     assert lock is not None
-    assert burial.bury(job, run) is None
+    assert dead_runs.find_end(job, run) is None
     lock.release()
-    outcome = burial.bury(job, run)
+    outcome = dead_runs.find_end(job, run)
     assert outcome is not None and not outcome.started
-    keeper = [sys.executable, "-m", "trainmaster.backends.local.keeper", str(run.path)]
+    keeper = [sys.executable, "-m", "trainmaster.backends.local.supervisor", str(run.path)]
     assert subprocess.run(keeper).returncode == 1
     assert not run.log("worker-0").exists()
-    assert burial.outcome_of(run) == outcome
+    assert dead_runs.end_of(run) == outcome
 
 
 def test_an_older_generation_than_the_lock_knows_never_begins(tmp_path: Path) -> None:
@@ -248,8 +191,8 @@ def test_an_older_generation_than_the_lock_knows_never_begins(tmp_path: Path) ->
     assert lock is not None
     lock.record(5)
     lock.release()
-    keeper = [sys.executable, "-m", "trainmaster.backends.local.keeper", str(run.path)]
+    keeper = [sys.executable, "-m", "trainmaster.backends.local.supervisor", str(run.path)]
     assert subprocess.run(keeper).returncode == 1
-    outcome = burial.outcome_of(run)
+    outcome = dead_runs.end_of(run)
     assert outcome is not None
     assert (outcome.kind, outcome.why) == (STOPPED, "superseded")

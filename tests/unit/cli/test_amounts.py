@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainmaster.cli.amounts import mib_of, range_of
-from trainmaster.cli.times import deadline_seconds, seconds_of, short
+from trainmaster.cli.shared.amounts import mib_of, range_of
+from trainmaster.cli.shared.times import deadline_seconds, seconds_of, short
 from trainmaster.model.errors import InputError
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC).timestamp()
@@ -24,7 +24,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "h", "-5m", "5x", "nan", "inf", "1h30", "٣h", "٣", "1e999"])
 def test_no_durations(text: str) -> None:
-    with pytest.raises(InputError, match="is no duration"):
+    with pytest.raises(InputError, match="invalid duration"):
         seconds_of(text, "--x")
 
 
@@ -42,9 +42,9 @@ def test_deadlines_as_instants() -> None:
     local = datetime.fromtimestamp(NOW + 60).strftime("%Y-%m-%dT%H:%M:%S")
     assert deadline_seconds(local, NOW) == 60
     for text in ("2026-11-16T11:59+00:00", "0s"):
-        with pytest.raises(InputError, match="passed"):
+        with pytest.raises(InputError, match="in the past"):
             deadline_seconds(text, NOW)
-    with pytest.raises(InputError, match="no deadline"):
+    with pytest.raises(InputError, match="invalid deadline"):
         deadline_seconds("2026-13-01", NOW)
 
 

@@ -18,7 +18,8 @@ RUNNING = {
 @pytest.fixture
 def busy(service: Any) -> Any:
     """One runs, two wait, one has ended."""
-    elastic = api.JobRequest(command=["python", "a.py"], name="vision", workers=api.Range(min=1, max=4), entity="blue")
+    size = api.Workers(min=1, max=4)
+    elastic = api.JobRequest(command=["python", "a.py"], name="vision", workers=size, entity="blue")
     late = api.JobRequest(command=["x"], name="late", deadline_s=100, steps=1000)
     service.add("job-3", position=2, reason="kept in order behind job-2", why="behind")
     service.add("job-2", position=1, request=late, slack_s=-30.0, reason="needs 1 GPU; free: none", why="capacity")
@@ -76,7 +77,7 @@ def test_queue_by_state(busy: Any, as_json: Any, invoke: Any) -> None:
     assert [job["id"] for job in as_json("queue", "--state", "finished")["jobs"]] == ["job-0"]
     assert [job["id"] for job in as_json("queue", "--entity", "blue")["jobs"]] == ["job-1"]
     code, _, err = invoke("queue", "--state", "sleeping")
-    assert code == 2 and "'sleeping' is no state" in err
+    assert code == 2 and "invalid state 'sleeping'" in err
 
 
 def test_queue_of_nothing(service: Any, invoke: Any) -> None:
@@ -108,7 +109,7 @@ def test_unknown_job(service: Any, invoke: Any) -> None:
 def test_a_job_is_one_segment_of_a_path(service: Any, invoke: Any, job: str) -> None:
     code, _, err = invoke("job", job)
     assert code in (1, 2)
-    assert "no job" in err or "does not know this request" in err
+    assert "no job" in err or "invalid job" in err or "does not know this request" in err
     assert all(not path.startswith("/api/v1/service") for _, path in service.asked)
 
 
@@ -170,7 +171,7 @@ def test_entities_keep_what_was_not_named(service: Any, invoke: Any, as_json: An
     assert invoke("entities", "blue", "--quota", "much")[0] == 2
     for name in ("", "../blue", "blue/green"):
         code, _, err = invoke("entities", name, "--weight", "2")
-        assert (code, err) == (2, f"error: '{name}' is no team; expected a name; `trainmaster entities` lists them\n")
+        assert (code, err) == (2, f"error: invalid team '{name}'; expected a name; `trainmaster entities` lists them\n")
 
 
 def test_control_characters_of_names_arguments_and_reasons_do_not_reach_the_terminal(service: Any, invoke: Any) -> None:

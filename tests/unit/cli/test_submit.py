@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.wire.api import JobRequest, Range
+from trainmaster.jobspec.limits import Range, Workers
+from trainmaster.jobspec.model import JobRequest
 
 
 def test_the_id_stands_alone_on_the_last_line(service: Any, invoke: Any) -> None:
@@ -24,20 +25,29 @@ def test_options_before_the_command_are_ours_and_after_it_the_programs(service: 
     assert request.command == ["prog", "--name", "b", "-o", "x", "--unknown"]
 
 
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_an_unknown_option_never_becomes_the_command(service: Any, invoke: Any, command: str) -> None:
+    for arguments in (("--nmae", "a", "--", "true"), ("--nmae=a", "true"), ("--nmae",)):
+        code, out, err = invoke(command, *arguments)
+        assert (code, out) == (2, "")
+        assert "No such option" in err and "--name" in err
+    assert not service.submitted
+
+
 def test_a_name_that_is_none_is_refused_in_words(service: Any, invoke: Any) -> None:
     code, _, err = invoke("submit", "--name", "Bad Name!", "--", "true")
-    assert code == 2 and "'--name': 'Bad Name!' is no name; expected at most 63 letters" in err
+    assert code == 2 and "'--name': invalid value 'Bad Name!'; expected at most 63 letters" in err
     assert not service.submitted
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--gpus", "4"], {"workers": Range(min=4, max=4), "gpus_per_worker": 1}),
-        (["--gpus", "4", "--gpus-per-worker", "2"], {"workers": Range(min=2, max=2), "gpus_per_worker": 2}),
-        (["--gpus", "0.5"], {"workers": Range(min=1, max=1), "gpus_per_worker": 0.5}),
-        (["--gpus", "0"], {"workers": Range(min=1, max=1), "gpus_per_worker": 0}),
-        (["--elastic", "1..4"], {"workers": Range(min=1, max=4), "gpus_per_worker": 1}),
+        (["--gpus", "4"], {"workers": Workers(min=4, max=4), "gpus_per_worker": 1}),
+        (["--gpus", "4", "--gpus-per-worker", "2"], {"workers": Workers(min=2, max=2), "gpus_per_worker": 2}),
+        (["--gpus", "0.5"], {"workers": Workers(min=1, max=1), "gpus_per_worker": 0.5}),
+        (["--gpus", "0"], {"workers": Workers(min=1, max=1), "gpus_per_worker": 0}),
+        (["--elastic", "1..4"], {"workers": Workers(min=1, max=4), "gpus_per_worker": 1}),
         (["--servers", "1..2"], {"servers": Range(min=1, max=2)}),
         (["--gpu-type", "v100", "--gpu-type", "k80"], {"gpu_types": ["v100", "k80"]}),
         (["--cpus", "2", "--memory", "8GiB"], {"cpus_per_worker": 2, "memory_mib_per_worker": 8192}),
@@ -79,18 +89,18 @@ def test_the_environment_of_the_shell_decides_which_python_runs(
     ("options", "told"),
     [
         (["--gpus", "2", "--elastic", "1..4", "x"], "exclude each other"),
-        (["--gpus", "3", "--gpus-per-worker", "2", "x"], "cannot be dealt out"),
-        (["--gpus", "-1", "x"], "no number of GPUs"),
-        (["--elastic", "4..1", "x"], "begins above its end"),
-        (["--elastic", "0..0", "x"], "allows no worker"),
-        (["--elastic", "many", "x"], "'--elastic': 'many' is no range"),
-        (["--deadline", "soon", "x"], "'--deadline': 'soon' is no deadline"),
-        (["--deadline", "2020-01-01", "x"], "has passed already"),
+        (["--gpus", "3", "--gpus-per-worker", "2", "x"], "3 is not divisible by --gpus-per-worker 2"),
+        (["--gpus", "-1", "x"], "'--gpus': invalid number"),
+        (["--elastic", "4..1", "x"], "minimum exceeds maximum"),
+        (["--elastic", "0..0", "x"], "'--elastic': invalid value 0; expected greater than or equal to 1"),
+        (["--elastic", "many", "x"], "'--elastic': invalid range 'many'; expected A..B or N"),
+        (["--deadline", "soon", "x"], "'--deadline': invalid deadline 'soon'"),
+        (["--deadline", "2020-01-01", "x"], "deadline 2020-01-01 is in the past"),
         (["--soft", "x"], "without a deadline"),
-        (["--memory", "lots", "x"], "no amount of memory"),
-        (["--env", "=1", "x"], "names no variable"),
+        (["--memory", "lots", "x"], "invalid memory 'lots'"),
+        (["--env", "=1", "x"], "invalid variable '=1'"),
         (["--env", "NOT_SET_HERE", "x"], "is not set here"),
-        (["--speed", "fast", "x"], "is no speed"),
+        (["--speed", "fast", "x"], "invalid speed 'fast'"),
         (["--speed", "v100=nan", "x"], "'--speed'"),
         (["--name", "a b", "x"], "'--name'"),
         (["--name", "../x", "x"], "'--name'"),
@@ -102,7 +112,7 @@ def test_the_environment_of_the_shell_decides_which_python_runs(
             ["--gpu-type", "nothere", "x"],
             "'--gpu-type': it runs on nothere; the cluster has v100=4; expected a known type",
         ),
-        (["-o", "xml", "x"], "is no output"),
+        (["-o", "xml", "x"], "invalid output 'xml'"),
     ],
 )
 def test_bad_options_are_refused_with_code_2_and_nothing_is_submitted(
@@ -149,7 +159,7 @@ def test_spec_file(service: Any, invoke: Any, tmp_path: Path) -> None:
     code, _, err = invoke("submit", "--file", path, "--name", "day", "-e", "B=here", "--bare-env")
     assert (code, err) == (0, "")
     request = service.submitted[0]
-    assert (request.name, request.command, request.workers) == ("day", ["python", "train.py"], Range(min=1, max=4))
+    assert (request.name, request.command, request.workers) == ("day", ["python", "train.py"], Workers(min=1, max=4))
     assert request.env == {"A": "file", "B": "here"}
     assert request.workdir == str(folder / "sub")
 
@@ -157,20 +167,20 @@ def test_spec_file(service: Any, invoke: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "told"),
     [
-        ("command: python train.py\n", ":1:10", "Write it as a list"),
+        ("command: python train.py\n", ":1:10", "Write a list"),
         ("command: [a]\nworkers:\n  min: 3\n  max: x\n", ":4:8", "workers.max"),
-        ("command: [a]\nworkers: {min: 3, max: 1}\n", ":2:10", "min 3 is above max 1"),
+        ("command: [a]\nworkers: {min: 3, max: 1}\n", ":2:24", "minimum 3 exceeds maximum 1"),
         ("command: [a]\nwieght: 2\n", ":2:9", "Did you mean 'weight'?"),
         ("command: [a]\nname: one\nname: two\n", ":3:1", "given twice"),
         ("command: [a\n", ":2:1", "is not YAML"),
         ("command: [a, 3]\n", ":1:14", "command.1"),
-        ("- a\n", "", "is no mapping"),
+        ("- a\n", "", "is not a mapping"),
         ("", "", "is empty"),
         ("command: [a]\n---\ncommand: [b]\n", "", "2 documents"),
         ("command: !!python/object/apply:os.system [ls]\n", ":1:10", "is not YAML"),
         ("name: x\n", "", "no command"),
         ("command: [a]\nenv: {A: 1}\n", ":2:10", "env.A"),
-        ("? [a, b]\n: 1\n", ":1:3", "is no field name"),
+        ("? [a, b]\n: 1\n", ":1:3", "invalid field name"),
         ("command: &c [a, *c]\n", "", "deep"),
     ],
 )
@@ -193,7 +203,7 @@ def test_aliases_do_not_unfold_without_end(service: Any, invoke: Any, tmp_path: 
     path.write_text("\n".join(["a0: &a0 [x]", *layers]))
     code, _, err = invoke("submit", "-f", path)
     assert code == 2
-    assert "unfolds to too many values" in err
+    assert "expands to too many values" in err
 
 
 def test_bytes_that_are_no_text(service: Any, invoke: Any, tmp_path: Path) -> None:

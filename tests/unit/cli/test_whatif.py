@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from trainmaster.cli.main import app
 from trainmaster.engine.core import Engine, Settings
@@ -77,7 +77,7 @@ def test_the_table_is_for_people(saved: Path) -> None:
         (("--remove-job", "nobody"), "no active job is called 'nobody'"),
         (("--remove-node", "nowhere"), "no node 'nowhere'"),
         (("--resize", "j0"), "names no size"),
-        (("--resize", "j0=4..2"), "begins above its end"),
+        (("--resize", "j0=4..2"), "minimum exceeds maximum"),
         (("--add-job", "two:1h"), "describes no job"),
         (("--add-job", "2:1h:tpu"), "no 'tpu' here"),
         (("--add-nodes", "v100"), "cannot read"),

@@ -107,7 +107,7 @@ def test_who_does_not_introduce_itself_is_shut_out(first: wire.Message) -> None:
 
 def _roster() -> Roster:
     ports = itertools.count(29500)
-    return Roster("127.0.0.1", lambda: next(ports))
+    return Roster(lambda _: "127.0.0.1", lambda _: next(ports))
 
 
 def test_nobody_is_disturbed_before_the_newcomers_are_there() -> None:
@@ -146,7 +146,7 @@ def test_the_senior_survivor_becomes_rank_0_and_names_are_not_reused() -> None:
 
 
 def test_survivors_do_not_wait_for_newcomers() -> None:
-    roster = Roster("127.0.0.1", itertools.count(1).__next__)
+    roster = Roster(lambda _: "127.0.0.1", int)
     for _ in range(2):
         roster.hello(roster.admit(wire.WORKER), True, "")
     assert roster.advance() is not None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-GROUP = "trainmaster.dev"
-VERSION = "v1alpha1"
-API_VERSION = f"{GROUP}/{VERSION}"
+from trainmaster.jobspec.training_job import API_VERSION
+
+GROUP, VERSION = API_VERSION.split("/")
 
 
 def _of(base: str, namespace: str | None, plural: str, name: str | None, sub: str | None) -> str:

@@ -1,18 +1,18 @@
 """From a TrainingJob to the job that the engine takes. What cannot be a job is refused with the field's name.
 
-The API server has checked types, ranges and names (`crd.py`); here is what its rules cannot say. Objects that
-slipped past them (an older schema, a rule switched off) are refused as well, never taken on trust.
+The fields are those of `jobspec`; here is what concerns pods: templates, resources, ids and times. Objects that slipped
+past the API server (an older schema, a rule switched off) are refused as well, never taken on trust.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from trainmaster.backends.kubernetes.crd import DEFAULT_GPU_RESOURCE, MAX_GPUS_PER_WORKER, MAX_MEMBERS
 from trainmaster.backends.kubernetes.facts import LAUNCHER, USERS_OWN
 from trainmaster.backends.kubernetes.quantity import (
     QuantityError,
@@ -21,10 +21,13 @@ from trainmaster.backends.kubernetes.quantity import (
     mem_mib_up,
     pod_requests,
 )
+from trainmaster.jobspec.engine import to_engine, unknown_to_engine
+from trainmaster.jobspec.limits import MAX_GPUS
+from trainmaster.jobspec.model import TrainingJobSpec
+from trainmaster.jobspec.reading import training_job_from
 from trainmaster.model.errors import InputError
-from trainmaster.model.job import NO_DEMAND, DeadlineKind, Demand, JobId, JobSpec
-from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
-from trainmaster.model.utility import parse_utility
+from trainmaster.model.job import NO_DEMAND, Demand, JobId, JobSpec
+from trainmaster.model.units import GPU_MILLI, MS_PER_S
 
 Json = Mapping[str, Any]
 
@@ -61,100 +64,62 @@ def stamp_of(seconds: float) -> str:
     return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def range_of(spec: Json, field: str, least: int) -> tuple[int, int]:
-    """`{min, max}` with its defaults."""
-    given = spec.get(field) or {}
-    low = _whole(given.get("min", least), f"spec.{field}.min", least, MAX_MEMBERS)
-    high = _whole(given.get("max", low), f"spec.{field}.max", least, MAX_MEMBERS)
-    if low > high:
-        raise rejection(f"spec.{field}.max", f"{field}.min {low} is above {field}.max {high}", "min <= max")
-    return low, high
-
-
 def engine_ms_of(stamp: str, epoch_ms: int) -> int:
     """The engine's time of an RFC 3339 time; never before its beginning."""
     return max(round(instant_s(stamp) * MS_PER_S) - epoch_ms, 0)
 
 
-def spec_of_trainingjob(tj: Json, epoch_ms: int) -> JobSpec:
-    """The job; raises `InputError` with the field as its `column`. `epoch_ms`: wall time of engine time 0."""
-    meta, spec = tj["metadata"], tj.get("spec") or {}
-    workers_min, workers_max = range_of(spec, "workers", 1)
-    servers_min, servers_max = range_of(spec, "servers", 0)
-    gpu_resource = _word(spec.get("gpuResource", DEFAULT_GPU_RESOURCE), "spec.gpuResource")
-    template = checked_template(spec.get("template"), "spec.template")
-    given = spec.get("serverTemplate")
-    server_template = None if given is None else checked_template(given, "spec.serverTemplate")
-    worker = _worker_demand(spec, template, gpu_resource)
-    server = NO_DEMAND if not servers_max else _server_demand(server_template, template, gpu_resource)
-    deadline_ms, kind = deadline_of(tj, epoch_ms)
-    work = spec.get("work") or {}
-    types = tuple(_word(name, "spec.gpuTypes") for name in spec.get("gpuTypes") or ())
-    speeds = {
-        _word(name, "spec.stepsPerSecond"): _positive(speed, f"spec.stepsPerSecond.{name}")
-        for name, speed in (spec.get("stepsPerSecond") or {}).items()
+def spec_of_trainingjob(tj: Json, epoch_ms: int, after: tuple[JobId, ...] = ()) -> JobSpec:
+    """The job; raises `InputError` with the field as its `column`.
+
+    `epoch_ms`: wall time of engine time 0. `after`: ids of the jobs that `spec.after` names.
+    """
+    meta = tj["metadata"]
+    fields = training_job_from(tj.get("spec") or {})
+    template = checked_template(fields.template, "spec.template")
+    own = None if fields.server_template is None else checked_template(fields.server_template, "spec.serverTemplate")
+    payload = {
+        "kind": "TrainingJob",
+        "namespace": meta["namespace"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "gpu_resource": fields.gpu_resource,
+        "command": _shown_command(template),
     }
-    return JobSpec(
-        id=job_id_of_object(tj),
-        submit_ms=engine_ms_of(meta["creationTimestamp"], epoch_ms),
-        name=meta["name"],
-        workers_min=workers_min,
-        workers_max=workers_max,
-        workers_ref=workers_max,
-        servers_min=servers_min,
-        servers_max=servers_max,
-        servers_ref=servers_max,
-        worker=worker,
-        server=server,
-        gpu_types=types,
-        work_total=_optional(work, "steps", "spec.work.steps"),
-        epochs_total=_optional(work, "epochs", "spec.work.epochs"),
-        steps_per_s=speeds,
-        weight=_positive(spec.get("weight", 1), "spec.weight"),
-        priority=_whole(spec.get("priority", 0), "spec.priority", -1000, 1000),
-        entity=str(spec.get("entity") or meta["namespace"]),
-        deadline_ms=deadline_ms,
-        deadline_kind=kind,
-        utility=_utility(spec.get("utility")),
-        budget=_optional(spec, "budget", "spec.budget"),
-        model=str(spec.get("model") or ""),
-        batch_size=None if spec.get("batchSize") is None else _whole(spec["batchSize"], "spec.batchSize", 1, 10**9),
-        max_attempts=_whole(spec.get("maxAttempts", 3), "spec.maxAttempts", 1, 1000),
-        preemptible=bool(spec.get("preemptible", True)),
-        leased=(meta.get("annotations") or {}).get(LAUNCHER) not in ("false", "none"),
-        payload={
-            "kind": "TrainingJob",
-            "namespace": meta["namespace"],
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "gpu_resource": gpu_resource,
-            "command": _shown_command(spec),
-        },
-    )
+    others = unknown_to_engine(fields)
+    if others:
+        payload["fields"] = others
+    try:
+        return to_engine(
+            fields,
+            job_id_of_object(tj),
+            engine_ms_of(meta["creationTimestamp"], epoch_ms),
+            name=meta["name"],
+            worker=_worker_demand(fields, template),
+            server=NO_DEMAND if not fields.servers.max else _server_demand(own, template, fields.gpu_resource),
+            after=after,
+            payload=payload,
+            entity=fields.entity or meta["namespace"],
+            leased=(meta.get("annotations") or {}).get(LAUNCHER) not in ("false", "none"),
+        )
+    except InputError as error:
+        raise (
+            error if str(error.column).startswith("spec.") else replace(error, column=f"spec.{error.column}")
+        ) from None
 
 
-def _shown_command(spec: Json) -> list[str]:
+def _shown_command(template: Json) -> list[str]:
     """The trainer's words, for people; what is started is read from the object itself."""
-    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
+    trainer = template["spec"]["containers"][0]
     words: list[str] = []
     left = MAX_SHOWN
-    for word in (*(containers[0].get("command") or ()), *(containers[0].get("args") or ())):
+    for word in (*(trainer.get("command") or ()), *(trainer.get("args") or ())):
         if len(str(word)) > left:
             words.append(f"{str(word)[:left]}...")
             break
         words.append(str(word))
         left -= len(str(word))
     return words
-
-
-def deadline_of(tj: Json, epoch_ms: int) -> tuple[int, DeadlineKind]:
-    """When it must be finished, in the engine's time, and how firmly."""
-    spec = tj.get("spec") or {}
-    if spec.get("deadlineSeconds") is None:
-        return NEVER_MS, DeadlineKind.NONE
-    after_s = _whole(spec["deadlineSeconds"], "spec.deadlineSeconds", 1, 10**9)
-    at_ms = engine_ms_of(tj["metadata"]["creationTimestamp"], epoch_ms) + after_s * MS_PER_S
-    return at_ms, DeadlineKind.SOFT if spec.get("deadlineKind") == "soft" else DeadlineKind.HARD
 
 
 # -- the template ------------------------------------------------------------------------------------
@@ -194,8 +159,8 @@ def checked_template(template: Any, field: str) -> dict[str, Any]:
     return template
 
 
-def _worker_demand(spec: Json, template: Json, gpu_resource: str) -> Demand:
-    pod = template["spec"]
+def _worker_demand(fields: TrainingJobSpec, template: Json) -> Demand:
+    pod, gpu_resource = template["spec"], fields.gpu_resource
     asked = container_requests(pod["containers"][0])
     elsewhere = pod_requests(pod).get(gpu_resource, Fraction(0)) - asked.get(gpu_resource, Fraction(0))
     if elsewhere > 0:
@@ -204,17 +169,15 @@ def _worker_demand(spec: Json, template: Json, gpu_resource: str) -> Demand:
             "GPUs in the first container, the trainer, alone",
         )  # fmt: skip
     in_template = asked.get(gpu_resource)
-    wanted = spec.get("gpusPerWorker")
-    if wanted is None:
-        gpus = Fraction(1) if in_template is None else in_template
-    else:
-        gpus = Fraction(_whole(wanted, "spec.gpusPerWorker", 0, MAX_GPUS_PER_WORKER))
+    gpus = Fraction(1) if in_template is None else in_template
+    if "gpus_per_worker" in fields.model_fields_set:
+        gpus = Fraction(int(fields.gpus_per_worker))
         if in_template is not None and in_template != gpus:
             raise rejection(
-                "spec.gpusPerWorker", f"{wanted}, but the template's first container asks for {in_template} "
+                "spec.gpusPerWorker", f"{gpus}, but the template's first container asks for {in_template} "
                 f"{gpu_resource}", "the same number, or only one of the two",
             )  # fmt: skip
-    if gpus.denominator != 1 or not 0 <= gpus <= MAX_GPUS_PER_WORKER:
+    if gpus.denominator != 1 or not 0 <= gpus <= MAX_GPUS:
         raise rejection("spec.template.spec.containers[0].resources", f"{gpus} {gpu_resource}", "a whole number")
     return _demand(pod, int(gpus))
 
@@ -234,44 +197,3 @@ def _demand(pod: Json, gpus: int) -> Demand:
     if cpu < 0 or memory < 0:
         raise rejection("spec.template.spec.containers[].resources", "a negative amount", "0 or more")
     return Demand(gpus * GPU_MILLI, min(cpu, 10**12), min(memory, 10**12))
-
-
-# -- single values -----------------------------------------------------------------------------------
-
-
-def _whole(value: Any, field: str, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise rejection(field, f"{_short(value)}", f"a whole number from {low} to {high}")
-    return value
-
-
-def _positive(value: Any, field: str) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value <= 1e15:
-        raise rejection(field, f"{_short(value)}", "a positive number")
-    return float(value)
-
-
-def _optional(obj: Json, key: str, field: str) -> float | None:
-    return None if obj.get(key) is None else _positive(obj[key], field)
-
-
-def _word(value: Any, field: str) -> str:
-    if not isinstance(value, str) or not value or len(value) > 253:
-        raise rejection(field, f"{_short(value)}", "a name")
-    return value
-
-
-def _utility(value: Any) -> Json | None:
-    if value is None:
-        return None
-    try:
-        parse_utility(value)
-    except InputError as error:
-        raise rejection("spec.utility", error.what, error.expected) from None
-    return value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,15 +1,12 @@
-"""What a user wants when a TrainingJob changes: the engine's user events, from the object and the engine's own spec.
-
-Compared with what the engine holds, not with an older object: after a restart there is no older object, and a
-change made while nobody watched must still take effect.
-"""
+"""What a user wants when a TrainingJob changes: the engine's user events, from the object and the engine's own spec."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.backends.kubernetes.translate import deadline_of, range_of
+from trainmaster.jobspec.diff import spec_diff
+from trainmaster.jobspec.reading import training_job_from
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobSpec
 
@@ -20,7 +17,7 @@ def being_deleted(tj: Json) -> bool:
     return bool(tj["metadata"].get("deletionTimestamp"))
 
 
-def wishes_of(old: Json | None, new: Json, spec: JobSpec, paused: bool, epoch_ms: int) -> list[ev.UserEvent]:
+def wishes_of(old: Json | None, new: Json, spec: JobSpec, paused: bool) -> list[ev.UserEvent]:
     """Events that bring the engine's `spec` to what `new` says. Raises `InputError` for a change that cannot be.
 
     `old` is the object as last seen (None: never). `paused`: the engine holds it so, or will; that counts only at first
@@ -29,30 +26,11 @@ def wishes_of(old: Json | None, new: Json, spec: JobSpec, paused: bool, epoch_ms
     """
     if being_deleted(new):
         return [ev.JobCancelled(spec.id)]
-    wanted = new.get("spec") or {}
-    events: list[ev.UserEvent] = []
-    low, high = range_of(wanted, "workers", 1)
-    if (low, high) != (spec.workers_min, spec.workers_max):
-        events.append(ev.JobRangeChanged(spec.id, low, high))
-    terms = _terms(new, spec, epoch_ms)
-    if terms:
-        events.append(ev.JobTermsChanged(spec.id, **terms))
-    if wanted.get("suspend"):
+    fields = training_job_from(new.get("spec") or {})
+    events = spec_diff(fields, spec)
+    if fields.suspend:
         if old is not None or not paused:
             events.append(ev.JobPaused(spec.id))
     elif paused if old is None else (old.get("spec") or {}).get("suspend"):
         events.append(ev.JobResumed(spec.id))
     return events
-
-
-def _terms(new: Json, spec: JobSpec, epoch_ms: int) -> dict[str, Any]:
-    wanted = new.get("spec") or {}
-    deadline_ms, kind = deadline_of(new, epoch_ms)
-    terms: dict[str, Any] = {}
-    if (deadline_ms, kind) != (spec.deadline_ms, spec.deadline_kind):
-        terms.update(deadline_ms=deadline_ms, deadline_kind=kind)
-    for name, default in (("weight", 1), ("priority", 0)):
-        value = wanted.get(name, default)
-        if value != getattr(spec, name):
-            terms[name] = value
-    return terms

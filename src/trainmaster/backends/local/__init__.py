@@ -1,5 +1,5 @@
-"""Jobs as processes of this machine: a keeper per incarnation, and the backend that gives keepers orders.
+"""Jobs as processes of this machine: a supervisor per attempt, and the backend that gives supervisors orders.
 
-The keeper's side (`keeper` and what it imports) needs the standard library, `trainmaster.gang` and
-`trainmaster.gang.protocol` only, so that it starts fast and stays small.
+The supervisor's side (`supervisor` and what it imports) needs the standard library and `trainmaster.gang` only, so
+that it starts fast and stays small.
 """

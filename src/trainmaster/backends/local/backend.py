@@ -1,7 +1,7 @@
-"""The local backend: turns commands into keepers and orders to them, and what they say into events.
+"""The local backend: turns commands into supervisors and orders to them, and what they say into events.
 
 One thread does everything; `perform` and `observe` only leave a note for it. It knows nothing that is not
-also on disk or in a keeper, so a new process finds all incarnations again (`start` adopts them).
+also on disk or in a supervisor, so a new process finds all attempts again (`start` adopts them).
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainmaster.backends.local import burial, logs
-from trainmaster.backends.local.job_lock import JobLock
+from trainmaster.backends.local import dead_runs
+from trainmaster.backends.local.control_socket import LiveRun
+from trainmaster.backends.local.devices import Devices, Find, crowding, real_devices, usable_cores
 from trainmaster.backends.local.launch_record import record_to_json
-from trainmaster.backends.local.layout import (
+from trainmaster.backends.local.run_folder import (
+    EndRecord,
     JobFolder,
+    JobLock,
     RunFolder,
     checkpoint_folder,
     dial,
+    end_from_json,
     job_folder,
     job_folders,
     read_json,
     replace_json,
+    saved_work,
 )
-from trainmaster.backends.local.live_run import LiveRun
-from trainmaster.backends.local.machine import Devices, Find, crowding, real_devices, usable_cores
-from trainmaster.backends.local.orders import Options, Site, launch_record, slots_of
-from trainmaster.backends.local.outcome import EXITED, START_FAILED, Outcome, outcome_from_json
-from trainmaster.backends.local.slots import slot_to_json
-from trainmaster.backends.local.work_record import saved_work
+from trainmaster.backends.local.site import Options, Site, launch_record, seats_of
+from trainmaster.gang.actions import EXITED, START_FAILED, seat_to_json
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.codec import spec_from_json, spec_to_json
@@ -47,11 +48,11 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.lease import LeaseRule
 
-KEEPER = "trainmaster.backends.local.keeper"
+SUPERVISOR = "trainmaster.backends.local.supervisor"
 LOOK_AGAIN_S = 0.02
-"""How often a keeper that does not answer is looked at."""
+"""How often a supervisor that does not answer is looked at."""
 REMEMBER_S = 60.0
-"""So long after its end was passed on, an incarnation stays in inventories."""
+"""So long after its end was passed on, an attempt stays in inventories."""
 HOME_PATIENCE_S = 2.0
 END_PATIENCE_S = 15.0
 AFTER_FAULT_S = 0.2
@@ -86,8 +87,8 @@ class LocalBackend:
         self._home_lock: JobLock | None = None
         # The thread's own.
         self._runs: dict[str, LiveRun] = {}
-        self._records: dict[str, tuple[int, Outcome, float]] = {}
-        """Last ended incarnation by job: generation, outcome, and when inventories may forget it."""
+        self._records: dict[str, tuple[int, EndRecord, float]] = {}
+        """Last ended attempt by job: generation, outcome, and when inventories may forget it."""
         self._seen_up_to = 0
         self._unreaped: list[subprocess.Popen[bytes]] = []
         self._closing = False
@@ -119,12 +120,6 @@ class LocalBackend:
 
     def observe(self) -> None:
         self._note(None)
-
-    def log_files(self, job_id: str) -> list[logs.LogFile]:
-        return logs.log_files(self._home, job_id)
-
-    def checkpoint_dir(self, job_id: str) -> Path:
-        return checkpoint_folder(self._home, job_id)
 
     def close(self, end_jobs: bool = False, timeout_s: float | None = None) -> None:
         """Stop the thread. Jobs go on and are adopted at the next start, unless they are to end too."""
@@ -205,7 +200,7 @@ class LocalBackend:
             return
         node = command.allocation.parts[0].node
         if run is not None:
-            why = f"incarnation {run.generation} of the job still runs"
+            why = f"attempt {run.generation} of the job still runs"
             self._tell(ev.StartFailed(job_id, generation, why, node))
             return
         checkpoint = checkpoint_folder(self._home, job_id)
@@ -224,7 +219,7 @@ class LocalBackend:
             run.process, connection = _spawn(folder)
         except OSError as error:  # disk full, no more processes...: nothing runs, and nothing will
             with contextlib.suppress(OSError):
-                burial.fence(job, generation, str(error))
+                dead_runs.fence(job, generation, str(error))
             self._tell(ev.StartFailed(job_id, generation, f"this machine could not start the job: {error}", node))
             return
         self._runs[job_id] = run
@@ -239,7 +234,7 @@ class LocalBackend:
             return
         job = job_folder(self._home, job_id)
         if all(known.generation < generation for known in job.runs()):
-            burial.fence(job, generation, command.why)
+            dead_runs.fence(job, generation, command.why)
         self._answer_again(job_id, generation)
 
     def _resize(self, command: Resize) -> None:
@@ -254,22 +249,22 @@ class LocalBackend:
             self._tell(ev.Resized(job_id, generation, command.seq, work, self._now_ms()))
             return
         run.asked_seq = command.seq
-        slots = slots_of(self._site, self._spec_of(run), command.allocation)
-        run.order("resize", command.seq, slots=[slot_to_json(slot) for slot in slots])
+        seats = seats_of(self._site, self._spec_of(run), command.allocation)
+        run.order("resize", command.seq, slots=[seat_to_json(seat) for seat in seats])
 
     def _spec_of(self, run: LiveRun) -> JobSpec:
         return spec_from_json((read_json(run.folder.launch) or {}).get("spec"))
 
     def _answer_again(self, job_id: str, generation: int) -> None:
-        """A command for an incarnation that has ended: its report may not have been kept, so repeat it."""
+        """A command for an attempt that has ended: its report may not have been kept, so repeat it."""
         run = self._runs.get(job_id)
         if run is not None and run.generation >= generation:
             return
-        outcome = burial.outcome_of(job_folder(self._home, job_id).run(generation))
+        outcome = dead_runs.end_of(job_folder(self._home, job_id).run(generation))
         if outcome is not None:
             self._pass_on(job_id, generation, outcome, told_started=True)
 
-    # -- keepers -------------------------------------------------------------------------------------
+    # -- supervisors -------------------------------------------------------------------------------------
 
     def _connect(self, run: LiveRun, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -293,11 +288,11 @@ class LocalBackend:
             self._look_after(run)
 
     def _look_after(self, run: LiveRun) -> None:
-        """No line to the keeper: it has ended, was killed, or is not ready yet."""
+        """No line to the supervisor: it has ended, was killed, or is not ready yet."""
         try:
-            outcome = burial.bury(run.job, run.folder)
-        except OSError:  # the disk is full: what the keeper said last is all there is, for now
-            outcome = None if run.last_word is None else outcome_from_json(run.last_word)
+            outcome = dead_runs.find_end(run.job, run.folder)
+        except OSError:  # the disk is full: what the supervisor said last is all there is, for now
+            outcome = None if run.last_word is None else end_from_json(run.last_word)
         if outcome is None:
             with contextlib.suppress(OSError):
                 self._connect(run, dial(run.folder.control_socket))
@@ -308,7 +303,7 @@ class LocalBackend:
         self._pass_on(run.job_id, run.generation, outcome, run.told_started)
 
     def _adopt(self) -> None:
-        """Find every incarnation of the home folder. The newest of a job counts; older ones have ended."""
+        """Find every attempt of the home folder. The newest of a job counts; older ones have ended."""
         for job in job_folders(self._home):
             runs = job.runs()
             for folder in runs:
@@ -316,7 +311,7 @@ class LocalBackend:
                     launch = read_json(folder.launch) or {}
                     self._seen_up_to = max(self._seen_up_to, int(launch.get("seq", 0)))
                     self._runs[job.job_id] = self._adopted(job, folder, launch)
-                elif folder == runs[-1] and (outcome := burial.outcome_of(folder)) is not None:
+                elif folder == runs[-1] and (outcome := dead_runs.end_of(folder)) is not None:
                     self._seen_up_to = max(self._seen_up_to, outcome.seq)
                     self._records[job.job_id] = (folder.generation, outcome, time.monotonic() + REMEMBER_S)
 
@@ -352,7 +347,7 @@ class LocalBackend:
             run.told_progress = progress
             self._tell(ev.Progressed(job_id, generation, progress[0], self._now_ms(), progress[1], progress[2]))
 
-    def _pass_on(self, job_id: str, generation: int, outcome: Outcome, told_started: bool) -> None:
+    def _pass_on(self, job_id: str, generation: int, outcome: EndRecord, told_started: bool) -> None:
         self._records[job_id] = (generation, outcome, time.monotonic() + REMEMBER_S)
         job = JobId(job_id)
         if outcome.kind == START_FAILED:
@@ -386,15 +381,15 @@ class LocalBackend:
 
 
 def _spawn(folder: RunFolder) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a keeper, detached, with a line to it."""
+    """Start a supervisor, detached, with a line to it."""
     ours, theirs = socket.socketpair()
     with theirs:
-        log = os.open(folder.keeper_notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(folder.supervisor_notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", KEEPER, str(folder.path), str(theirs.fileno())],
+                [sys.executable, "-P", "-m", SUPERVISOR, str(folder.path), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(theirs.fileno(),),
-                start_new_session=True, env=_keeper_environment(),
+                start_new_session=True, env=_supervisor_environment(),
             )  # fmt: skip
         except OSError:
             ours.close()
@@ -404,7 +399,7 @@ def _spawn(folder: RunFolder) -> tuple[subprocess.Popen[bytes], socket.socket]:
     return process, ours
 
 
-def _keeper_environment() -> dict[str, str]:
+def _supervisor_environment() -> dict[str, str]:
     """As ours, without what belongs to the service; relative import paths would not survive a working directory."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("TRAINMASTER_")}
     if "PYTHONPATH" in env:

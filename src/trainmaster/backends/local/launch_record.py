@@ -1,4 +1,4 @@
-"""What a keeper is started with: the file launch.json, written by the backend before the keeper exists."""
+"""What a supervisor is started with: the file launch.json, written by the backend before the supervisor exists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from trainmaster.backends.local.slots import Slot, slot_from_json, slot_to_json
+from trainmaster.gang.actions import Seat, seat_from_json, seat_to_json
 from trainmaster.gang.protocol import SERVER
 
 
@@ -17,7 +17,7 @@ class LaunchRecord:
     job_id: str
     generation: int
     seq: int
-    slots: tuple[Slot, ...]
+    slots: tuple[Seat, ...]
     command: tuple[str, ...]
     token: str
     server_command: tuple[str, ...] = ()
@@ -39,12 +39,12 @@ class LaunchRecord:
 
 
 def record_to_json(record: LaunchRecord) -> dict[str, Any]:
-    return {**asdict(record), "slots": [slot_to_json(slot) for slot in record.slots]}
+    return {**asdict(record), "slots": [seat_to_json(slot) for slot in record.slots]}
 
 
 def record_from_json(data: Mapping[str, Any]) -> LaunchRecord:
     known = {each.name for each in fields(LaunchRecord)}
     values = {name: value for name, value in data.items() if name in known}
-    values["slots"] = tuple(slot_from_json(slot) for slot in values["slots"])
+    values["slots"] = tuple(seat_from_json(slot) for slot in values["slots"])
     values["command"], values["server_command"] = tuple(values["command"]), tuple(values["server_command"])
     return LaunchRecord(**values)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trainmaster.model.errors import InputError
-from trainmaster.policies.gavel.catalogue import Option, allocate
+from trainmaster.policies.gavel.objectives import Option, allocate
 from trainmaster.policies.gavel.problem import (
     AllocationProblem,
     AllocationResult,

@@ -105,3 +105,9 @@ def blind_pairs(problem: AllocationProblem, pairs: Pairs, alone: FloatArray) -> 
         kept = np.where(works, pairs.throughput[:, :, side] / true_alone, 0.0).sum(axis=1) / count
         speed[:, :, side] = np.where(works, alone[job] * kept[:, None], 0.0)
     return Pairs(pairs.jobs, speed)
+
+
+def usable_pairs(problem: AllocationProblem, pairs: Pairs) -> Pairs:
+    """Pairs with no speed on types that one of their jobs cannot use."""
+    usable = problem.usable[pairs.jobs[:, 0]] & problem.usable[pairs.jobs[:, 1]]
+    return Pairs(pairs.jobs, np.where(usable[:, :, None], pairs.throughput, 0.0))

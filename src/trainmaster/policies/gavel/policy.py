@@ -21,7 +21,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.gavel import sharing
-from trainmaster.policies.gavel.catalogue import NO_PAIRS, POLICIES
+from trainmaster.policies.gavel.objectives import NO_PAIRS, POLICIES
 from trainmaster.policies.gavel.realising import each_alone, with_companions
 from trainmaster.policies.gavel.round_pass import BY_TYPE, ONLY_POSITIVE, SHUFFLED, survey
 from trainmaster.policies.gavel.round_rule import RoundRule, shares_are_due

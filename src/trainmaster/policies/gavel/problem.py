@@ -76,6 +76,41 @@ class AllocationProblem:
         """Where a job may run and makes progress, on a type that exists."""
         return self.allowed & (self.throughput > 0.0) & (self.counts > 0.0)[None, :]
 
+    @cached_property
+    def runnable(self) -> BoolArray:
+        """Jobs that can make progress somewhere; the others get nothing and are left out of a level."""
+        return np.asarray(self.usable.any(axis=1))
+
+    @cached_property
+    def isolated_share(self) -> FloatArray:
+        """X_isolated: 1/n of every type for each job, in units of its gang, scaled down to at most all of its time."""
+        share = self.counts[None, :] / (self.job_count * self.gpus[:, None])
+        return share / np.maximum(share.sum(axis=1), 1.0)[:, None]
+
+    def equal_throughput(self, throughput: FloatArray) -> FloatArray:
+        """throughput(m, X_equal): under time shares proportional to the number of GPUs of each type."""
+        return np.where(self.usable, throughput, 0.0) @ (self.counts / self.counts.sum())
+
+    def seen_by(self, aware: bool) -> FloatArray:
+        """T as a policy sees it. One that is blind to types takes every usable type for as fast as the reference type,
+        v100 where there is one, as the published implementation does, else the type with the largest total throughput
+        (a job that cannot use that one: as its fastest)."""
+        if aware:
+            return self.throughput
+        usable = np.where(self.usable, self.throughput, 0.0)
+        names = [name.lower() for name in self.type_names]
+        reference = names.index("v100") if "v100" in names else int(np.argmax(usable.sum(axis=0)))
+        speed = usable[:, reference]
+        speed = np.where(speed > 0.0, speed, usable.max(axis=1, initial=0.0))
+        return np.where(self.usable, speed[:, None], 0.0)
+
+    def normalised(self, aware: bool) -> tuple[FloatArray, FloatArray]:
+        """(T, throughput(m, X_equal)) of the policies that compare jobs; to a blind one every usable type is worth
+        one step per second, and so is X_equal."""
+        if aware:
+            return self.throughput, self.equal_throughput(self.throughput)
+        return np.where(self.usable, 1.0, 0.0), np.ones(self.job_count)
+
 
 def make_problem(
     throughput: Sequence[Sequence[float]] | FloatArray,
@@ -145,21 +180,16 @@ class AllocationResult:
     gap: float = float("nan")
     solver: str = ""
     fallback: str = ""
-    prices: FloatArray | None = None  # what the next, similar solve may be given as `warm`
     late_jobs: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
-def delivered_throughput(
-    problem: AllocationProblem,
-    share: FloatArray,
-    pair_share: FloatArray | None,
-    throughput: FloatArray | None = None,
+def effective_throughput(
+    throughput: FloatArray, pairs: Pairs | None, share: FloatArray, pair_share: FloatArray | None
 ) -> FloatArray:
-    """throughput(m, X) = sum_j T_mj x_mj, plus each job's part of the pairs it is in."""
-    matrix = problem.throughput if throughput is None else throughput
-    delivered = (matrix * share).sum(axis=1)
-    if problem.pairs is not None and pair_share is not None:
+    """throughput(m, X) = sum_j T_mj x_mj, plus each job's part of the pairs it is in (equation 1)."""
+    total = (throughput * share).sum(axis=1)
+    if pairs is not None and pair_share is not None:
         for side in (0, 1):
-            part = (problem.pairs.throughput[:, :, side] * pair_share).sum(axis=1)
-            delivered += np.bincount(problem.pairs.jobs[:, side], weights=part, minlength=problem.job_count)
-    return delivered
+            part = (pairs.throughput[:, :, side] * pair_share).sum(axis=1)
+            total += np.bincount(pairs.jobs[:, side], weights=part, minlength=len(total))
+    return total

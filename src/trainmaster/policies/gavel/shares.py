@@ -11,18 +11,17 @@ import numpy.typing as npt
 from trainmaster.model.placement import Strategy
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
-from trainmaster.policies.gavel.catalogue import NO_PAIRS, allocate
-from trainmaster.policies.gavel.levels import isolated_share
-from trainmaster.policies.gavel.pair_book import PairBook
-from trainmaster.policies.gavel.pairing import possible_pairs
-from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, Status
-from trainmaster.policies.gavel.published import (
+from trainmaster.policies.gavel.artifact.tie_breaks import (
     LINEAR,
     finish_time_share,
     linear_share,
     makespan_share,
     spread_over_types,
 )
+from trainmaster.policies.gavel.objectives import NO_PAIRS, allocate
+from trainmaster.policies.gavel.pair_book import PairBook
+from trainmaster.policies.gavel.pairing import possible_pairs
+from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, Status
 from trainmaster.policies.gavel.round_pass import competitors
 from trainmaster.policies.gavel.round_state import RoundState, round_ms, speeds_of
 
@@ -99,7 +98,7 @@ def compute_shares(policy: GavelPolicy, view: Snapshot, state: RoundState, notes
     state.share[rows] = share
     if policy.allocation == "gavel-ftf":
         state.isolated_rate[:] = 0.0
-        state.isolated_rate[rows] = (isolated_share(problem) * np.where(problem.usable, problem.throughput, 0.0)).sum(
+        state.isolated_rate[rows] = (problem.isolated_share * np.where(problem.usable, problem.throughput, 0.0)).sum(
             axis=1
         )
         state.remaining_before[:] = np.nan_to_num(remaining)

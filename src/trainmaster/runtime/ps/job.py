@@ -172,7 +172,7 @@ class PsJob:
             self._go_along()
         if self._is_senior():
             self.save()
-        self._report(None, final=True)
+        self._report(None, final=True, complete=True)
 
     def push_pull(self, loss: float | None = None, rate_factor: float = 1.0, zero: bool = True) -> None:
         """Give the gradients, get fresh parameters; gradients are then zero again (`zero=False` spares the time
@@ -269,7 +269,7 @@ class PsJob:
         """On an emulated accelerator the computation takes so many times longer."""
         stretch(self._place.step_stretch, self._step_began_s, self._step_began_cpu_s)
 
-    def _report(self, loss: float | None, final: bool = False) -> None:
+    def _report(self, loss: float | None, final: bool = False, complete: bool = False) -> None:
         now_s = time.perf_counter()
         if self._link is None or (now_s - self._reported_s < REPORT_EVERY_S and not final):
             return
@@ -280,4 +280,4 @@ class PsJob:
         if now_s - then_s >= 1.0:
             self._rate = (self.work - then_work) / (now_s - then_s)
             self._rate_from = (now_s, self.work)
-        self._link.report(Progress(float(self.work), self._rate, loss, self.saved))
+        self._link.report(Progress(float(self.work), self._rate, loss, self.saved, complete))

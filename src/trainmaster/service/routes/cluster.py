@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from trainmaster.foresight.question import situation_of
 from trainmaster.foresight.situation import to_json
+from trainmaster.jobspec.limits import Name
 from trainmaster.service import requests as ask
 from trainmaster.service.desk import only_seen
 from trainmaster.service.routes.context import REFUSALS, Anyone, Here, Operator, answer
@@ -20,7 +21,6 @@ from trainmaster.wire.api import (
     EntityRequest,
     EntityView,
     EventPage,
-    Name,
     NodeView,
     PolicyRequest,
     ServiceView,

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from trainmaster.foresight.forecast import Outlook
 from trainmaster.foresight.process import Unforeseen
+from trainmaster.jobspec.reading import request_from_json
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import State
 from trainmaster.service import requests as ask
@@ -19,7 +20,7 @@ from trainmaster.service.problems import NotFound, Unavailable
 from trainmaster.service.routes.context import REFUSALS, Anyone, Here, answer, context_of, credentials
 from trainmaster.service.submission import accept
 from trainmaster.service.views import MAX_PAGE
-from trainmaster.wire.api import Accepted, JobPage, JobRequest, JobView, LogChunk, Preview, ResizeRequest, WhyView
+from trainmaster.wire.api import Accepted, JobPage, JobView, LogChunk, Preview, ResizeRequest, WhyView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=REFUSALS)
 Job = Annotated[str, Path(max_length=200, description="An id, or a name that only one job has.")]
@@ -43,11 +44,12 @@ async def submit(request: Request) -> Response:
     return answer(await accept(context_of(request), credentials(request), await request.body()), 201)
 
 
-@router.post("/preview", response_model=Preview)
-async def preview(body: JobRequest, here: Here, who: Anyone) -> Response:
+@router.post("/preview", response_model=Preview, openapi_extra=_JOB_BODY)
+async def preview(request: Request, here: Here, who: Anyone) -> Response:
     """When a job like this would start and finish if it were submitted now; nothing is changed."""
     if here.foretell is None:
         raise NotFound("this service does not look ahead")
+    body = request_from_json(await request.body())
     await here.desk.check_submission(who, body)
     question = await here.gateway.ask(ask.Preview(body, who))
     try:

@@ -9,13 +9,13 @@ import pytest
 from trainmaster.backends.kubernetes.quantity import QuantityError, parse_quantity, pod_requests
 from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
 from trainmaster.backends.kubernetes.wishes import wishes_of
+from trainmaster.jobspec.engine import request_of
+from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import DeadlineKind, JobId
 from trainmaster.model.units import NEVER_MS
 from trainmaster.service.kube_rights import Right, grant_of
-from trainmaster.service.specs import request_of
-from trainmaster.wire.api import JobRequest
 
 EPOCH_MS = 1_700_000_000_000
 FIRST = "spec.template.spec.containers[0]"
@@ -132,8 +132,8 @@ def _container(spec: dict[str, Any], **more: Any) -> None:
         (lambda s: s.update(priority=10**6), "spec.priority"),
         (lambda s: s.update(deadlineSeconds=0), "spec.deadlineSeconds"),
         (lambda s: s.update(work={"steps": -5}), "spec.work.steps"),
-        (lambda s: s.update(utility={"kind": "moonlight"}), "spec.utility"),
-        (lambda s: s.update(gpuTypes=[""]), "spec.gpuTypes"),
+        (lambda s: s.update(utility={"kind": "moonlight"}), "spec.utility.kind"),
+        (lambda s: s.update(gpuTypes=[""]), "spec.gpuTypes.0"),
         (lambda s: s.update(stepsPerSecond={"v100": 0}), "spec.stepsPerSecond.v100"),
         (lambda s: s.pop("template"), "spec.template.spec"),
         (lambda s: s["template"].pop("spec"), "spec.template.spec"),
@@ -163,7 +163,7 @@ def changed(**spec: Any) -> tuple[list[ev.UserEvent], JobId]:
     known = spec_of_trainingjob(old, EPOCH_MS)
     new = deepcopy(old)
     new["spec"].update(spec)
-    return wishes_of(old, new, known, False, EPOCH_MS), known.id
+    return wishes_of(old, new, known, False), known.id
 
 
 def test_nothing_changed_is_no_wish() -> None:
@@ -187,25 +187,25 @@ def test_resuming_is_told_when_suspend_falls_or_when_a_paused_job_is_seen_for_th
     paused = job(suspend=True)
     spec = spec_of_trainingjob(paused, EPOCH_MS)
     for yet_to_be_carried_out in (False, True):
-        told = wishes_of(paused, job(suspend=False), spec, not yet_to_be_carried_out, EPOCH_MS)
+        told = wishes_of(paused, job(suspend=False), spec, not yet_to_be_carried_out)
         assert told == [ev.JobResumed(spec.id)]
-    assert wishes_of(None, job(), spec, True, EPOCH_MS) == [ev.JobResumed(spec.id)]
-    assert wishes_of(None, job(), spec, False, EPOCH_MS) == [], "a new leader does not ask all jobs to go on"
-    assert wishes_of(None, paused, spec, True, EPOCH_MS) == []
-    assert wishes_of(None, paused, spec, False, EPOCH_MS) == [ev.JobPaused(spec.id)]
+    assert wishes_of(None, job(), spec, True) == [ev.JobResumed(spec.id)]
+    assert wishes_of(None, job(), spec, False) == [], "a new leader does not ask all jobs to go on"
+    assert wishes_of(None, paused, spec, True) == []
+    assert wishes_of(None, paused, spec, False) == [ev.JobPaused(spec.id)]
 
 
 def test_deletion_cancels_whatever_else_was_changed() -> None:
     tj = job(workers={"min": 9})
     spec = spec_of_trainingjob(job(), EPOCH_MS)
     tj["metadata"]["deletionTimestamp"] = CREATED
-    assert wishes_of(None, tj, spec, False, EPOCH_MS) == [ev.JobCancelled(spec.id)]
+    assert wishes_of(None, tj, spec, False) == [ev.JobCancelled(spec.id)]
 
 
 def test_a_range_that_cannot_be_changes_nothing() -> None:
     spec = spec_of_trainingjob(job(), EPOCH_MS)
     with pytest.raises(InputError):
-        wishes_of(job(), job(workers={"min": 5, "max": 2}, suspend=True), spec, False, EPOCH_MS)
+        wishes_of(job(), job(workers={"min": 5, "max": 2}, suspend=True), spec, False)
 
 
 def test_a_job_is_shown_with_what_its_object_asks_for() -> None:

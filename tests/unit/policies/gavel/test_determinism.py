@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import hashlib, numpy as np
-from trainmaster.policies.gavel.catalogue import POLICIES, allocate
+from trainmaster.policies.gavel.objectives import POLICIES, allocate
 from trainmaster.policies.gavel.problem import Entity, make_problem
 rng = np.random.Generator(np.random.PCG64(1))
 entities = (Entity("a", 1.0), Entity("b", 2.0, "fifo"), Entity("c", 1.0, "fairness", 1))

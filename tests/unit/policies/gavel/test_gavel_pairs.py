@@ -15,7 +15,7 @@ from trainmaster.model.draft import HALF_MILLI
 from trainmaster.model.job import JobSpec
 from trainmaster.model.memo import Memo
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.policies.gavel.catalogue import allocate
+from trainmaster.policies.gavel.objectives import allocate
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import Pairs, make_problem

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from trainmaster.model.errors import InputError
-from trainmaster.policies.gavel.catalogue import POLICIES
 from trainmaster.policies.gavel.instance import solve_instance
+from trainmaster.policies.gavel.objectives import POLICIES
 
 
 def instance() -> dict[str, Any]:

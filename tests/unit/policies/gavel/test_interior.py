@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainmaster.policies.gavel.catalogue import allocate
-from trainmaster.policies.gavel.interior import stop_of_feasibility, stop_of_level, stop_of_total
+from trainmaster.policies.gavel.artifact.interior_point import stop_of_feasibility, stop_of_level, stop_of_total
+from trainmaster.policies.gavel.artifact.tie_breaks import _bisected_makespan_s, linear_share, spread_over_types
+from trainmaster.policies.gavel.objectives import allocate
 from trainmaster.policies.gavel.problem import make_problem
-from trainmaster.policies.gavel.published import _bisected_makespan_s, linear_share, spread_over_types
 
 
 def _instance(seed: int) -> tuple[Any, Any, Any]:

@@ -1,0 +1,210 @@
+"""What an attempt is told of its members, what it wants done, and how it ends. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trainmaster.gang.protocol import SERVER, WORKER, Message
+
+ALONE = -1
+"""Group rank of a member that shares its host with no other: a pod."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One member's place: role, node and devices, and what they mean for its process.
+
+    `local_rank` counts the members of the role on the node; `env` is what the place adds to the environment;
+    `cpus` are the cores the process is bound to (none: any).
+    """
+
+    role: str
+    node: str
+    group_rank: int = 0
+    local_rank: int = 0
+    local_size: int = 1
+    devices: tuple[int, ...] = ()
+    cpus: tuple[int, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> tuple[str, str, tuple[int, ...]]:
+        """What a process cannot change while it lives."""
+        return (self.role, self.node, tuple(sorted(self.devices)))
+
+
+def seat_to_json(seat: Seat) -> dict[str, Any]:
+    return asdict(seat)
+
+
+def seat_from_json(data: Mapping[str, Any]) -> Seat:
+    values = dict(data)
+    values["devices"], values["cpus"] = tuple(values["devices"]), tuple(values["cpus"])
+    return Seat(**values)
+
+
+@dataclass(frozen=True)
+class SeatChange:
+    """`stay` maps members to their seats in the new target; `leave` by seniority; `fill` are empty seats."""
+
+    stay: Mapping[str, Seat]
+    leave: tuple[str, ...]
+    fill: tuple[Seat, ...]
+
+    @property
+    def workers_stay(self) -> bool:
+        return any(seat.role == WORKER for seat in self.stay.values())
+
+
+def change_seats(present: Mapping[str, Seat], target: Sequence[Seat]) -> SeatChange:
+    """Which of the present members (senior first) stay: those whose place is also a place of the target."""
+    vacant = list(target)
+    stay: dict[str, Seat] = {}
+    for member, seat in present.items():
+        match = next((candidate for candidate in vacant if candidate.place == seat.place), None)
+        if match is not None:
+            vacant.remove(match)
+            stay[member] = match
+    leave = tuple(member for member in present if member not in stay)
+    return SeatChange(stay, leave, tuple(vacant))
+
+
+def in_rank_order(seats: Sequence[Seat]) -> list[Seat]:
+    """Workers before servers, each in the order given."""
+    return [seat for role in (WORKER, SERVER) for seat in seats if seat.role == role]
+
+
+# -- what is seen of a member --------------------------------------------------------------------------
+
+OWN, NODES, NOBODYS = "own", "node", "nobody"
+"""Whose fault an end is: the job's, the node's (it could not run the member), or nobody's (it was taken away)."""
+
+
+@dataclass(frozen=True)
+class Attached:
+    """Whoever starts the member's command is ready to. Peers reach the member at `host`."""
+
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Detached:
+    """The connection to whoever starts the command was lost."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """The command runs."""
+
+
+@dataclass(frozen=True)
+class Exited:
+    """The member has ended, and nothing of it is left. `ran`: its command was started.
+
+    `fault` is NOBODYS for whatever was stopped, evicted or deleted, or lost its lease: that is never success.
+    `released`: its node counts its devices as free.
+    """
+
+    code: int
+    why: str = ""
+    fault: str = OWN
+    ran: bool = True
+    released: bool = True
+
+
+@dataclass(frozen=True)
+class Released:
+    """The node counts the devices of a member that has ended as free."""
+
+
+@dataclass(frozen=True)
+class Hopeless:
+    """The member will never start, by the job's own fault."""
+
+    why: str
+
+
+MemberState = Attached | Detached | Running | Exited | Released | Hopeless
+
+
+# -- what an attempt wants done ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Start:
+    """Provide for a member at this seat, and tell when it is `Attached`; the command starts at `Send(Begin)`."""
+
+    member: str
+    seat: Seat
+    rank: int
+
+
+@dataclass(frozen=True)
+class Send:
+    member: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class Terminate:
+    """Notice to a member that listens, SIGTERM to any other, SIGKILL after the grace. A shorter grace may follow."""
+
+    member: str
+    why: str
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class Started:
+    """Every member runs, and the gang has come together if it is one that does."""
+
+
+@dataclass(frozen=True)
+class Resized:
+    """The target of command `seq` is reached."""
+
+    seq: int
+
+
+@dataclass(frozen=True)
+class Silent:
+    """The attempt ends, and every member that may be alive is on one of these lost nodes."""
+
+    nodes: frozenset[str]
+
+
+EXITED, STOPPED, START_FAILED = "exited", "stopped", "start-failed"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended. `code` counts for EXITED only; 0 means that the job has finished.
+
+    `node` is the one that could not start a member; None: a failed start is the job's own fault.
+    """
+
+    kind: str
+    code: int = 0
+    why: str = ""
+    node: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.kind == EXITED and self.code == 0
+
+
+@dataclass(frozen=True)
+class Over:
+    """No member is left."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Report:
+    what: Started | Resized | Silent | Over
+
+
+Action = Start | Send | Terminate | Report

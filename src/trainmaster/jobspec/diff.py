@@ -1,0 +1,32 @@
+"""The difference between the fields of a job and what the engine holds: events that bring the engine there.
+
+Compared with the engine's own `JobSpec`, not with an older description: a change made while nobody watched must still
+take effect. Only fields that may change on a running job are looked at (`model.CHANGEABLE`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from trainmaster.jobspec.engine import deadline_of
+from trainmaster.jobspec.model import CHANGEABLE, JobFields
+from trainmaster.model import event as ev
+from trainmaster.model.job import JobSpec
+
+_TERMS = sorted({item.name for item in dataclasses.fields(ev.JobTermsChanged)} & set(CHANGEABLE))
+
+
+def spec_diff(fields: JobFields, current: JobSpec) -> list[ev.UserEvent]:
+    events: list[ev.UserEvent] = []
+    wanted = (fields.workers.min, fields.workers.max)
+    if wanted != (current.workers_min, current.workers_max):
+        events.append(ev.JobRangeChanged(current.id, *wanted))
+    terms: dict[str, Any] = {}
+    deadline_ms, kind = deadline_of(fields, current.submit_ms)
+    if (deadline_ms, kind) != (current.deadline_ms, current.deadline_kind):
+        terms.update(deadline_ms=deadline_ms, deadline_kind=kind)
+    terms.update({key: getattr(fields, key) for key in _TERMS if getattr(fields, key) != getattr(current, key)})
+    if terms:
+        events.append(ev.JobTermsChanged(current.id, **terms))
+    return events

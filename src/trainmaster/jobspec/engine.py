@@ -1,0 +1,123 @@
+"""Job fields as the engine's `JobSpec`, and back.
+
+Fields that both have under one name are copied; the others are named here. What the engine does not know travels in the
+payload.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from trainmaster.jobspec.model import JobFields, JobRequest
+from trainmaster.model.job import NO_DEMAND, DeadlineKind, Demand, JobId, JobSpec
+from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS, ms_from_s
+from trainmaster.model.utility import parse_utility
+
+_TRANSLATED = {"workers", "servers", "gpus_per_worker", "steps", "epochs", "deadline_s", "deadline_kind", "after"}
+COPIED = sorted({item.name for item in dataclasses.fields(JobSpec)} & set(JobFields.model_fields) - _TRANSLATED)
+_IN_PAYLOAD = ("command", "server_command", "env", "workdir")
+_DEFAULTS = JobRequest(command=["-"]).model_dump(mode="json")
+
+
+def to_engine(
+    fields: JobFields,
+    job_id: str,
+    submit_ms: int,
+    *,
+    name: str,
+    worker: Demand,
+    server: Demand = NO_DEMAND,
+    after: tuple[str, ...] = (),
+    payload: dict[str, Any],
+    **more: Any,
+) -> JobSpec:
+    """`after`: ids of the jobs that `fields` names; `more`: further fields of `JobSpec`, such as measured speeds."""
+    if fields.utility is not None:
+        parse_utility(fields.utility)
+    copied = {key: getattr(fields, key) for key in COPIED}
+    copied = {**copied, "gpu_types": tuple(fields.gpu_types), "entity": fields.entity or "", **more}
+    deadline_ms, deadline_kind = deadline_of(fields, submit_ms)
+    return JobSpec(
+        id=JobId(job_id),
+        submit_ms=submit_ms,
+        name=name,
+        workers_min=fields.workers.min,
+        workers_max=fields.workers.max,
+        workers_ref=fields.workers.max,
+        servers_min=fields.servers.min,
+        servers_max=fields.servers.max,
+        servers_ref=fields.servers.max,
+        worker=worker,
+        server=server,
+        work_total=fields.steps,
+        epochs_total=fields.epochs,
+        deadline_ms=deadline_ms,
+        deadline_kind=deadline_kind,
+        after=tuple(JobId(job) for job in after),
+        payload=payload,
+        **copied,
+    )
+
+
+def deadline_of(fields: JobFields, submit_ms: int) -> tuple[int, DeadlineKind]:
+    if fields.deadline_s is None:
+        return NEVER_MS, DeadlineKind.NONE
+    return submit_ms + ms_from_s(fields.deadline_s), DeadlineKind[fields.deadline_kind.upper()]
+
+
+def demand_of(request: JobRequest) -> Demand:
+    gpu_milli = round(request.gpus_per_worker * GPU_MILLI)
+    return Demand(gpu_milli, math.ceil(request.cpus_per_worker * 1000), request.memory_mib_per_worker)
+
+
+def payload_of(request: JobRequest, user: str, array_index: int | None, array_of: str | None) -> dict[str, Any]:
+    """What starts the processes, and the request as it was."""
+    data = request.model_dump(mode="json", exclude_defaults=True)
+    return {
+        **{key: getattr(request, key) for key in _IN_PAYLOAD},
+        "array_index": array_index,
+        "array": array_of,
+        "user": user,
+        "wishes": {key: value for key, value in data.items() if key not in _IN_PAYLOAD},
+    }
+
+
+def unknown_to_engine(fields: JobFields) -> dict[str, Any]:
+    """Fields that were given and that `JobSpec` has no place for."""
+    return fields.model_dump(
+        mode="json", exclude_defaults=True, include=set(JobFields.model_fields) - _TRANSLATED - set(COPIED) | {"after"}
+    )
+
+
+def request_of(spec: JobSpec) -> dict[str, Any]:
+    """The request a job was made from, as JSON data, with the range it was last resized to.
+
+    Jobs that were not made from a request (TrainingJobs, gangs of other pods) are described by what the engine knows.
+    """
+    payload = spec.payload
+    given = {key: payload[key] for key in _IN_PAYLOAD if payload.get(key) is not None}
+    workers = {"min": spec.workers_min, "max": spec.workers_max}
+    return {**_DEFAULTS, **(payload["wishes"] if "wishes" in payload else _known(spec)), **given, "workers": workers}
+
+
+def _known(spec: JobSpec) -> dict[str, Any]:
+    timed = spec.deadline_kind != DeadlineKind.NONE
+    copied = {key: getattr(spec, key) for key in COPIED}
+    return {
+        **copied,
+        "gpu_types": list(spec.gpu_types),
+        "steps_per_s": dict(spec.steps_per_s),
+        "entity": spec.entity or None,
+        "utility": None if spec.utility is None else dict(spec.utility),
+        "servers": {"min": spec.servers_min, "max": spec.servers_max},
+        "gpus_per_worker": spec.worker.gpu_milli / GPU_MILLI,
+        "cpus_per_worker": spec.worker.cpu_milli / 1000,
+        "memory_mib_per_worker": spec.worker.mem_mib,
+        "steps": spec.work_total,
+        "epochs": spec.epochs_total,
+        "deadline_s": (spec.deadline_ms - spec.submit_ms) / MS_PER_S if timed else None,
+        "deadline_kind": spec.deadline_kind.name.lower() if timed else "hard",
+        **spec.payload.get("fields", {}),
+    }

@@ -1,0 +1,68 @@
+"""AlloX (Le et al., EuroSys 2020): minimise the total completion time of single-GPU jobs by min-cost matching.
+
+A job that is k-th from the last on its worker delays k completions by its own processing time, so putting job m at
+that position of a worker of type j costs k R_m / T_mj. Workers of one type are alike, positions fill from the last,
+and at most ceil(n / N_j) positions per worker are ever used, which leaves about J n + sum N_j columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainmaster.policies.gavel.objectives.matching import assign
+from trainmaster.policies.gavel.problem import (
+    AllocationProblem,
+    AllocationResult,
+    FloatArray,
+    IntArray,
+    Pairs,
+    Status,
+    effective_throughput,
+)
+
+
+def allox(problem: AllocationProblem, _aware: bool, _pairs: Pairs | None, _solver: str) -> AllocationResult:
+    """The job that stands first on each worker gets it whole; the others wait. AlloX is defined for single-GPU jobs:
+    larger gangs are left out (share 0)."""
+    share = np.zeros_like(problem.throughput)
+    eligible = np.flatnonzero((problem.gpus == 1.0) & problem.usable.any(axis=1) & (problem.steps_remaining > 0.0))
+    total_s = 0.0
+    n = len(eligible)
+    if n:
+        types, positions = _slots(problem.counts, n)
+        with np.errstate(divide="ignore"):
+            time_s = problem.steps_remaining[eligible, None] / np.where(
+                problem.usable[eligible], problem.throughput[eligible], 0.0
+            )
+        blocked = float(np.where(np.isfinite(time_s), time_s, 0.0).max()) * (n + 1) * n + 1.0
+        cost = np.where(np.isfinite(time_s[:, types]), time_s[:, types] * positions[None, :], blocked)
+        column = assign(np.ascontiguousarray(cost))
+        total_s = float(cost[np.arange(n), column].sum() + problem.elapsed_s[eligible].sum())
+        for j in np.unique(types):
+            mine = np.flatnonzero(types[column] == j)
+            place = positions[column[mine]]
+            # the deepest positions head their workers; among equals the earlier job
+            heads = mine[np.lexsort((mine, -place))][: int(problem.counts[j])]
+            share[eligible[heads], j] = 1.0
+    left_out = np.flatnonzero(problem.gpus != 1.0)
+    return AllocationResult(
+        Status.OPTIMAL,
+        total_s,
+        share,
+        effective_throughput(problem.throughput, None, share, None),
+        solver="matching",
+        gap=0.0,
+        fallback="" if len(left_out) == 0 else f"AlloX places single-GPU jobs only: {len(left_out)} gangs get nothing",
+    )
+
+
+def _slots(counts: FloatArray, jobs: int) -> tuple[IntArray, FloatArray]:
+    """(type, position from the last) of every slot that an optimal schedule may use."""
+    types: list[IntArray] = []
+    positions: list[FloatArray] = []
+    for j, count in enumerate(counts.astype(np.int64)):
+        if count > 0:
+            depth = -(-jobs // int(count))
+            types.append(np.full(int(count) * depth, j, dtype=np.int64))
+            positions.append(np.repeat(np.arange(1, depth + 1), int(count)).astype(np.float64))
+    return np.concatenate(types), np.concatenate(positions)

@@ -1,0 +1,136 @@
+"""Water filling and hierarchical fairness (section 4.3): exact lexicographic max-min, any depth, any size.
+
+The level rises; every job's target r_m(level) follows from the tree of entities. A stage finds the largest level whose
+targets fit, and prices q that prove it:  sum_m cost_m(r_m, q) = 1. In every allocation that keeps these targets the
+priced types are used to the last, and only by jobs that cannot do without. Hence
+
+- a job whose unpriced types give it no more than its target is stuck: more would cost something, and all is spent;
+- every other job is served by unpriced types alone, now and in all that follows, so the priced types leave its list,
+  and its full speed is that of the fastest type left. Reaching it needs no stage: the tree lets it stop there.
+
+So every stage uses up at least one more type and there are at most J stages, however many jobs there are. The prices of
+all stages together prove the result: whoever raises a job that got stuck in a stage must lower one that got stuck there
+or earlier. `gap` is how far that proof and the final allocation are from exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainmaster.policies.gavel.objectives.entity_tree import EntityTree
+from trainmaster.policies.gavel.objectives.water_filling_pairs import fill_with_programs
+from trainmaster.policies.gavel.problem import (
+    AllocationProblem,
+    AllocationResult,
+    BoolArray,
+    FloatArray,
+    Pairs,
+    Status,
+    effective_throughput,
+)
+from trainmaster.policies.gavel.solver.cutting_plane import Ascent, LevelSearch, Replies
+from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP
+
+AT_FULL_SPEED = 1e-10  # a target this close to what the types left can give is there
+
+
+def water_filling(problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str) -> AllocationResult:
+    """Lexicographic max-min of normalised throughput."""
+    return _fill(problem, aware, pairs, solver, EntityTree(problem.weight, (), None))
+
+
+def hierarchical(problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str) -> AllocationResult:
+    """The same, where levels rise through the tree of entities."""
+    return _fill(problem, aware, pairs, solver, EntityTree(problem.weight, problem.entities, problem.entity_of))
+
+
+def _fill(
+    problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str, tree: EntityTree
+) -> AllocationResult:
+    throughput, prop = problem.normalised(aware)
+    prop = np.where(prop > 0.0, prop, 1.0)
+    unit = prop / problem.gpus
+    if pairs is not None or solver == "highs":
+        return fill_with_programs(problem, throughput, pairs, solver, tree, prop, unit)
+    filling = Filling(problem, throughput, tree, unit)
+    filling.run()
+    share = filling.share()
+    got = effective_throughput(throughput, None, share, None)
+    gap = max(filling.proof_gap(), filling.shortfall(got))
+    certified = filling.converged and gap <= CERTIFIED_GAP
+    return AllocationResult(
+        status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
+        objective=float((got / prop).min()) if problem.job_count else 0.0,
+        share=share,
+        throughput=effective_throughput(problem.throughput, None, share, None),
+        normalized=got / prop,
+        iterations=filling.passes,
+        solves=len(filling.proofs) + 1,
+        gap=gap,
+        solver="prices",
+        fallback="" if certified else "the levels found are not proven; the best shares found are returned",
+    )
+
+
+class Filling:
+    """The state of the filling: targets (steps/s), speeds still open to each job, and the prices of
+    past stages."""
+
+    def __init__(self, problem: AllocationProblem, throughput: FloatArray, tree: EntityTree, unit: FloatArray) -> None:
+        self.gpus, self.tree, self.unit = problem.gpus, tree, unit
+        self.counts: FloatArray = np.where(problem.counts > 0.0, problem.counts, 1.0)
+        # speeds on the types that are not used up (for a stuck job: that were not, when it got stuck)
+        self.open_speed: FloatArray = np.where(problem.usable, throughput, 0.0)
+        self.full_speed: FloatArray = self.open_speed.max(axis=1, initial=0.0)
+        self.targets: FloatArray = np.zeros(len(unit))
+        self.proofs: list[tuple[FloatArray, FloatArray]] = []  # prices of a stage and the speeds open in it
+        self.last: tuple[Ascent, FloatArray] | None = None
+        self.passes = 0
+        self.converged = True
+
+    def run(self) -> None:
+        for _ in range(len(self.counts) + 1):
+            rising = self.targets < self.full_speed * (1.0 - AT_FULL_SPEED)
+            if not rising.any():
+                return
+            if not self._stage(rising):
+                return
+        self.converged = False  # each stage uses up a type: there cannot be more
+
+    def _stage(self, rising: BoolArray) -> bool:
+        """Raise the level as far as it goes and close what is used up there. False: nothing holds
+        any job back."""
+        targets = self.tree.targets(np.where(rising, (self.full_speed - self.targets) / self.unit, 0.0))
+        targets.rises_from(self.targets, self.unit)
+        search = LevelSearch(Replies(self.open_speed, self.gpus), self.counts, targets)
+        ascent = search.climb(0.0, targets.saturation_level(), stabilise=False)
+        self.passes += ascent.passes
+        self.converged = self.converged and ascent.converged
+        self.targets = np.minimum(search.targets_at(ascent.level), self.full_speed)  # the last bit of a sum
+        self.last = (ascent, self.open_speed)
+        if not ascent.tangent.any():
+            return False
+        self.proofs.append((ascent.tangent / self.counts, self.open_speed))
+        unpriced = np.where(ascent.tangent > 0.0, 0.0, self.open_speed)
+        most = unpriced.max(axis=1, initial=0.0)
+        free = rising & (most > self.targets * (1.0 + AT_FULL_SPEED))
+        self.open_speed = np.where(free[:, None], unpriced, self.open_speed)
+        self.full_speed = np.where(free, most, self.targets)
+        return True
+
+    def share(self) -> FloatArray:
+        """Shares that give every job its target."""
+        if self.last is None:
+            return np.zeros_like(self.open_speed)
+        ascent, speed = self.last
+        replies, prices = Replies(speed, self.gpus), ascent.basis_price / self.counts
+        return replies.shares(self.targets, prices, ascent.basis_weight) / max(1.0, ascent.value)
+
+    def shortfall(self, got: FloatArray) -> float:
+        aim = self.targets > 0.0
+        return float(np.max(1.0 - got[aim] / self.targets[aim], initial=0.0))
+
+    def proof_gap(self) -> float:
+        """Cost of the final targets at the prices of every stage: all GPUs, no more and no less."""
+        costs = [Replies(speed, self.gpus).answer(self.targets, price) for price, speed in self.proofs]
+        return max((abs(cost - 1.0) for cost in costs), default=0.0)

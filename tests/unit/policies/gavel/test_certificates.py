@@ -1,0 +1,87 @@
+"""What a solver claims is believed only as far as our own arithmetic proves it: a feasible point and a bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trainmaster.policies.gavel.objectives import allocate
+from trainmaster.policies.gavel.problem import AllocationProblem, Pairs, Status, make_problem
+from trainmaster.policies.gavel.solver import highs
+from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP
+
+OBJECTIVES = ("gavel-max-min", "gavel-makespan", "gavel-ftf", "gavel-throughput", "gavel-cost", "gavel-water-filling")
+
+
+def random_problem(seed: int, jobs: int = 12, types: int = 3) -> AllocationProblem:
+    rng = np.random.default_rng(seed)
+    speeds = rng.uniform(0.1, 10.0, (jobs, types))
+    gpus = rng.choice([1.0, 2.0], jobs)
+    members = [(a, b) for a in range(jobs) for b in range(a + 1, jobs) if gpus[a] == gpus[b]]
+    rows = np.array(members, np.int64)
+    together = np.stack([speeds[rows[:, 0]], speeds[rows[:, 1]]], axis=2) * rng.uniform(0.3, 0.9, (len(rows), types, 2))
+    steps = rng.uniform(10.0, 1e4, jobs)
+    pairs = Pairs(rows, np.ascontiguousarray(together))
+    return make_problem(speeds, rng.integers(1, 6, types), gpus=gpus, steps_remaining=steps, pairs=pairs)
+
+
+def solve(problem: AllocationProblem, objective: str) -> tuple[Status, float]:
+    result = allocate(problem, objective, {"space_sharing": True, "solver": "highs"})
+    return result.status, result.objective
+
+
+def test_a_loose_tolerance_is_never_called_optimal_unless_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = {(seed, name): solve(random_problem(seed), name) for seed in range(8) for name in OBJECTIVES}
+    assert {status for status, _ in exact.values()} == {Status.OPTIMAL}
+    monkeypatch.setattr(highs, "ATTEMPTS", ((1e-2, "choose"),))
+    found_out = 0
+    for (seed, name), (_, best) in exact.items():
+        status, objective = solve(random_problem(seed), name)
+        if status is Status.OPTIMAL:
+            assert objective == pytest.approx(best, rel=10 * CERTIFIED_GAP), (seed, name)
+        found_out += status is Status.UNCERTIFIED
+    assert found_out > 0, "the tolerance did no harm: this test shows nothing"
+
+
+def test_a_solve_that_cannot_be_certified_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = {name: solve(random_problem(3), name) for name in OBJECTIVES}
+    monkeypatch.setattr(highs, "ATTEMPTS", ((1e-2, "choose"), *highs.ATTEMPTS))
+    for name, (_, best) in exact.items():
+        status, objective = solve(random_problem(3), name)
+        assert status is Status.OPTIMAL
+        assert objective == pytest.approx(best, rel=10 * CERTIFIED_GAP)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_solver_that_stops_short_of_the_optimum_is_found_out(monkeypatch: pytest.MonkeyPatch, objective: str) -> None:
+    """As with OASiS, where presolve cut the optimum off and the status said `optimal`."""
+    shares = highs._Columns.shares
+
+    def half_of_them(columns: highs._Columns) -> tuple[np.ndarray, np.ndarray | None]:
+        alone, together = shares(columns)
+        return 0.5 * alone, None if together is None else 0.5 * together
+
+    monkeypatch.setattr(highs._Columns, "shares", half_of_them)
+    status, _ = solve(random_problem(5), objective)
+    assert status is Status.UNCERTIFIED
+
+
+def test_water_filling_of_a_blind_policy_with_pairs_is_certified() -> None:
+    """Its targets are those of the speeds it sees, not of the true ones."""
+    options = {"space_sharing": True, "aware": False}
+    for name in ("gavel-water-filling", "gavel-hierarchical"):
+        assert allocate(random_problem(0), name, options).status is Status.OPTIMAL
+
+
+def test_pairs_on_a_type_without_gpus_promise_nothing() -> None:
+    problem = random_problem(1)
+    pairs = problem.pairs
+    assert pairs is not None
+    fast = pairs.throughput.copy()
+    fast[:, 2] *= 1000.0
+    gone = make_problem(
+        problem.throughput, [2.0, 3.0, 0.0], gpus=problem.gpus, steps_remaining=problem.steps_remaining,
+        pairs=Pairs(pairs.jobs, fast),
+    )  # fmt: skip
+    for name in OBJECTIVES:
+        assert solve(gone, name)[0] is Status.OPTIMAL
