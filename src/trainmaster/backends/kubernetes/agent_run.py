@@ -205,6 +205,7 @@ class AgentRun:
         trainer.line, line.owner = line, trainer
         trainer.boot, trainer.host = attach.boot, attach.host or line.remote_host
         trainer.begun |= attach.begun
+        trainer.told_to_begin = trainer.begun  # what was sent on a line that broke may not have arrived
         trainer.answered_ms = now_ms
         line.send(Welcome(self._lease_s))
         if trainer.notice is not None:

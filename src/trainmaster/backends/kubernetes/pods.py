@@ -252,6 +252,9 @@ def end_of(pod: Object, with_launcher: bool) -> PodEnd | None:
         return PodEnd(code, f"{name}: {reason or 'its node went down'}", NOBODYS)
     if with_launcher and code in NOBODYS_FAULT:
         return PodEnd(code, f"{name}: stopped", NOBODYS)
+    if not with_launcher and code == 0 and pod["metadata"].get("deletionTimestamp"):
+        # Many programs save at SIGTERM and exit with 0; whether this one was done nobody has said.
+        return PodEnd(code, f"{name}: deleted", NOBODYS)
     return PodEnd(code, "" if code == 0 else f"{name}: {why or 'exit code'} {code}", OWN)
 
 

@@ -6,6 +6,3 @@ seeds and fails on any violation; `--replay SEED` tells one of them event by eve
 """
 
 from __future__ import annotations
-
-
-
