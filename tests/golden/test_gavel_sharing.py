@@ -27,7 +27,8 @@ def _simulate(shared_data: Callable[[str], Path], policy: str, **more: Any) -> O
                 round_s=360,
                 **more,
             )
-        )
+        ),
+        record_timeline=True,  # so that the world shows every event
     )
     assert outcome.result.plans_refused == 0
     summary = outcome.summary

@@ -8,6 +8,8 @@ import pytest
 
 from support.backend_benches import LocalBench, SimulatedBench
 from trainmaster.model.command import Command, Launch, Stop
+from trainmaster.model.job import JobId
+from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.testing.backend_contract import CHECKS, ContractBroken, check_backend
 
 
@@ -25,13 +27,17 @@ def test_the_local_backend_keeps_the_contract(tmp_path: Path) -> None:
         bench.close()
 
 
+def _forget_generation(backend: SimulatedBackend, job_id: JobId) -> None:
+    jobs, job = backend.core.jobs, backend.number(job_id)
+    jobs.generation[job] = jobs.seen_seq[job] = 0
+
+
 class Forgetful(SimulatedBench):
     """Starts an incarnation again although it has ended."""
 
     def perform(self, command: Command) -> None:
         if isinstance(command, Launch) and command.job_id not in self.backend.running:
-            self.backend.generations.pop(command.job_id, None)
-            self.backend.seen_seq.clear()
+            _forget_generation(self.backend, command.job_id)
         super().perform(command)
 
 
@@ -41,14 +47,14 @@ class Deaf(SimulatedBench):
     def perform(self, command: Command) -> None:
         super().perform(command)
         if isinstance(command, Stop):
-            self.backend.generations.pop(command.job_id, None)
+            _forget_generation(self.backend, command.job_id)
 
 
 class Boastful(SimulatedBench):
     """Takes every node for reachable, and every command for seen."""
 
     def observe(self) -> None:
-        self.backend.seen_up_to = 0
+        self.backend.core.seen_up_to = 0
         super().observe()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainmaster.core.message_kinds import EXITED, PROGRESSED, RESIZED, START_FAILED, STARTED, STOPPED
+from trainmaster.core.message_kinds import EXITED, OTHER, PROGRESSED, RESIZED, START_FAILED, STARTED, STOPPED
 from trainmaster.core.messages import Messages
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
@@ -45,10 +45,9 @@ def put_report(rows: Messages, event: ev.Event, job: int) -> None:
 def report_of(rows: Messages, k: int, ids: Sequence[JobId]) -> ev.Event:
     """The report in row `k`."""
     kind, extra, code = int(rows.kind[k]), int(rows.extra[k]), int(rows.code[k])
-    job = int(rows.job[k])
-    if job < 0:
+    if kind == OTHER:
         return rows.others[extra]
-    job_id, generation = ids[job], int(rows.generation[k])
+    job_id, generation = ids[int(rows.job[k])], int(rows.generation[k])
     work, at_ms = float(rows.work[k]), int(rows.at_ms[k])
     if kind == STARTED:
         return ev.Started(job_id, generation, work, at_ms)

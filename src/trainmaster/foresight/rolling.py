@@ -128,11 +128,13 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
     )  # fmt: skip
     backend = SimulatedBackend(cluster, Truth(cluster, options, 0), situation.settings.lease)
     backend.now_ms = now_ms = max(situation.now_ms, engine.now_ms)
-    backend.powered = [queries.is_node_up(engine, node) for node in range(len(cluster.nodes))]
+    for node in range(len(cluster.nodes)):
+        if not queries.is_node_up(engine, node):
+            backend.core.set_power(node, False)
     for job in queries.job_states(engine, queries.active_ids(engine), now_ms):
         job_id, generation, productive_ms = job.spec.id, job.generation, job.productive_ms
         begun_ms, work = situation.starting.get(job_id, (None, job.work_recorded))
-        backend.saved[job_id] = work
+        backend.remember(job_id, generation - (job.phase == Phase.LAUNCHING), work)
         if job.phase in (Phase.RUNNING, Phase.RESIZING, Phase.STOPPING) and job.occupied is not None:
             if begun_ms is None:
                 work = job.work_done
@@ -142,8 +144,6 @@ def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> Simulat
             allocation = job.allocation if job.phase == Phase.RUNNING else job.occupied
             assert allocation is not None
             backend.adopt(truths.spec(job_id), generation, allocation, work, max(now_ms, productive_ms))
-        else:
-            backend.generations[job_id] = generation - (job.phase == Phase.LAUNCHING)
     return backend
 
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arithmetic import lucky
 from trainmaster.learn.job_kinds import MEASURED, REFERENCE_SIZE, Kind
 from trainmaster.model.cluster import Cluster, Node, cluster_of
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import Demand, JobId, JobSpec
 from trainmaster.model.scaling import Scaling
-from trainmaster.model.stable_hash import stable_hash
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.dl2.profiles import Draws, profile_draws
+from trainmaster.sim.truth import job_key
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -199,8 +200,7 @@ def _profiles(spec: SizingSpec, ids: Sequence[str], seed: int) -> Draws:
 
 def _hidden_factor(job_id: str, variation: float, seed: int) -> float:
     """As the simulator draws it for the first incarnation of a job (`sim.truth`)."""
-    rng = np.random.Generator(np.random.PCG64([seed, stable_hash(job_id), 1]))
-    return float(np.exp(rng.normal(0.0, variation)))
+    return lucky(job_key(job_id, seed), 1, variation)
 
 
 def _arrivals(spec: SizingSpec, rng: np.random.Generator) -> Ints:

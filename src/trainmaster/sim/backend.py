@@ -1,27 +1,33 @@
-"""The simulated backend: nodes, incarnations of jobs on them, leases, and reports that take their way
-through a channel (which a fault test makes unreliable).
+"""The simulated backend: nodes, attempts of jobs on them, leases, and reports that take their way through a channel
+(which a fault test makes unreliable).
 
-It is the *world*: what it holds is true, whatever the engine believes. Commands are fenced here as an
-agent on a real node fences them: by generation, and within one by sequence number. What it *reports* is
-only what a real one could know: it vouches for nodes that it can reach, and names those that it cannot.
+It is the *world*: what it holds is true, whatever the engine believes. The world itself is arrays (`core.sim_backend`);
+here are commands and reports as objects, and what is rare. What it *reports* is only what a real backend could know: it
+vouches for nodes that it can reach, and names those that it cannot.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from functools import partial
 
+import numpy as np
+
+from trainmaster.core.int_list import IntList
+from trainmaster.core.message_kinds import LAUNCH, RESIZE, STOP
+from trainmaster.core.sim_backend import SimBackend
+from trainmaster.core.sim_jobs import NO_CODE
+from trainmaster.engine.message_rows import put_report, report_of
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.command import Command, Launch, Resize, Stop
+from trainmaster.model.command import Command, Launch, Resize
+from trainmaster.model.gangs import packed
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.lease import LeaseRule
-from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
+from trainmaster.model.scaling import Scaling
 from trainmaster.sim import outages
-from trainmaster.sim.incarnation import Incarnation, Record, companions
-from trainmaster.sim.instant import InstantWorld, is_instant
+from trainmaster.sim.attempt_view import AttemptView
 from trainmaster.sim.truth import Truth
 
 Channel = Callable[[ev.Event], list[int]]
@@ -44,389 +50,163 @@ class SimulatedBackend:
         self.cluster = cluster
         self.truth = truth
         self.options = truth.options
-        self.report_period_ms = truth.options.report_period_ms or truth.options.loss_period_ms
         self.lease = lease
-        self.channel = channel
         self.detect_ms = detect_ms
-        self.now_ms = 0
-        self.powered = [True] * len(cluster.nodes)
-        self.linked = [True] * len(cluster.nodes)
         self.outage: list[int] = [0] * len(cluster.nodes)
         """Counts the outages of a node, so that what was scheduled for an earlier one is void."""
         self.declared: list[ev.NodeLost | None] = [None] * len(cluster.nodes)
         """The loss of a node as it was declared; until it is back, and then no lease is renewed."""
         self.clock_drift: list[float] = [0.0] * len(cluster.nodes)
-        self.running: dict[JobId, Incarnation] = {}
-        self.zombies: list[Incarnation] = []
-        """Incarnations that another generation has superseded while they lived (should never be)."""
-        self.records: dict[JobId, Record] = {}
-        self.saved: dict[JobId, float] = {}
-        """The checkpoint storage: outlives every node. The last writer wins."""
-        self.seen_seq: dict[tuple[JobId, int], int] = {}
-        self.generations: dict[JobId, int] = {}
-        self.launched_on: dict[JobId, frozenset[int]] = {}
-        self.seen_up_to = 0
-        self.launch_fails: Callable[[JobId], bool] = lambda _: False
-        self.stop_delay_ms: Callable[[], int] = lambda: self.options.stop_ms
-        self.collapse_ms = 2_000
-        """After this time the members of a gang that has lost one give up too."""
-        self.lost_gpu_s = 0.0
-        self._heap: list[tuple[int, int, str, Any]] = []
-        self._counter = 0
-        self._inbox: list[ev.Event] = []
-        self.instant: InstantWorld | None = None
-        """Where plans are carried out at once; None: by commands and answers alone."""
+        self.ids: list[JobId] = []
+        self.specs: list[JobSpec | None] = []
+        """By job number, as launched last."""
+        self._number_of: dict[JobId, int] = {}
+        self._curves: dict[tuple[Scaling, int, int], int] = {}
+        self._launch_fails: Callable[[JobId], bool] = lambda _: False
+        self._stop_takes_ms: Callable[[], int] = lambda: self.options.stop_ms
+        self._due: dict[int, Callable[[], None]] = {}
+        self._gang = IntList()
+        self.core = _world_of(cluster, truth, self)
+        self.channel = channel
 
-    def answer_at_once(self) -> InstantWorld | None:
-        """Let the engine hand whole plans over to be carried out within the call, if this world has no delays."""
-        if self.instant is None and self.channel is reliable and is_instant(self.options):
-            self.instant = InstantWorld(self)
-        return self.instant
+    # -- injected faults -----------------------------------------------------------------------------
+
+    @property
+    def channel(self) -> Channel:
+        return self._channel
+
+    @channel.setter
+    def channel(self, channel: Channel) -> None:
+        self._channel = channel
+        self.core.unreliable = channel is not reliable
+
+    @property
+    def launch_fails(self) -> Callable[[JobId], bool]:
+        return self._launch_fails
+
+    @launch_fails.setter
+    def launch_fails(self, fails: Callable[[JobId], bool]) -> None:
+        self._launch_fails, self.core.may_fail = fails, True
+
+    def set_stop_delay(self, stop_takes_ms: Callable[[], int]) -> None:
+        """Stops take as long as this says, asked for each."""
+        self._stop_takes_ms, self.core.slow_stops = stop_takes_ms, True
 
     # -- time ----------------------------------------------------------------------------------------
 
     @property
+    def now_ms(self) -> int:
+        return self.core.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self.core.now_ms = now_ms
+
+    @property
     def next_ms(self) -> int:
-        if self._inbox:
-            return self.now_ms
-        soonest_ms = self._heap[0][0] if self._heap else NEVER_MS
-        return soonest_ms if self.instant is None else min(soonest_ms, self.instant.next_ms)
+        return int(self.core.next_due_ms())
 
     def advance(self, now_ms: int) -> list[ev.Event]:
         """Let the world go on to this time; returns the reports that arrive until then."""
-        if self.instant is not None and self.instant.next_ms <= now_ms:
-            self.instant.move_due(now_ms)
-        while self._heap and self._heap[0][0] <= now_ms:
-            self.now_ms, _, kind, item = heapq.heappop(self._heap)
-            _INTERNAL[kind](self, item)
-        self.now_ms = now_ms
-        arrived, self._inbox = self._inbox, []
+        self.core.advance_rows(now_ms)
+        rows = self.core.reports
+        arrived = [report_of(rows, k, self.ids) for k in range(rows.n)]
+        rows.clear()
         return arrived
 
-    def _schedule(self, at_ms: int, kind: str, item: Any) -> None:
-        self._counter += 1
-        heapq.heappush(self._heap, (at_ms, self._counter, kind, item))
+    def later(self, at_ms: int, act: Callable[[], None]) -> None:
+        """Have something done then."""
+        self._due[self.core.schedule_other(at_ms)] = act
 
-    def _report(self, event: ev.Event, node: int | None = None) -> None:
-        """Send a report; what a cut-off node says is not heard."""
-        if node is not None and not self.linked[node]:
-            return
-        for delay in self.channel(event):
-            if delay == 0:
-                self._inbox.append(event)
+    def report(self, event: ev.Event, job: int = -1) -> None:
+        """Send a report (about the job of this number) through the channel."""
+        for delay_ms in self._channel(event):
+            if delay_ms == 0:
+                put_report(self.core.reports, event, job)
             else:
-                self._schedule(self.now_ms + delay, "deliver", event)
-
-    def _deliver(self, event: ev.Event) -> None:
-        self._inbox.append(event)
+                self.later(self.now_ms + delay_ms, partial(put_report, self.core.reports, event, job))
 
     # -- commands ------------------------------------------------------------------------------------
 
     def perform(self, command: Command) -> None:
-        self.seen_up_to = max(self.seen_up_to, command.seq)
-        incarnation = (command.job_id, command.generation)
-        if command.seq < self.seen_seq.get(incarnation, 0):
-            return  # overtaken by a later command for the same incarnation
-        self.seen_seq[incarnation] = command.seq
+        job, kind = self.number(command.job_id), STOP
         if isinstance(command, Launch):
-            self._launch(command)
-        elif isinstance(command, Stop):
-            self._stop(command)
-        else:
-            self._resize(command)
-
-    def _reachable(self, node: int) -> bool:
-        return self.powered[node] and self.linked[node]
-
-    def _silent(self, nodes: Iterable[int]) -> frozenset[int]:
-        """Those that cannot be asked."""
-        return frozenset(node for node in nodes if not self._reachable(node))
-
-    def _launch(self, command: Launch) -> None:
-        job_id, generation = command.job_id, command.generation
-        present = self.running.get(job_id)
-        if present is not None and present.generation == generation:
-            if present.started and not self._silent(present.alive):  # a repeated command: answer again
-                self._report(ev.Started(job_id, generation, present.work_at_start, self.now_ms))
-            return
-        if generation <= self.generations.get(job_id, 0):
-            self._answer_again(job_id, generation)
-            return
-        self.generations[job_id] = generation
-        nodes = {part.node for part in command.allocation.parts}
-        self.launched_on[job_id] = frozenset(nodes)
-        unreachable = min(self._silent(nodes), default=None)
-        if unreachable is not None or self.launch_fails(job_id):
-            record = Record(generation, set(nodes), self.saved.get(job_id, 0.0), None, unreachable, True)
-            self.records[job_id] = record
-            self._answer_again(job_id, generation)
-            return
-        if present is not None:
-            self.zombies.append(present)
-        resumed = command.generation > 1
-        work = self.saved.get(job_id, 0.0)
-        productive = self.now_ms + self.options.launch_ms + (self.options.restart_cost_ms if resumed else 0)
-        if resumed:
-            self.lost_gpu_s += command.allocation.gpu_milli / GPU_MILLI * self.options.restart_cost_ms / MS_PER_S
-        incarnation = Incarnation(
-            spec=command.spec, generation=command.generation, allocation=command.allocation,
-            allocation_seq=command.seq, work=work, work_at_start=work, as_of_ms=productive, rate=0.0,
-            alive=nodes,
-        )  # fmt: skip
-        self.running[job_id] = incarnation
-        self.records.pop(job_id, None)
-        incarnation.rate = self._rate(incarnation)
-        self._plan_finish(incarnation)
-        if self.options.launch_ms:
-            self._schedule(self.now_ms + self.options.launch_ms, "started", (incarnation, productive))
-            self._sharing_changed(incarnation)
-        else:
-            self._started((incarnation, productive))
-        if self.options.interference:
-            self._rates_changed(nodes, incarnation)
+            kind = LAUNCH
+            self._describe(job, command.spec)
+        elif isinstance(command, Resize):
+            kind = RESIZE
+        if kind != STOP:
+            self._gang.values = np.array(packed(command.allocation), np.int64)  # type: ignore[union-attr]
+        self.core.perform_row(kind, job, command.generation, command.seq, self._gang, 0)
 
     def adopt(self, spec: JobSpec, generation: int, allocation: Allocation, work: float, productive_ms: int) -> None:
-        """Let an incarnation run here that began elsewhere and has come so far. Nothing is reported."""
-        nodes = {part.node for part in allocation.parts}
-        incarnation = Incarnation(
-            spec=spec, generation=generation, allocation=allocation, allocation_seq=0, work=work, work_at_start=work,
-            as_of_ms=productive_ms, rate=0.0, alive=nodes, started=True,
+        """Let an attempt run here that began elsewhere and has come so far. Nothing is reported."""
+        job = self.number(spec.id)
+        self._describe(job, spec)
+        self._gang.values = np.array(packed(allocation), np.int64)
+        self.core.adopt(job, generation, self._gang, 0, work, productive_ms)
+
+    def remember(self, job_id: JobId, generation: int, work: float) -> None:
+        """The job was here before: its last generation, and what its checkpoint holds."""
+        job = self.number(job_id)
+        self.core.jobs.generation[job], self.core.jobs.saved[job] = generation, work
+
+    def number(self, job_id: JobId) -> int:
+        """By which the world's arrays know a job."""
+        job = self._number_of.get(job_id)
+        if job is None:
+            job = self._number_of[job_id] = self.core.jobs.add()
+            self.core.arrived(job, job)
+            self.ids.append(job_id)
+            self.specs.append(None)
+        return job
+
+    def _describe(self, job: int, spec: JobSpec) -> None:
+        if self.specs[job] is spec:
+            return
+        self.specs[job] = spec
+        curve = (spec.scaling, spec.workers_ref, spec.servers_ref)
+        self.core.jobs.describe(
+            job, float("nan") if spec.work_total is None else spec.work_total, spec.worker.share_milli,
+            spec.workers_ref, spec.servers_ref, self._curves.setdefault(curve, len(self._curves)),
+            self.truth.reference_rates(spec),
         )  # fmt: skip
-        self.running[spec.id] = incarnation
-        self.generations[spec.id] = generation
-        self.launched_on[spec.id] = frozenset(nodes)
-        incarnation.rate = self._rate(incarnation)
-        self._plan_finish(incarnation)
+        self.core.jobs.key[job] = self.truth.key_of(spec.id)
+        self.core.jobs.sensitivity[job] = self.truth.sensitivity(spec.model)
 
-    def _started(self, item: tuple[Incarnation, int]) -> None:
-        incarnation, productive = item
-        if self.running.get(incarnation.spec.id) is incarnation and not incarnation.stopping and incarnation.whole:
-            incarnation.started = True
-            self._report(
-                ev.Started(incarnation.spec.id, incarnation.generation, incarnation.work_at_start, productive),
-                min(incarnation.alive, default=None),
-            )
-            self._sharing_changed(incarnation)
-            first_ms = self.options.report_ms or self.report_period_ms
-            if first_ms:
-                self._schedule(productive + first_ms, "measured", incarnation)
+    # -- what the world asks (`core.sim_backend.Hooks`) ----------------------------------------------
 
-    def _measured(self, incarnation: Incarnation) -> None:
-        """A report of measured progress, repeated for as long as the incarnation runs if so wished."""
-        if self.running.get(incarnation.spec.id) is incarnation and not incarnation.stopping:
-            self._settle(incarnation)
-            self._tell_progress(incarnation)
-            if self.report_period_ms:
-                self._schedule(self.now_ms + self.report_period_ms, "measured", incarnation)
+    def pass_on(self, row: int) -> None:
+        rows = self.core.reports
+        event, job = report_of(rows, row, self.ids), int(rows.job[row])
+        rows.n = row
+        self.report(event, job)
 
-    def _tell_progress(self, incarnation: Incarnation) -> None:
-        spec, work = incarnation.spec, incarnation.work
-        loss = self.truth.loss(spec, work)
-        self._report(
-            ev.Progressed(spec.id, incarnation.generation, work, self.now_ms, incarnation.rate, loss),
-            min(incarnation.alive, default=None),
-        )
+    def fails_to_launch(self, job: int) -> bool:
+        return self._launch_fails(self.ids[job])
 
-    def _answer_again(self, job_id: JobId, generation: int) -> None:
-        """A command for an incarnation that has ended: its report may have been lost, so repeat it."""
-        if generation != self.generations.get(job_id, 0) or job_id in self.running:
-            return
-        record = self.records.get(job_id)
-        if record is None:  # no agent knows of it any more
-            silent = self._silent(self.launched_on.get(job_id, ()))
-            self._report(ev.Stopped(job_id, generation, self.saved.get(job_id, 0.0), silent))
-        elif record.failed_to_start:
-            why = "a member of the gang did not start"
-            self._report(ev.StartFailed(job_id, generation, why, record.blamed_node))
-        elif record.exit_code is not None and any(self._reachable(node) for node in record.nodes):
-            self._report(ev.Exited(job_id, generation, record.exit_code, record.work_saved))
-        else:
-            self._report(ev.Stopped(job_id, generation, record.work_saved, self._silent(self.launched_on[job_id])))
+    def stop_takes_ms(self) -> int:
+        return self._stop_takes_ms()
 
-    def _stop(self, command: Stop) -> None:
-        job_id, generation = command.job_id, command.generation
-        incarnation = self.running.get(job_id)
-        if incarnation is None or incarnation.generation != generation:
-            if generation > self.generations.get(job_id, 0):
-                # The launch never arrived: fence it, so that it does nothing should it arrive later.
-                self.generations[job_id] = generation
-                self.launched_on[job_id] = frozenset()
-            self._answer_again(job_id, generation)
-            return
-        if incarnation.stopping:
-            return
-        incarnation.stopping = incarnation.told_to_stop = True
-        delay = self.stop_delay_ms()
-        if delay:
-            self._schedule(self.now_ms + delay, "stopped", incarnation)
-        else:
-            self._stopped(incarnation)
+    def loss_of(self, job: int, work: float) -> float:
+        loss = self.truth.loss(self._spec(job), float(work))
+        return float("nan") if loss is None else loss
 
-    def _stopped(self, incarnation: Incarnation) -> None:
-        """A told stop takes effect on the reachable members, with a checkpoint if the gang is whole."""
-        job_id = incarnation.spec.id
-        if self.running.get(job_id) is not incarnation:
-            return
-        self._settle(incarnation)
-        if incarnation.started and self._productive(incarnation) and not self._silent(incarnation.alive):
-            self._save(job_id, incarnation.work)
-        incarnation.stopping = False
-        incarnation.epoch += 1
-        incarnation.alive = set(self._silent(incarnation.alive))
-        if not incarnation.alive:
-            self._end(incarnation, self.saved.get(job_id, 0.0), None)
-        silent = self._silent(incarnation.nodes)
-        self._report(ev.Stopped(job_id, incarnation.generation, self.saved.get(job_id, 0.0), silent))
+    def speedup(self, job: int, workers: int, servers: int) -> float:
+        return self.truth.speedup(self._spec(job), workers, servers)
 
-    def _resize(self, command: Resize) -> None:
-        incarnation = self.running.get(command.job_id)
-        if incarnation is None or incarnation.generation != command.generation:
-            self._answer_again(command.job_id, command.generation)
-            return
-        if incarnation.told_to_stop:
-            return
-        if command.seq > incarnation.allocation_seq:
-            nodes = {part.node for part in command.allocation.parts}
-            touched = nodes | incarnation.alive
-            if self._silent(touched) or not incarnation.whole:
-                return  # not now; it is asked again
-            self._settle(incarnation)
-            moved = command.allocation.parts != incarnation.allocation.parts
-            cost_ms = self.options.resize_cost_ms if moved else 0  # a change of share alone is free
-            left = companions(incarnation, self.running)
-            incarnation.allocation = command.allocation
-            incarnation.allocation_seq = command.seq
-            incarnation.alive = nodes
-            self.launched_on[command.job_id] = frozenset(nodes)
-            incarnation.as_of_ms = max(incarnation.as_of_ms, self.now_ms + cost_ms)
-            self.lost_gpu_s += command.allocation.gpu_milli / GPU_MILLI * cost_ms / MS_PER_S
-            incarnation.rate = self._rate(incarnation)
-            self._plan_finish(incarnation)
-            if self.options.interference:
-                self._rates_changed(touched, incarnation)
-            for other in left:
-                self._rate_changed(other)
-        self._report(
-            ev.Resized(command.job_id, command.generation, command.seq, incarnation.work, incarnation.as_of_ms)
-        )
-        self._sharing_changed(incarnation)
+    def kept_beside(self, job: int, other: int, kind: int) -> float:
+        return self.truth.kept_beside(self._spec(job), self._spec(other), self.cluster.types[kind])
 
-    # -- physics -------------------------------------------------------------------------------------
+    def other_due(self, number: int) -> None:
+        self._due.pop(number)()
 
-    def _productive(self, incarnation: Incarnation) -> bool:
-        """Whether the gang makes progress: all members live, and they can talk to each other."""
-        return incarnation.whole and (len(incarnation.alive) == 1 or all(self.linked[n] for n in incarnation.alive))
+    def _spec(self, job: int) -> JobSpec:
+        spec = self.specs[job]
+        assert spec is not None
+        return spec
 
-    def _settle(self, incarnation: Incarnation) -> None:
-        """Bring its work up to now. Called before anything changes that its progress depends on."""
-        if self.now_ms > incarnation.as_of_ms:
-            if self._productive(incarnation):
-                incarnation.work += incarnation.rate * (self.now_ms - incarnation.as_of_ms) / MS_PER_S
-                total = incarnation.spec.work_total
-                if total is not None:
-                    incarnation.work = min(incarnation.work, total)
-            incarnation.as_of_ms = self.now_ms
-
-    def _rate(self, incarnation: Incarnation) -> float:
-        others = self._others_use(incarnation) if self.options.interference else 0.0
-        beside = [other.spec for other in companions(incarnation, self.running)]
-        return self.truth.rate(incarnation.spec, incarnation.allocation, incarnation.generation, others, beside)
-
-    def _others_use(self, incarnation: Incarnation) -> float:
-        own = {part.node for part in incarnation.allocation.parts}
-        used = dict.fromkeys(sorted(own), 0.0)
-        for other in self.running.values():
-            if other is not incarnation:
-                for part in other.allocation.parts:
-                    if part.node in used:
-                        used[part.node] += len(part.devices) * other.allocation.share_milli / GPU_MILLI
-        return max((used[node] / max(self.cluster.nodes[node].gpus, 1) for node in used), default=0.0)
-
-    def _rates_changed(self, nodes: set[int], but: Incarnation | None) -> None:
-        for incarnation in list(self.running.values()):
-            if incarnation is not but and any(part.node in nodes for part in incarnation.allocation.parts):
-                self._rate_changed(incarnation)
-
-    def _sharing_changed(self, incarnation: Incarnation) -> None:
-        """It has begun beside others, or has told its start there: their speeds and its own are news."""
-        beside = companions(incarnation, self.running)
-        for other in (*beside, incarnation) if beside else ():
-            self._rate_changed(other)
-
-    def _rate_changed(self, incarnation: Incarnation) -> None:
-        self._settle(incarnation)
-        incarnation.rate = self._rate(incarnation)
-        self._plan_finish(incarnation)
-        self._tell_progress(incarnation)
-
-    def _plan_finish(self, incarnation: Incarnation) -> None:
-        incarnation.epoch += 1
-        incarnation.finish_ms = NEVER_MS
-        total = incarnation.spec.work_total
-        if total is None or incarnation.rate <= 0.0:
-            return
-        left_ms = -(-(total - incarnation.work) * MS_PER_S // incarnation.rate)
-        incarnation.finish_ms = incarnation.as_of_ms + max(int(left_ms), 0) + self.options.exit_ms
-        self._schedule(incarnation.finish_ms, "finish", (incarnation, incarnation.epoch))
-        incarnation.finish_order = self._counter
-
-    def _finish(self, item: tuple[Incarnation, int]) -> None:
-        incarnation, epoch = item
-        job_id = incarnation.spec.id
-        if incarnation.epoch != epoch or self.running.get(job_id) is not incarnation:
-            return
-        if not self._productive(incarnation):
-            return  # planned anew when the gang is whole again
-        total = incarnation.spec.work_total
-        assert total is not None
-        incarnation.work = total
-        node = min(incarnation.alive)
-        self._save(job_id, total)
-        self._end(incarnation, total, 0)
-        self._report(ev.Exited(job_id, incarnation.generation, 0, total), node)
-
-    def _end_at_once(self, slot: int) -> None:
-        assert self.instant is not None
-        self.instant.end(slot)
-
-    def crash(self, job_id: JobId, code: int = 1) -> bool:
-        """The job ends by a fault of its own, if all its members run within reach."""
-        incarnation = self.running.get(job_id)
-        if incarnation is None or not incarnation.started or not incarnation.whole:
-            return False
-        if self._silent(incarnation.alive):
-            return False
-        self._settle(incarnation)
-        self._save_at_failure(incarnation)
-        self._end(incarnation, self.saved.get(job_id, 0.0), code)
-        self._report(ev.Exited(job_id, incarnation.generation, code, self.saved.get(job_id, 0.0), "crashed"))
-        return True
-
-    def _save(self, job_id: JobId, work: float) -> None:
-        self.saved[job_id] = work
-
-    def _save_at_failure(self, incarnation: Incarnation) -> None:
-        rate = incarnation.rate
-        kept = float(self.truth.saved(incarnation.work_at_start, incarnation.work, rate))
-        self._save(incarnation.spec.id, kept)
-        if rate > 0:
-            gpus = incarnation.allocation.gpu_milli / GPU_MILLI
-            self.lost_gpu_s += (incarnation.work - kept) / rate * gpus
-
-    def _end(self, incarnation: Incarnation, work_saved: float, exit_code: int | None) -> None:
-        incarnation.alive = set()
-        incarnation.epoch += 1
-        job_id = incarnation.spec.id
-        del self.running[job_id]
-        nodes = {node for node in incarnation.nodes if self.powered[node]}
-        if nodes:
-            self.records[job_id] = Record(incarnation.generation, nodes, work_saved, exit_code)
-        if self.options.interference:
-            self._rates_changed(set(incarnation.nodes), None)
-        for other in companions(incarnation, self.running):
-            self._rate_changed(other)
-
-    # -- nodes ---------------------------------------------------------------------------------------
+    # -- nodes and faults ----------------------------------------------------------------------------
 
     def power_off(self, node: int) -> None:
         outages.power_off(self, node)
@@ -440,53 +220,94 @@ class SimulatedBackend:
     def heal(self, node: int) -> None:
         outages.heal(self, node)
 
+    def crash(self, job_id: JobId, code: int = 1) -> bool:
+        """The job ends by a fault of its own, if all its members run within reach."""
+        return job_id in self._number_of and bool(self.core.crash_attempt(self._number_of[job_id], code))
+
+    # -- what is true --------------------------------------------------------------------------------
+
+    @property
+    def lost_gpu_s(self) -> float:
+        return self.core.lost_gpu_s
+
+    @property
+    def seen_up_to(self) -> int:
+        return self.core.seen_up_to
+
+    @property
+    def running(self) -> dict[JobId, AttemptView]:
+        """Attempts by job, in the order in which they began."""
+        attempts = self.core.attempts
+        rows = [int(a) for a in np.asarray(self.core.jobs.attempt)[: len(self.ids)] if a >= 0]
+        rows.sort(key=lambda a: int(attempts.order[a]))
+        return {self.ids[int(attempts.job[a])]: AttemptView(self, a) for a in rows}
+
+    @property
+    def zombies(self) -> list[AttemptView]:
+        """Attempts that another generation has superseded while they lived (should never be)."""
+        zombies = self.core.zombies
+        return [AttemptView(self, int(a)) for a in zombies.values[: zombies.n]]
+
+    @property
+    def saved(self) -> dict[JobId, float]:
+        """The checkpoint storage: outlives every node. The last writer wins."""
+        return dict(zip(self.ids, np.asarray(self.core.jobs.saved)[: len(self.ids)].tolist(), strict=True))
+
+    def reachable_nodes(self) -> Iterator[int]:
+        return (node for node in range(len(self.cluster.nodes)) if self.core.is_reachable(node))
+
     # -- inventory -----------------------------------------------------------------------------------
 
     def observe(self) -> None:
         """Report what every reachable node holds, its records of the past included, and lost nodes."""
-        reachable = frozenset(n for n in range(len(self.cluster.nodes)) if self._reachable(n))
-        entries = []
-        for job_id, incarnation in sorted(self.running.items()):
-            if incarnation.alive & reachable:
-                entries.append(self._observed(job_id, incarnation))
-        for job_id, record in sorted(self.records.items()):
-            if record.nodes & reachable and job_id not in self.running and not record.failed_to_start:
-                stopped = record.exit_code is None
-                entry = ev.Observed(job_id, record.generation, record.work_saved, 0, record.exit_code, stopped)
-                entries.append(entry)
-        self._report(ev.Inventory(tuple(entries), self.seen_up_to, reachable))
+        reachable = frozenset(self.reachable_nodes())
+        entries = (*self._observed_running(reachable), *self._observed_records())
+        self.report(ev.Inventory(entries, self.seen_up_to, reachable))
         for node, declared in enumerate(self.declared):
-            if declared is not None and not self._reachable(node):
+            if declared is not None and node not in reachable:
                 # Still lost: true of every command seen until now, for none could be carried out there.
                 outages.declare(self, node, declared.last_renewed_ms, declared.confirmed)
 
-    def _observed(self, job_id: JobId, incarnation: Incarnation) -> ev.Observed:
-        self._settle(incarnation)
-        return ev.Observed(
-            job_id, incarnation.generation, incarnation.work, incarnation.allocation_seq,
-            starting=not incarnation.started,
-        )  # fmt: skip
+    def _observed_running(self, reachable: frozenset[int]) -> Iterable[ev.Observed]:
+        jobs = self.core.jobs
+        for job_id, attempt in sorted(self.running.items()):
+            if attempt.alive & reachable:
+                self.core.settle(int(jobs.attempt[self._number_of[job_id]]))
+                yield ev.Observed(
+                    job_id, attempt.generation, attempt.work, attempt.allocation_seq, starting=not attempt.started
+                )
+
+    def _observed_records(self) -> Iterable[ev.Observed]:
+        core, jobs = self.core, self.core.jobs
+        recorded = np.asarray(jobs.recorded)[: len(self.ids)]
+        idle = (np.asarray(jobs.attempt)[: len(self.ids)] < 0) & (np.asarray(jobs.record_failed)[: len(self.ids)] == 0)
+        for job in sorted(np.flatnonzero((recorded > 0) & idle).tolist(), key=lambda job: self.ids[job]):
+            if core.record_is_reachable(job):
+                code = int(jobs.record_code[job])
+                generation, work = int(jobs.record_generation[job]), float(jobs.record_work[job])
+                stopped = code == NO_CODE
+                yield ev.Observed(self.ids[job], generation, work, 0, None if stopped else code, stopped)
 
     def live_members(self) -> Iterator[tuple[JobId, int, int, tuple[int, ...], int]]:
         """Truth for the checkers: (job, generation, node, devices, share) of every member alive."""
-        for incarnation in (*self.running.values(), *self.zombies):
-            for part in incarnation.allocation.parts:
-                if part.node in incarnation.alive:
-                    yield (
-                        incarnation.spec.id, incarnation.generation, part.node, part.devices,
-                        incarnation.allocation.share_milli,
-                    )  # fmt: skip
+        for attempt in (*self.running.values(), *self.zombies):
+            allocation, alive = attempt.allocation, attempt.alive
+            for part in allocation.parts:
+                if part.node in alive:
+                    yield attempt.spec.id, attempt.generation, part.node, part.devices, allocation.share_milli
 
 
-_INTERNAL: dict[str, Callable[[SimulatedBackend, Any], None]] = {
-    "deliver": SimulatedBackend._deliver,
-    "started": SimulatedBackend._started,
-    "measured": SimulatedBackend._measured,
-    "stopped": SimulatedBackend._stopped,
-    "finish": SimulatedBackend._finish,
-    "end": SimulatedBackend._end_at_once,
-    "collapse": outages.collapse,
-    "lease-end": outages.lease_end,
-    "notice": outages.notice,
-    "return": outages.come_back,
-}
+def _world_of(cluster: Cluster, truth: Truth, backend: SimulatedBackend) -> SimBackend:
+    options = truth.options
+    world = SimBackend(cluster.gpus.astype(np.float64), len(cluster.types), backend)
+    world.restart_cost_ms, world.resize_cost_ms = options.restart_cost_ms, options.resize_cost_ms
+    world.launch_ms, world.stop_ms, world.exit_ms = options.launch_ms, options.stop_ms, options.exit_ms
+    world.report_period_ms = options.report_period_ms or options.loss_period_ms
+    world.first_report_ms = options.report_ms or world.report_period_ms
+    world.interference, world.noise = options.interference, options.noise
+    world.checkpoint_period_s = options.checkpoint_period_ms / 1000.0
+    world.tells_loss = bool(options.loss_period_ms)
+    world.node_variation = bool(options.node_variation)
+    if options.node_variation:
+        world.node_speed = np.array([truth.node_speed(node) for node in range(len(cluster.nodes))])
+    return world

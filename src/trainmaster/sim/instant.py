@@ -1,6 +1,6 @@
 """The part of the simulated world in which starting and stopping take no time, kept by columns.
 
-`SimulatedBackend` keeps an object for each incarnation and an event for each answer. Where no fault, delay, noise,
+`PassageBackend` keeps an object for each incarnation and an event for each answer. Where no fault, delay, noise,
 interference or report is asked for, nothing but the job's work and speed matters, and whole plans are carried out in
 one pass here. Incarnations change hands when a plan is carried out the other way (`hand_back`, `adopt`).
 """
@@ -25,7 +25,7 @@ from trainmaster.sim.incarnation import Incarnation
 from trainmaster.sim.truth import TruthOptions
 
 if TYPE_CHECKING:
-    from trainmaster.sim.backend import SimulatedBackend
+    from trainmaster.sim.passage_backend import PassageBackend
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -42,7 +42,7 @@ def is_instant(options: TruthOptions) -> bool:
 class InstantWorld:
     """Incarnations by slot of the engine's job columns: true work, speed and end."""
 
-    def __init__(self, backend: SimulatedBackend) -> None:
+    def __init__(self, backend: PassageBackend) -> None:
         self.backend = backend
         self.next_ms: int = NEVER_MS
         n_types = len(backend.cluster.types)
@@ -240,7 +240,7 @@ def _take_due(live, n_live, finish_ms, now_ms):
 
 @njit(cache=True)
 def _work_now(slot, now_ms, work, total, rate, as_of_ms):
-    """As `SimulatedBackend._settle`."""
+    """As `PassageBackend._settle`."""
     done = work[slot]
     if now_ms > as_of_ms[slot]:
         done += rate[slot] * (now_ms - as_of_ms[slot]) / 1000

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
+from trainmaster.core.arithmetic import mixed, normal, uniform
 from trainmaster.estimate.loss_fit import LossCurve
 from trainmaster.model.job import JobSpec
 from trainmaster.model.stable_hash import stable_hash
@@ -27,8 +26,7 @@ def true_curve(spec: JobSpec, seed: int) -> LossCurve | None:
     """None: of a job without an end nothing is known."""
     if not spec.work_total:
         return None
-    rng = np.random.Generator(np.random.PCG64([seed, stable_hash(spec.id), 31]))
-    floor = float(rng.uniform(*FLOOR))
+    floor = FLOOR[0] + (FLOOR[1] - FLOOR[0]) * uniform(mixed(stable_hash(spec.id), seed), 31)
     b1 = 1.0 / (1.0 - floor)
     steps = spec.work_total
     epoch = steps / (spec.epochs_total or EPOCHS)
@@ -50,6 +48,6 @@ def measured_loss(spec: JobSpec, work: float, seed: int, noise: float) -> float 
         return None
     above = float(curve.at(work)) - curve.b2
     if noise:
-        rng = np.random.Generator(np.random.PCG64([seed, stable_hash(f"{spec.id} {work!r}"), 32]))
-        above *= max(1.0 + noise * float(rng.standard_normal()), 0.05)
+        key = mixed(stable_hash(f"{spec.id} {work!r}"), seed)
+        above *= max(1.0 + noise * normal(key, 0), 0.05)
     return curve.b2 + above

@@ -27,7 +27,7 @@ from trainmaster.model.table import FLOAT_COLUMNS, INT_COLUMNS, float_row
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
 from trainmaster.policies.gavel.round_rule import RoundRule, type_order
 from trainmaster.sim import passage_kernel as kernel
-from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.passage_backend import PassageBackend
 from trainmaster.sim.truth import Truth
 
 Ints = npt.NDArray[np.int64]
@@ -69,7 +69,7 @@ class Passage:
     """Goes on from event to event as long as the policy's rule and the instant world allow."""
 
     def __init__(
-        self, engine: Engine, backend: SimulatedBackend, specs: Sequence[JobSpec], rule: QueueRule | RoundRule,
+        self, engine: Engine, backend: PassageBackend, specs: Sequence[JobSpec], rule: QueueRule | RoundRule,
         max_decisions: int = MAX_DECISIONS,
     ) -> None:  # fmt: skip
         self.engine, self.backend, self.specs, self.rule = engine, backend, specs, rule
@@ -83,7 +83,7 @@ class Passage:
 
     @classmethod
     def of(
-        cls, engine: Engine, backend: SimulatedBackend, specs: Sequence[JobSpec], max_decisions: int = MAX_DECISIONS
+        cls, engine: Engine, backend: PassageBackend, specs: Sequence[JobSpec], max_decisions: int = MAX_DECISIONS
     ) -> Passage | None:
         """None: this run has no use for it."""
         rule = getattr(engine.policy, "rule", None)

@@ -22,7 +22,9 @@ from trainmaster.model.policy import Policy
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.history import AllocationHistory
+from trainmaster.sim.instant import is_instant
 from trainmaster.sim.passage import MAX_DECISIONS, Passage
+from trainmaster.sim.passage_backend import PassageBackend
 from trainmaster.sim.truth import Truth, TruthOptions
 
 MAX_STEPS_AT_ONCE = 10_000
@@ -92,12 +94,16 @@ def simulate(
         resize_cost_ms=truth.resize_cost_ms,
     )
     wall_begin, cpu_begin = time.perf_counter(), time.process_time()
-    backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
+    world_type = SimulatedBackend
+    if at_once and not (record_timeline or record_history) and is_instant(truth):  # those want to see every event
+        world_type = PassageBackend
+    backend = world_type(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
     engine = Engine(cluster, policy, estimator or DeclaredSpeeds(truth.spread_penalty), settings)
     engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
-    if at_once and not (record_timeline or record_history):  # those want to see every event
+    passage = None
+    if isinstance(backend, PassageBackend):
         engine.immediate = backend.answer_at_once()
-    passage = Passage.of(engine, backend, specs, passage_decisions) if passage_decisions else None
+        passage = Passage.of(engine, backend, specs, passage_decisions) if passage_decisions else None
     failures = _NodeFailures(cluster, truth, settings.seed)
     ended: list[Ended] = []
     timeline: list[tuple[int, float, int, int]] = []
@@ -123,7 +129,7 @@ def simulate(
         if upcoming >= NEVER_MS // 4:
             break
         now_ms = max(now_ms, upcoming)
-        if failures.next_ms <= now_ms:
+        if failures.next_ms <= now_ms and isinstance(backend, SimulatedBackend):
             failures.act(backend, now_ms)
         events = backend.advance(now_ms)
         while next_job < total and specs[next_job].submit_ms <= now_ms:

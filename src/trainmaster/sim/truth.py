@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from trainmaster.core.arithmetic import lucky, mixed
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
@@ -68,6 +69,11 @@ UNKNOWN_PAIR = 0.5
 """Part of its speed that a job keeps beside one of which nothing is known: they take turns."""
 
 
+def job_key(job_id: str, seed: int) -> int:
+    """What a job's counter-based random numbers hang on."""
+    return mixed(stable_hash(job_id), seed) >> 1
+
+
 class Truth:
     """True speed of a job in a place. Random factors depend on (seed, job, generation) alone."""
 
@@ -87,10 +93,9 @@ class Truth:
         base = self.reference_rate(spec, kind, allocation.spread)
         workers, servers = allocation.workers, allocation.servers
         if workers != spec.workers_ref or servers != spec.servers_ref:
-            speed = spec.scaling.speed
-            base *= float(speed(workers, servers)) / float(speed(spec.workers_ref, spec.servers_ref))
+            base *= self.speedup(spec, workers, servers)
         for other in beside:
-            base *= self._kept_beside(spec, other, kind)
+            base *= self.kept_beside(spec, other, kind)
         if self.options.interference:
             base /= 1.0 + self.options.interference * self.sensitivity(spec.model) * others_use
         if self.options.node_variation:
@@ -98,8 +103,12 @@ class Truth:
         return base * self.luck(spec.id, generation)
 
     def luck(self, job_id: str, generation: int) -> float:
-        """Speed factor of one incarnation (`noise`)."""
-        return self._factor(self.options.noise, stable_hash(job_id), generation)
+        """Speed factor of one attempt (`noise`), as `core.sim_backend` draws it."""
+        return lucky(self.key_of(job_id), generation, self.options.noise) if self.options.noise else 1.0
+
+    def key_of(self, job_id: str) -> int:
+        """Of the random numbers of a job's attempts; 0 where none are drawn."""
+        return job_key(job_id, self.seed) if self.options.noise else 0
 
     def node_speed(self, node: int) -> float:
         """Lasting speed factor of a node (`node_variation`)."""
@@ -126,11 +135,22 @@ class Truth:
             return spec.steps_per_s_spread.get(kind, base * (1.0 - self.options.spread_penalty))
         return base
 
+    def reference_rates(self, spec: JobSpec) -> list[float]:
+        """The same by type on one node, then by type on several."""
+        types = self.cluster.types
+        return [self.reference_rate(spec, kind, spread) for spread in (False, True) for kind in types]
+
+    def speedup(self, spec: JobSpec, workers: int, servers: int) -> float:
+        """Speed at a size relative to the reference size."""
+        speed = spec.scaling.speed
+        return float(speed(workers, servers)) / float(speed(spec.workers_ref, spec.servers_ref))
+
     def loss(self, spec: JobSpec, work: float) -> float | None:
         """What a job measures after this much work; None where it says nothing."""
         return measured_loss(spec, work, self.seed, self.options.loss_noise) if self.options.loss_period_ms else None
 
-    def _kept_beside(self, spec: JobSpec, other: JobSpec, kind: str) -> float:
+    def kept_beside(self, spec: JobSpec, other: JobSpec, kind: str) -> float:
+        """Part of its speed that a job keeps beside another on the same devices."""
         kept = None if self.pairs is None else self.pairs.kept(spec, other, kind)
         return UNKNOWN_PAIR if kept is None else kept[0]
 

@@ -9,14 +9,14 @@ from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, Phase
 from trainmaster.model.lease import LeaseRule
 from trainmaster.policies.fifo import Fifo
-from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.passage_backend import PassageBackend
 from trainmaster.sim.truth import Truth, TruthOptions
 from trainmaster.testing.builders import a_job
 
 
 def test_a_user_interferes() -> None:
     cluster = parse_cluster("v100=2")
-    backend = SimulatedBackend(cluster, Truth(cluster, TruthOptions(), 0), LeaseRule())
+    backend = PassageBackend(cluster, Truth(cluster, TruthOptions(), 0), LeaseRule())
     engine = Engine(cluster, Fifo(), DeclaredSpeeds(), Settings())
     engine.immediate = backend.answer_at_once()
 

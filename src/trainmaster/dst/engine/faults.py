@@ -90,7 +90,7 @@ class Faults:
         self._schedule("job-crash", rates.job_crash_mean_ms, 0)
         backend.channel = self.channel
         backend.launch_fails = self._launch_fails
-        backend.stop_delay_ms = self._stop_delay_ms
+        backend.set_stop_delay(self._stop_delay_ms)
         for node in range(len(backend.cluster.nodes)):
             # Clocks may differ, but only as far as the lease rule allows for.
             backend.clock_drift[node] = lease.drift * float(rng.uniform(-1.0, 1.0))

@@ -13,8 +13,8 @@ from trainmaster.model.command import Command, Launch
 from trainmaster.model.job import JobId, JobSpec, P, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.units import GPU_MILLI
+from trainmaster.sim.attempt_view import AttemptView
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.incarnation import Incarnation
 
 TOLERANCE = 1e-6
 _PASSING = frozenset({P.LAUNCHING, P.RESIZING, P.STOPPING, P.LOST})
@@ -56,7 +56,7 @@ class Checker:
                 if job_id not in engine.columns.slot_of and job_id not in self.ended:
                     raise Violation(f"accepted job {job_id} is lost", job_id)
 
-    def _check_capacity(self, live: list[Incarnation]) -> None:
+    def _check_capacity(self, live: list[AttemptView]) -> None:
         devices: Counter[tuple[int, int]] = Counter()
         cpu: Counter[int] = Counter()
         memory: Counter[int] = Counter()
@@ -83,11 +83,11 @@ class Checker:
                 raise Violation(f"node {node}: {used} of {self.backend.cluster.nodes[node].mem_mib} MiB in use")
 
     @staticmethod
-    def _uses(incarnation: Incarnation, node: int, device: int) -> bool:
+    def _uses(incarnation: AttemptView, node: int, device: int) -> bool:
         parts = incarnation.allocation.parts
         return node in incarnation.alive and any(p.node == node and device in p.devices for p in parts)
 
-    def _check_incarnations(self, live: list[Incarnation]) -> None:
+    def _check_incarnations(self, live: list[AttemptView]) -> None:
         seen: dict[JobId, int] = {}
         for incarnation in live:
             job_id = incarnation.spec.id
@@ -104,7 +104,7 @@ class Checker:
                 if incarnation.work_at_start < self._checkpoint.get(job_id, 0.0) - TOLERANCE:
                     raise Violation(f"{job_id} starts at {incarnation.work_at_start}, below its checkpoint", job_id)
 
-    def _check_gang(self, incarnation: Incarnation) -> None:
+    def _check_gang(self, incarnation: AttemptView) -> None:
         spec, allocation = incarnation.spec, incarnation.allocation
         workers, servers = allocation.workers, allocation.servers
         whole = any(low <= workers <= high for low, high in self.ranges[spec.id])

@@ -1,0 +1,18 @@
+cimport cython
+from trainmaster.core.types cimport I2, i64
+
+
+cdef i64 NEVER_MS
+cdef Py_ssize_t AT_MS, ORDER, KIND, ITEM, EPOCH
+
+@cython.final
+cdef class DueHeap:
+    cdef public I2 rows
+    cdef public Py_ssize_t n
+    cdef public i64 added, at_ms, order, kind, item, epoch
+    cpdef i64 next_ms(self) noexcept
+    @cython.locals(k=Py_ssize_t, parent=Py_ssize_t, column=Py_ssize_t, rows=I2)
+    cpdef Py_ssize_t add(self, i64 at_ms, i64 kind, i64 item, i64 epoch) except -1
+    @cython.locals(n=Py_ssize_t, k=Py_ssize_t, child=Py_ssize_t, column=Py_ssize_t, rows=I2)
+    cpdef void pop(self) noexcept
+    cdef bint _before(self, Py_ssize_t a, Py_ssize_t b) noexcept
