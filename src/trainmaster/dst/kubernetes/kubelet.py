@@ -160,7 +160,8 @@ class Kubelet:
                 self._status(pod, "Running", [{"name": name, "state": state}], [sandbox])
         elif not container.reported:
             container.reported = True
-            ended = {"exitCode": container.code, "reason": "Completed" if container.code == 0 else "Error"}
+            ended: Object = {"exitCode": container.code, "reason": "Completed" if container.code == 0 else "Error"}
+            ended["finishedAt"] = self.server.timestamp()
             if container.code == KILLED and not container.asked:
                 ended["reason"] = "ContainerStatusUnknown"
             phase = "Succeeded" if container.code == 0 else "Failed"

@@ -135,6 +135,8 @@ class Session:
     def halt(self) -> None:
         """Nothing acts from now on."""
         self.halted = True
+        if self._replica.session in (None, self):
+            self._replica.watch.listener = None
         if self.backend is not None:
             self.backend.halt()
         if self.hub is not None:
