@@ -182,7 +182,7 @@ def meta_record(engine: Engine) -> JsonObject:
         "changed": engine.changed,
         "wake_at_ms": engine.wake_at_ms,
         "next_resend_ms": int(engine.next_resend_ms),
-        "next_backoff_ms": engine.next_backoff_ms,
+        "next_backoff_ms": int(engine.next_backoff_ms),
         "memo": dict(engine.memo_values),
         "memo_shapes": {name: list(columns.memo[name].shape[1:]) for name in sorted(engine.memo_columns)},
         "decisions": engine.decisions,
