@@ -28,7 +28,7 @@ ALLOWED = {
     "job_arrays.remaining_column": {"out"},
     "job_arrays.service_column": {"out"},
     # Elastic jobs only: the factor of a size, from a dictionary.
-    "sim_backend.SimBackend._known_speedup": {"known"},
+    "sim_world.SimWorld._known_speedup": {"known"},
 }
 """By `module.Class.function`: locals that may be objects."""
 
