@@ -25,6 +25,7 @@ from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.foresight.process import ForecastProcess
 from trainmaster.foresight.rolling import roll
 from trainmaster.foresight.situation import Belief, Situation
+from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Command
@@ -37,7 +38,6 @@ from trainmaster.service.prospect import Prospect
 from trainmaster.service.requests import Submit
 from trainmaster.sim.run import load_kernels
 from trainmaster.stores.sqlite import SqliteStore
-from trainmaster.jobspec.model import JobRequest
 
 CLUSTER = "v100=256x8,k80=256x8"
 TARGET_S = 2.0

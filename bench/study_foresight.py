@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.cli.client import Client
+from trainmaster.client.client import Client
 from trainmaster.foresight.situation import from_json
 from trainmaster.foresight.whatif import Change, compare
 

@@ -7,7 +7,7 @@ from trainmaster.learn.rollout import advantages, collect, override, play
 from trainmaster.learn.sizing_trace import SizingSpec, draw_traces
 from trainmaster.learn.slot_batch import SlotBatch, choose
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
-from trainmaster.policies.dl2.incremental import changed, empty_terms, pack, score
+from trainmaster.policies.dl2.incremental import IncrementalNetwork
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 
 torch = pytest.importorskip("torch")
@@ -43,16 +43,15 @@ def test_incremental_scores_follow_changes() -> None:
     torch.manual_seed(3)
     network = ScoringNetwork(SharedActor(16, 8).export())
     rows, _, globals_ = drawn(4, (6,))
-    packed = pack(network)
-    terms, out = empty_terms(6, packed), np.zeros((6, 3), np.float32)
+    incremental, out = IncrementalNetwork(network.weights, 6), np.zeros((6, 3), np.float32)
     for i in range(6):
-        changed(i, rows[i], packed, terms, True)
+        incremental.changed(i, rows, i, True)
     rng = np.random.Generator(np.random.PCG64(5))
     for step in range(50):
         i = step % 6
         rows[i] = rng.normal(size=N_JOB)
-        changed(i, rows[i], packed, terms, False)
-        void = score(6, globals_[0], packed, terms, np.arange(6), out)
+        incremental.changed(i, rows, i, False)
+        void = incremental.score(6, globals_[0], np.arange(6), out)
         wanted, wanted_void = network.scores(rows, np.zeros(1, np.int64), globals_)
         np.testing.assert_allclose(out, wanted, rtol=1e-3, atol=1e-3)
         assert void == pytest.approx(float(wanted_void[0]), abs=1e-3)

@@ -14,13 +14,17 @@ from trainmaster.learn.teachers import Recorder, Sizes, record
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies import registry
-from trainmaster.policies.dl2.features import step_time
 from trainmaster.policies.dl2.profiles import CURVES, learn_speeds
 from trainmaster.policies.optimus_estimates import believe
+from trainmaster.policies.speed_curves import SpeedCurves
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
 
 TINY = SizingSpec(servers=8, jobs=8, arrivals_per_slot_max=2, profile_noise=-1.0)
+
+
+def step_time(curve, workers, servers):
+    return SpeedCurves(np.asarray(curve)[None]).step_time(0, workers, servers)
 
 
 @dataclass(frozen=True)

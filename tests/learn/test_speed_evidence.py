@@ -9,11 +9,15 @@ from trainmaster.estimate.nonnegative import nonnegative_least_squares
 from trainmaster.learn.job_kinds import MEASURED
 from trainmaster.learn.sizing_trace import TERMS, SizingSpec, draw_trace
 from trainmaster.learn.slot_batch import SlotBatch, choose
-from trainmaster.policies.dl2.features import step_time
 from trainmaster.policies.dl2.profiles import EVIDENCE, profile_draws
 from trainmaster.policies.dl2.speed_evidence import add_point, best_size, fit, move, settle, terms
+from trainmaster.policies.speed_curves import SpeedCurves
 
 SIZES = [(1, 1), (1, 4), (2, 2), (2, 16), (4, 8), (8, 4), (8, 32), (16, 16), (32, 8)]
+
+
+def step_time(curve, workers, servers):
+    return SpeedCurves(np.asarray(curve)[None]).step_time(0, workers, servers)
 
 
 def curve_of(kind: int) -> np.ndarray:

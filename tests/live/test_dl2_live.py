@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainmaster.cli.client import Client
+from trainmaster.client.client import Client
 
 pytest.importorskip("torch")
 

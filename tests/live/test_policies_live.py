@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.as_simulated import compare, launch_ms
-from trainmaster.cli.client import Client
+from trainmaster.client.client import Client
 from trainmaster.engine.core import Settings
 from trainmaster.engine.image import ended_from_record
 from trainmaster.engine.records import Ended

@@ -15,7 +15,7 @@ import pytest
 
 from support import PYTHONPATH
 from support.kill_loop import DRIVER, KEEPER, WORKER, KillLoop, processes_of
-from trainmaster.cli.client import Client
+from trainmaster.client.client import Client
 from trainmaster.model.errors import TrainmasterError
 
 

@@ -17,6 +17,7 @@ ALLOWED = {
     "engine": {"core", "model", "engine"},
     "stores": {"model", "engine", "stores"},
     "jobspec": {"model", "jobspec"},
+    "client": {"model", "jobspec", "backends", "client"},
     "backends": {"model", "engine", "stores", "backends", "gang", "launcher", "jobspec"},
     "gang": {"gang", "model"},
     "launcher": {"model", "gang", "launcher"},

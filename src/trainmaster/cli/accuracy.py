@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from trainmaster.cli.address import HomeOption
-from trainmaster.cli.client import Client
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+from trainmaster.client.client import Client
 
 
 @one_message

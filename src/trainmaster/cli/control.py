@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from trainmaster.cli.address import HomeOption
 from trainmaster.cli.amounts import range_of
-from trainmaster.cli.client import Client, Refused, job_path
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
 from trainmaster.cli.safe_text import safe_line
+from trainmaster.client.client import Client, job_path
+from trainmaster.client.errors import Refused
 from trainmaster.model.errors import InputError
 
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids or names.")]

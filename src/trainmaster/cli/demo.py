@@ -20,7 +20,7 @@ from trainmaster.cli.times import short
 from trainmaster.model.errors import InputError, TrainmasterError
 
 if TYPE_CHECKING:
-    from trainmaster.cli.client import Client
+    from trainmaster.client.client import Client
 
 NODES = "v100=2x2,k80=2x2"
 POLICY = "gavel-max-min"
@@ -125,7 +125,7 @@ def _home(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _service(home: Path) -> Iterator[Client]:
-    from trainmaster.cli.client import Client
+    from trainmaster.client.client import Client
 
     command = [sys.executable, "-m", "trainmaster", "up", "--home", str(home), "--port", "0", "--nodes", NODES]
     command += ["--policy", POLICY, "--round", str(ROUND_S), "--stop-jobs", "--quiet"]

@@ -8,10 +8,11 @@ from pathlib import Path
 import typer
 
 from trainmaster import __version__
-from trainmaster.cli.address import HomeOption, NoService, find_address, home_folder
-from trainmaster.cli.client import Client, Refused
 from trainmaster.cli.diagnosis import Finding, examine, guarded
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+from trainmaster.client.address import find_address, home_folder
+from trainmaster.client.client import Client
+from trainmaster.client.errors import NoService, Refused
 from trainmaster.model.errors import InputError
 
 DEFAULT_PORT = 8642

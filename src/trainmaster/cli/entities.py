@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 import typer
 
-from trainmaster.cli.address import HomeOption
-from trainmaster.cli.client import Client, Json, Refused
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+from trainmaster.client.client import Client
+from trainmaster.client.errors import Refused
+from trainmaster.client.transport import Json
 from trainmaster.model.errors import InputError
 
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import typer
 
-from trainmaster.cli.client import Client, Json, Refused, job_path, patiently
 from trainmaster.cli.safe_text import safe_block, safe_line
+from trainmaster.client.client import Client, job_path, patiently
+from trainmaster.client.errors import Refused
+from trainmaster.client.transport import Json
 
 ENDED = frozenset({"finished", "failed", "cancelled", "rejected"})
 _POLL_S = 0.3

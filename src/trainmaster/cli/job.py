@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.address import HomeOption
-from trainmaster.cli.client import Client, Json, job_path
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+from trainmaster.client.client import Client, job_path
+from trainmaster.client.transport import Json
 
 
 @one_message

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.address import HomeOption
-from trainmaster.cli.client import Client, job_path
 from trainmaster.cli.following import LogReader, ended_line, follow, follow_members, remark, write_log
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
+from trainmaster.client.client import Client, job_path
 from trainmaster.model.errors import InputError
 
 

@@ -17,6 +17,10 @@ import typer
 from trainmaster.cli.safe_text import safe_block
 from trainmaster.model.errors import InputError, TrainmasterError
 
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of the service; default $TRAINMASTER_HOME, then ~/.trainmaster."),
+]
 Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
 
 

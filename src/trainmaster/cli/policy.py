@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.address import HomeOption
-from trainmaster.cli.client import Client, Json
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
 from trainmaster.cli.queue import STATES
+from trainmaster.client.client import Client
+from trainmaster.client.transport import Json
 
 
 @one_message

@@ -6,11 +6,11 @@ from typing import Any
 
 import typer
 
-from trainmaster.cli.client import Client
 from trainmaster.cli.output import to_json
 from trainmaster.cli.request import Request
 from trainmaster.cli.screen import show_line
 from trainmaster.cli.times import banded, short
+from trainmaster.client.client import Client
 from trainmaster.model.errors import InputError
 
 WAIT_S = 120.0

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from trainmaster.cli.address import HomeOption, NoService
-from trainmaster.cli.client import Client
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
 from trainmaster.cli.safe_text import safe_line
+from trainmaster.client.client import Client
+from trainmaster.client.errors import NoService
 from trainmaster.model.errors import InputError
 
 STATES = ("running", "pending", "paused", "finished", "failed", "cancelled", "rejected")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.client import Json
 from trainmaster.cli.following import ENDED, how_it_ended
 from trainmaster.cli.queue import STATES
 from trainmaster.cli.screen import (
@@ -18,6 +17,7 @@ from trainmaster.cli.screen import (
     write_lines,
 )
 from trainmaster.cli.times import short
+from trainmaster.client.transport import Json
 
 _WIDE = 110
 """From so many columns on, type and name have their own."""

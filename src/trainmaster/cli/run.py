@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.address import HomeOption
-from trainmaster.cli.client import Client, job_path
 from trainmaster.cli.following import (
     LogReader,
     ended_line,
@@ -21,9 +19,10 @@ from trainmaster.cli.following import (
     write_log,
 )
 from trainmaster.cli.job_options import JobOptions, with_job_options
-from trainmaster.cli.output import one_message
+from trainmaster.cli.output import HomeOption, one_message
 from trainmaster.cli.request import build
 from trainmaster.cli.submit import hand_in
+from trainmaster.client.client import Client, job_path
 from trainmaster.model.errors import TrainmasterError
 
 

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from trainmaster.cli.address import HomeOption
-from trainmaster.cli.client import Client
 from trainmaster.cli.job_options import JobOptions, with_job_options
-from trainmaster.cli.output import Output, check_output, one_message, to_json
+from trainmaster.cli.output import HomeOption, Output, check_output, one_message, to_json
 from trainmaster.cli.request import Request, build, with_environment
+from trainmaster.client.client import Client
 from trainmaster.model.errors import InputError
 
 

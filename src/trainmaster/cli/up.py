@@ -61,7 +61,7 @@ def up(
     keep_days: Annotated[float, typer.Option(help="Days for which ended jobs and events are kept.")] = 30.0,
 ) -> None:
     """Start the service on this machine: REST interface, scheduler, store, and processes of jobs."""
-    from trainmaster.cli.address import home_folder
+    from trainmaster.client.address import home_folder
     from trainmaster.model.errors import InputError
     from trainmaster.service.control import Retention
     from trainmaster.service.run import Service, ServiceOptions

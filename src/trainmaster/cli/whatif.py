@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli.address import HomeOption
 from trainmaster.cli.amounts import range_of
-from trainmaster.cli.output import Output, check_output, check_writable, one_message, to_json, write_text
+from trainmaster.cli.output import HomeOption, Output, check_output, check_writable, one_message, to_json, write_text
 from trainmaster.cli.times import seconds_of, short
 from trainmaster.model.errors import InputError
 
@@ -85,7 +84,7 @@ def _situation(file: Path | None, home: Path | None) -> Situation:
 
     if file is not None:
         return load(file)
-    from trainmaster.cli.client import Client
+    from trainmaster.client.client import Client
 
     with Client.find(home) as client:
         return from_json(client.get("/situation"))

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from trainmaster.estimate.speed_fit import fit_speed, profile_sizes
-from trainmaster.learn import slot_kernels as kernels
 from trainmaster.learn.compiled_rollout import play_compiled
 from trainmaster.learn.sizing_trace import PROFILE_POINTS, TERMS, SizingTrace, with_beliefs
 from trainmaster.learn.slot_batch import SlotBatch
@@ -40,33 +38,9 @@ def time_saved(traces: Sequence[SizingTrace]) -> Floats:
     """Optimus: a worker or a server to the job that it shortens most for its dominant share, until nothing gains."""
     batch = SlotBatch(traces)
     for b in range(len(traces)):
-        _time_saved_episode(b, batch.state)
+        batch.world.play_by_time_saved(b, LEFT, GAIN, COST)
     batch.alive = batch.alive[:0]
     return batch.mean_completion_s()
-
-
-@njit(cache=True)
-def _time_saved_episode(b, s):
-    alive = s.n_rows[b] > 0
-    while alive:
-        while True:
-            best, job, chosen = -np.inf, -1, -1
-            for i in range(s.n_rows[b]):
-                j = s.rows[b, i]
-                for turn in range(2):
-                    # A worker for a job without servers is "both", at the cost of a worker.
-                    action = turn if s.servers_max[b] > 0 else kernels.BOTH
-                    gain = np.float64(s.features[b, j, GAIN + action])
-                    if gain > 0.0 and kernels.legal(b, j, action, s, True):
-                        log_left, log_cost = 3.0 * s.features[b, j, LEFT], 5.0 * s.features[b, j, COST + turn]
-                        saved = log_left + np.log(-np.expm1(-gain)) - log_cost
-                        if saved > best:
-                            best, job, chosen = saved, j, action
-            if job < 0:
-                break
-            kernels.grant(b, job, chosen, s)
-        kernels.end_slot(b, s)
-        alive = kernels.begin_slot(b, s, True)
 
 
 def optimus_beliefs(trace: SizingTrace, error: float, fitted: bool, seed: int = 0) -> SizingTrace:

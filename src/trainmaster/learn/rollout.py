@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from trainmaster.learn.sizing_trace import SizingTrace
 from trainmaster.learn.slot_batch import Decisions, SlotBatch, choose
@@ -228,15 +227,17 @@ class _Book:
         return samples, slots
 
 
-@njit(cache=True)
-def advantages(reward, value, last, discount, decay):
+def advantages(reward: Floats, value: Floats, last: Bools, discount: float, decay: float) -> tuple[Floats, Floats]:
     """Generalised advantage estimation (Schulman et al., ICLR'16) over slots; returns (advantage, return)."""
-    n = reward.size
-    advantage = np.zeros(n)
-    for t in range(n - 1, -1, -1):
-        following = 0.0 if last[t] else value[t + 1]
-        carried = 0.0 if last[t] else advantage[t + 1]
-        advantage[t] = reward[t] + discount * following - value[t] + discount * decay * carried
+    advantage = np.zeros(len(reward))
+    rewards, values, ends = reward.tolist(), value.tolist(), last.tolist()
+    carried = following = 0.0
+    for t in range(len(rewards) - 1, -1, -1):
+        if ends[t]:
+            following = carried = 0.0
+        carried = rewards[t] + discount * following - values[t] + discount * decay * carried
+        following = values[t]
+        advantage[t] = carried
     return advantage, advantage + value
 
 

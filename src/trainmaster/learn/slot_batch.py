@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.learn import slot_kernels as kernels
 from trainmaster.learn.sizing_trace import PROFILE_POINTS, SizingTrace
+from trainmaster.learn.slot_world import SlotWorld, Softmax
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.profiles import EVIDENCE
@@ -26,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class SlotState(NamedTuple):
-    """The arrays that the kernels work on; see `slot_kernels` for their axes."""
+    """The arrays that the kernels work on; by episode and, for jobs, by place in the order of arrival."""
 
     submit_ms: Ints
     work: Floats
@@ -64,8 +64,6 @@ class SlotState(NamedTuple):
     servers_max: Ints
     free_gpu: Floats
     free_cpu: Floats
-    mean_log: Floats
-    spread_log: Floats
 
 
 @dataclass(frozen=True)
@@ -153,12 +151,11 @@ class SlotBatch:
             servers_max=each([spec.servers_max for spec in specs], np.int64),
             free_gpu=np.zeros(size),
             free_cpu=np.zeros(size),
-            mean_log=np.zeros(size),
-            spread_log=np.zeros(size),
         )
+        self.world = SlotWorld(self.state, floor)
         self.alive = np.arange(size, dtype=np.int64)
         for b in range(size):
-            kernels.begin_slot(b, self.state, floor)
+            self.world.begin_slot(b)
 
     def decisions(self) -> Decisions:
         """What the episodes that still run have to decide now."""
@@ -169,7 +166,7 @@ class SlotBatch:
         starts = np.empty(len(episodes), np.int64)
         globals_ = np.empty((len(episodes), N_GLOBAL), np.float32)
         job = np.empty(total, np.int64)
-        kernels.gather(episodes, s, self.floor, rows, allowed, starts, globals_, job)
+        self.world.gather(episodes, rows, allowed, starts, globals_, job)
         return Decisions(episodes, rows, allowed, starts, globals_, job)
 
     def apply(self, decisions: Decisions, row: Ints, action: Ints) -> Outcome:
@@ -177,9 +174,7 @@ class SlotBatch:
         n = len(decisions.episodes)
         ended, over = np.empty(n, np.bool_), np.empty(n, np.bool_)
         present, progress = np.zeros(n), np.zeros(n)
-        kernels.apply_choices(
-            decisions.episodes, row, action, decisions.job, self.state, self.floor, ended, present, progress, over
-        )
+        self.world.apply_choices(decisions.episodes, row, action, decisions.job, ended, present, progress, over)
         self.alive = self.alive[~over]
         return Outcome(ended, over, present, progress)
 
@@ -198,9 +193,6 @@ def choose(
     decisions: Decisions, scores: Singles, void: Singles, uniform: Floats, greedy: bool
 ) -> tuple[Ints, Ints, Floats]:
     """Row, action and log-probability for each decision, by the masked softmax of the scores."""
-    n = len(decisions.episodes)
-    row, action, log_p = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n)
-    kernels.choose(
-        scores, void, decisions.starts, len(decisions.rows), decisions.allowed, uniform, greedy, row, action, log_p
-    )
-    return row, action, log_p
+    softmax = Softmax(len(decisions.episodes))
+    softmax.choose(scores, void, decisions.starts, len(decisions.rows), decisions.allowed, uniform, greedy)
+    return np.asarray(softmax.row), np.asarray(softmax.action), np.asarray(softmax.log_p)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI
+from trainmaster.policies.room import Room
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -86,68 +86,18 @@ def capacity(view: Snapshot) -> Floats:
     return np.where(totals > 0, totals, 1.0)
 
 
-@njit(cache=True)
-def fits(pools, need, row, kind, workers, servers):
-    """Whether so many workers on nodes of a type, and servers anywhere, fit by number."""
-    gpu = workers * need.gpu[row]
-    if gpu > 0:
-        if need.share[row] == GPU_MILLI:
-            if gpu > pools.whole[kind]:
-                return False
-        elif gpu > pools.milli[kind]:
-            return False
-    cpu, mem = workers * need.cpu[row], workers * need.mem[row]
-    if cpu > pools.cpu[kind] or mem > pools.mem[kind]:
-        return False
-    return (
-        cpu + servers * need.server_cpu[row] <= pools.anywhere[0]
-        and mem + servers * need.server_mem[row] <= pools.anywhere[1]
-    )
-
-
-@njit(cache=True)
-def take(pools, need, row, kind, workers, servers):
-    """Take it out of the pools (negative numbers give back)."""
-    gpu = workers * need.gpu[row]
-    pools.milli[kind] -= gpu
-    if need.share[row] == GPU_MILLI:
-        pools.whole[kind] -= gpu
-    else:
-        # A fraction may break a whole GPU or not; count on the worse only when nothing else is left.
-        pools.whole[kind] = min(pools.whole[kind], np.floor(pools.milli[kind] / GPU_MILLI) * GPU_MILLI)
-    pools.cpu[kind] -= workers * need.cpu[row]
-    pools.mem[kind] -= workers * need.mem[row]
-    pools.anywhere[0] -= workers * need.cpu[row] + servers * need.server_cpu[row]
-    pools.anywhere[1] -= workers * need.mem[row] + servers * need.server_mem[row]
-
-
-@njit(cache=True)
-def fastest_with_room(pools, need, row, workers, servers, allowed, throughput, closed):
-    """The fastest acceptable type, not `closed`, where it fits by number; -1 when there is none."""
-    best = -1
-    for kind in range(allowed.shape[1]):
-        if (
-            allowed[row, kind]
-            and not closed[kind]
-            and (best < 0 or throughput[row, kind] > throughput[row, best])
-            and fits(pools, need, row, kind, workers, servers)
-        ):
-            best = kind
-    return best
-
-
 def sizes_when_giving_way(
     view: Snapshot, rows: npt.NDArray[np.bool_], start_servers: Ints, need: Demands, pools: Pools
 ) -> tuple[Ints, Ints, Ints]:
     """(workers, servers, type) of every row when the marked ones, which run, give way down to their smallest size;
     what they leave goes to the pools."""
-    jobs = view.jobs
+    jobs, room = view.jobs, Room(pools, need)
     workers = np.where(jobs.holding, jobs.workers, 0)
     servers = np.where(jobs.holding, jobs.servers, 0)
     kind = np.where(jobs.holding, jobs.held_type, -1)
     for row in np.flatnonzero(rows).tolist():
         fewest = min(int(start_servers[row]), int(jobs.servers[row]))
         fewer_workers = int(jobs.workers_min[row] - workers[row])
-        take(pools, need, row, int(kind[row]), fewer_workers, fewest - int(servers[row]))
+        room.take(row, int(kind[row]), fewer_workers, fewest - int(servers[row]))
         workers[row], servers[row] = jobs.workers_min[row], fewest
     return workers, servers, kind

@@ -29,8 +29,8 @@ class Machine:
         }
         self.service: subprocess.Popen[bytes] | None = None
 
-    def up(self) -> None:
-        arguments = ["up", "--nodes", "v100=2x2,k80=2x2", "--port", "0", "--quiet"]
+    def up(self, *options: str) -> None:
+        arguments = ["up", *(options or ("--nodes", "v100=2x2,k80=2x2")), "--port", "0", "--quiet"]
         (self.home / "address").unlink(missing_ok=True)
         self.service = subprocess.Popen(
             [*TRAINMASTER, *arguments], cwd=self.work, env=self.environment, start_new_session=True

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.cli.address import Address
-from trainmaster.cli.client import Client, Unavailable, patiently
+from trainmaster.client.address import Address
+from trainmaster.client.client import Client, patiently
+from trainmaster.client.errors import Unavailable
 from trainmaster.model.errors import TrainmasterError
 
 
@@ -51,7 +52,7 @@ def test_an_address_that_is_none(bare: Path, invoke: Any, text: str) -> None:
     (bare / "token").write_text("t")
     code, _, err = invoke("queue")
     assert code == 2
-    assert "is no address of a service" in err
+    assert "invalid service address" in err
 
 
 def test_a_home_that_is_a_file(bare: Path, invoke: Any) -> None:
@@ -103,10 +104,10 @@ class _Answers(threading.Thread):
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (b"", "went away"),
-        (b"SSH-2.0-OpenSSH\r\n", "went away"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", "went away"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "is no Trainmaster service"),
+        (b"", "connection to http://127.0.0.1"),
+        (b"SSH-2.0-OpenSSH\r\n", "connection to http://127.0.0.1"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", "connection to http://127.0.0.1"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "is not a Trainmaster service"),
         (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", "is it a Trainmaster service?"),
         (b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", "answer 500"),
         (b'HTTP/1.1 503 No\r\nContent-Length: 26\r\n\r\n{"what":"the disk is full"}'[:-1] + b"}", "cannot answer now"),

@@ -109,7 +109,7 @@ def test_unknown_job(service: Any, invoke: Any) -> None:
 def test_a_job_is_one_segment_of_a_path(service: Any, invoke: Any, job: str) -> None:
     code, _, err = invoke("job", job)
     assert code in (1, 2)
-    assert "no job" in err or "does not know this request" in err
+    assert "no job" in err or "invalid job" in err or "does not know this request" in err
     assert all(not path.startswith("/api/v1/service") for _, path in service.asked)
 
 

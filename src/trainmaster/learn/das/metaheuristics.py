@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from trainmaster.learn.das import heuristics
 from trainmaster.learn.das.heuristics import Start
+from trainmaster.learn.das.stream_passes import ListSchedule
 from trainmaster.learn.das.world import World
 
 Floats = npt.NDArray[np.float64]
@@ -23,49 +23,6 @@ CONSIDERED = 24
 """Pending jobs whose order is searched, the earliest; the rest follow by arrival."""
 FEE_WEIGHT = 0.01
 """Job-hours that a dollar weighs in the two objectives taken together."""
-
-
-@njit(cache=True)
-def list_schedule_cost(order, need, run_h, free_by_type, type_speed, price, running_type, running_gpus, running_h):
-    """Sum of completion times (h) and of fees when jobs are started in this order as GPUs come free, the fastest type
-    with room first; only GPUs are counted. A job that does not fit is passed by those that do."""
-    n_types, n = type_speed.size, order.size
-    free = free_by_type.copy()
-    ends = np.empty(running_h.size + n)
-    end_type, end_gpus = np.empty(ends.size, np.int64), np.empty(ends.size, np.int64)
-    live = running_h.size
-    for r in range(live):
-        ends[r], end_type[r], end_gpus[r] = running_h[r], running_type[r], running_gpus[r]
-    waits = np.ones(n, np.bool_)
-    now, left, hours, dollars = 0.0, n, 0.0, 0.0
-    while True:
-        for i in range(n):
-            j = order[i]
-            if not waits[i]:
-                continue
-            best = -1
-            for kind in range(n_types):
-                if free[kind] >= need[j] and (best < 0 or type_speed[kind] > type_speed[best]):
-                    best = kind
-            if best >= 0:
-                took = run_h[j] / type_speed[best]
-                free[best] -= need[j]
-                waits[i] = False
-                left -= 1
-                ends[live], end_type[live], end_gpus[live] = now + took, best, need[j]
-                live += 1
-                hours += now + took
-                dollars += took * price[best] * need[j]
-        if left == 0 or live == 0:
-            return hours, dollars
-        soonest = 0
-        for r in range(1, live):
-            if ends[r] < ends[soonest]:
-                soonest = r
-        now = ends[soonest]
-        free[end_type[soonest]] += end_gpus[soonest]
-        live -= 1
-        ends[soonest], end_type[soonest], end_gpus[soonest] = ends[live], end_type[live], end_gpus[live]
 
 
 @dataclass
@@ -89,11 +46,13 @@ class Outlook:
     def cost(self, keys: Floats) -> float:
         """Of the order by ascending keys."""
         world = self.world
-        hours, dollars = list_schedule_cost(
-            np.argsort(keys, kind="stable"), world.stream.gpus[self.first], self.run_h, self.free, world.type_speed,
-            world.price, self.running_type, self.running_gpus, self.running_h,
+        n, live = len(self.first), len(self.running_h)
+        plan = ListSchedule(world.stream.gpus[self.first], self.run_h, world.type_speed, world.price)
+        plan.play(
+            np.argsort(keys, kind="stable"), self.free.copy(), np.append(self.running_type, np.zeros(n, np.int64)),
+            np.append(self.running_gpus, np.zeros(n, np.int64)), np.append(self.running_h, np.zeros(n)), live,
         )  # fmt: skip
-        return hours + FEE_WEIGHT * dollars
+        return plan.hours + FEE_WEIGHT * plan.dollars
 
     def order(self, keys: Floats) -> Ints:
         return np.concatenate([self.first[np.argsort(keys, kind="stable")], self.pending[CONSIDERED:]])

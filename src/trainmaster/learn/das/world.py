@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from trainmaster.learn.das.jobs import DECLARED_DEVIATION, KINDS, JobStream
+from trainmaster.learn.das.stream_passes import StreamWorld
 from trainmaster.model.cluster import Cluster, Node, cluster_of
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.units import ms_from_s
@@ -129,9 +129,8 @@ class World:
         """Go on to the next time at which jobs come or end; False when all is over."""
         if self.over:
             return False
-        self.now_s, touched = _next_event(
-            self.now_s, self.state, self.stream.submit_s, self.rate, self.left, self.end_s, self.held, self.free
-        )
+        touched = np.zeros(len(self.free), np.int64)
+        self.now_s = self._passes().next_event(self.now_s, touched)
         if touched.any():
             self._update_rates(touched)
             for job in np.flatnonzero(self.end_s == self.now_s).tolist():
@@ -147,9 +146,14 @@ class World:
         return False
 
     def _update_rates(self, touched: Ints) -> None:
-        _rates(
-            touched, self.state, self.held, self.held_type, self.gpus, self.free, self.type_speed, self.node_speed,
-            self.sensitivity, self.stream.kind, self.luck, self.interference, self.spread_kept, self.rate,
+        self._passes().update_rates(
+            touched, self.sensitivity, self.stream.kind, self.luck, self.interference, self.spread_kept
+        )
+
+    def _passes(self) -> StreamWorld:
+        return StreamWorld(
+            self.state, self.stream.submit_s, self.rate, self.left, self.end_s, self.held, self.held_type, self.gpus,
+            self.free, self.type_speed, self.node_speed,
         )  # fmt: skip
 
     def expected(self, jobs: Ints) -> tuple[Floats, Floats]:
@@ -195,61 +199,3 @@ def job_name(job: int) -> str:
 
 def kind_name(kind: int) -> str:
     return f"kind-{kind}"
-
-
-@njit(cache=True)
-def _next_event(now, state, submit, rate, left, end, held, free):
-    """Move to the next arrival or end, everything that falls on that instant included. Returns the time and the
-    machines on which somebody ended."""
-    n = state.size
-    when = np.inf
-    for j in range(n):
-        if state[j] == 3:
-            when = min(when, submit[j])
-        elif state[j] == 1:
-            when = min(when, now + left[j] / rate[j])
-    touched = np.zeros(free.size, np.int64)
-    passed = when - now
-    for j in range(n):
-        if state[j] == 3 and submit[j] <= when:
-            state[j] = 0
-        elif state[j] == 1:
-            left[j] -= passed * rate[j]
-            if left[j] <= 1e-9 * max(1.0, passed * rate[j]):
-                left[j] = 0.0
-                state[j] = 2
-                end[j] = when
-                for k in range(free.size):
-                    if held[j, k]:
-                        free[k] += held[j, k]
-                        touched[k] = 1
-                        held[j, k] = 0
-    return when, touched
-
-
-@njit(cache=True)
-def _rates(
-    touched, state, held, held_type, gpus, free, type_speed, node_speed, sensitivity, kind, luck, interference,
-    spread_kept, rate,
-):  # fmt: skip
-    """True rates of the jobs that have a part on a touched machine (`Truth.rate`)."""
-    for j in range(state.size):
-        if state[j] != 1:
-            continue
-        beside = False
-        for k in range(gpus.size):
-            if held[j, k] and touched[k]:
-                beside = True
-                break
-        if not beside:
-            continue
-        use, slowest, parts = 0.0, np.inf, 0
-        for k in range(gpus.size):
-            if held[j, k]:
-                parts += 1
-                use = max(use, (gpus[k] - free[k] - held[j, k]) / gpus[k])
-                slowest = min(slowest, node_speed[k])
-        speed = type_speed[held_type[j]] * slowest * luck[j]
-        if parts > 1:
-            speed *= spread_kept
-        rate[j] = speed / (1.0 + interference * sensitivity[kind[j]] * use)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from trainmaster.policies.das.scene_passes import Machines, earliest
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -104,7 +105,7 @@ class Scene:
         the job does."""
         if self.started:
             self.parts, self.started = self.parts.with_jobs(self.started), []
-        return _earliest(
+        return earliest(
             int(self.need[row]), bool(self.whole_only[row]) if whole is None else whole, self.usable[row], self.free,
             self.type_of,
             self.parts.machine, self.parts.gpus, self.parts.left_s,
@@ -156,38 +157,6 @@ def _until(scene: Scene) -> Floats:
     return out
 
 
-@njit(cache=True)
-def _earliest(need, whole_only, speed, free, type_of, part_machine, part_gpus, part_left_s):
-    """Running jobs end as expected, one after the other, until there is room; and those that end with the one that
-    makes it, since a gang comes free at once."""
-    free = free.copy()
-    room = np.zeros(speed.size, np.int64)
-    for k in range(free.size):
-        if speed[type_of[k]] <= 0.0:
-            continue
-        if free[k] >= need:
-            return 0.0, k, type_of[k], free[k] - need
-        room[type_of[k]] += free[k]
-    if not whole_only and room.max() >= need:
-        return 0.0, -1, int(np.argmax(room)), room.max() - need
-    when, machine, kind = np.inf, -1, -1
-    for p in range(part_machine.size):
-        if part_left_s[p] > when:
-            break
-        k = part_machine[p]
-        free[k] += part_gpus[p]
-        if speed[type_of[k]] <= 0.0:
-            continue
-        room[type_of[k]] += part_gpus[p]
-        if kind < 0 and free[k] >= need:
-            when, machine, kind = part_left_s[p], k, type_of[k]
-        elif kind < 0 and not whole_only and room[type_of[k]] >= need:
-            when, kind = part_left_s[p], type_of[k]
-    if kind < 0:
-        return np.inf, -1, -1, 0
-    return when, machine, kind, (free[machine] if machine >= 0 else room[kind]) - need
-
-
 def _ranks(values: Floats) -> Floats:
     """0 for the smallest to 1 for the largest; equal values rank alike."""
     ordered = np.sort(values)
@@ -219,45 +188,14 @@ def _free_around(scene: Scene) -> tuple[Floats, Floats]:
 
 def pair_features(scene: Scene, job: int) -> Floats:
     """One row per machine, for one pending job. Compiled: it is asked for every job that starts."""
-    return _pairs(
-        scene.gpus, scene.free, scene.type_of, scene.rack_of, scene.speed[job], scene.jobs_on,
-        np.log1p(scene.left_s), int(scene.need[job]), float(scene.log_time[job]),
-        np.log2(max(int(scene.need[job]), 1)) / 4.0, np.log1p(len(scene.need)) / 5.0,
+    out = np.zeros((len(scene.gpus), N_PAIR))
+    machines = Machines(
+        scene.gpus, scene.free, scene.type_of, scene.rack_of, scene.jobs_on, np.log1p(scene.left_s), scene.types
+    )
+    machines.pairs(
+        scene.speed[job], int(scene.need[job]), float(scene.log_time[job]),
+        np.log2(max(int(scene.need[job]), 1)) / 4.0, np.log1p(len(scene.need)) / 5.0, out,
     )  # fmt: skip
-
-
-@njit(cache=True)
-def _pairs(gpus, free, type_of, rack_of, speed, jobs_on, log_left, need, log_time, log_need, pressure):
-    m = gpus.size
-    free_of_type, all_of_type = np.zeros(speed.size), np.zeros(speed.size)
-    racks = rack_of.max() + 1 if m else 0
-    free_of_rack, all_of_rack = np.zeros(racks), np.zeros(racks)
-    for k in range(m):
-        free_of_type[type_of[k]] += free[k]
-        all_of_type[type_of[k]] += gpus[k]
-        free_of_rack[rack_of[k]] += free[k]
-        all_of_rack[rack_of[k]] += gpus[k]
-    free_in_all = free_of_type.sum() / max(all_of_type.sum(), 1.0)
-    out = np.zeros((m, N_PAIR))
-    for k in range(m):
-        whole = max(gpus[k], 1)
-        over = free[k] - need
-        out[k, 0] = over >= 0
-        out[k, 1] = min(max(over / whole, -1.0), 1.0)
-        out[k, 2] = over == 0
-        out[k, 3] = free[k] / whole
-        out[k, 4] = 1.0 - out[k, 3]
-        out[k, 5] = speed[type_of[k]]
-        out[k, 6] = (log_time - 8.0) / 2.0
-        out[k, 7] = log_need
-        if jobs_on[k] > 0:
-            # Whether the others on the machine end long after this job would: those beside it stay.
-            out[k, 8] = min(max(log_left[k] - log_time, -3.0), 3.0) / 3.0
-        out[k, 9] = free_in_all
-        out[k, 10] = pressure
-        out[k, 11] = free_of_type[type_of[k]] / max(all_of_type[type_of[k]], 1.0)
-        out[k, 12] = free_of_rack[rack_of[k]] / max(all_of_rack[rack_of[k]], 1.0)
-        out[k, 13] = free[k] == gpus[k]
     return out
 
 

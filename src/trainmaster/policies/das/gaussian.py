@@ -23,26 +23,21 @@ longer than tau jobs, while the cluster's state is soon another.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from trainmaster.policies.das.walk_constants import FAR, PHI_STEP
+from trainmaster.policies.das.walk_passes import Walk, least
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-FAR = 0.5
-STEPS = 3
-"""Lengths of walks 0 .. STEPS - 1 are counted; with lambda below 1 and P sub-stochastic the rest is small."""
 WAVES = 16
-PHI_STEP = 1.0 / 64.0
-"""phi is rounded to this, so that machines in the same state are one node with a weight (the walk is lumpable)."""
 LOG_SPEED_MAX = 1.0
-LEAST_POINTS = 200
 MACHINE_VARIANCE_MIN = 0.02**2
 """Of what is remembered of a machine: it is never taken as known for good."""
 
@@ -76,95 +71,15 @@ _FREQUENCY, _PHASE = _waves()
 
 def walk_features(phi: Floats, rack_of: Ints, kernel: Kernel) -> Floats:
     """psi of every machine: unit vectors whose scalar products are the normalised random-walk kernel."""
-    return _walk(np.rint(phi / PHI_STEP).astype(np.int64), rack_of, kernel.width, kernel.decay, _FREQUENCY, _PHASE)
-
-
-@njit(cache=True)
-def _walk(rounded, rack_of, width, decay, frequency, phase):
-    """Machines in the same state and rack are one node with a weight; the walk between those, then psi of each."""
-    m = rounded.shape[0]
-    node_of, first, count = np.empty(m, np.int64), np.empty(m, np.int64), np.zeros(m)
-    n = 0
-    for k in range(m):
-        found = -1
-        for c in range(n):
-            j = first[c]
-            if (
-                rack_of[j] == rack_of[k]
-                and rounded[j, 0] == rounded[k, 0]
-                and rounded[j, 1] == rounded[k, 1]
-                and rounded[j, 2] == rounded[k, 2]
-            ):
-                found = c
-                break
-        if found < 0:
-            found = n
-            first[n] = k
-            n += 1
-        node_of[k] = found
-        count[found] += 1.0
-    waves = phase.size
-    psi = np.zeros((n, STEPS * waves))
-    for c in range(n):
-        for w in range(waves):
-            angle = phase[w]
-            for i in range(3):
-                angle += rounded[first[c], i] * PHI_STEP * frequency[i, w] / width
-            psi[c, w] = np.sqrt(2.0 / waves) * np.cos(angle)
-    walk = np.empty((n, n))
-    for c in range(n):
-        for e in range(c + 1):
-            distance = 0.0
-            for i in range(3):
-                distance += ((rounded[first[c], i] - rounded[first[e], i]) * PHI_STEP) ** 2
-            edge = 1.0 if rack_of[first[c]] == rack_of[first[e]] else FAR
-            near = edge * np.exp(-distance / (2.0 * width**2))
-            walk[c, e] = near * count[e] / m
-            walk[e, c] = near * count[c] / m
-    root = np.sqrt(decay)
-    for step in range(1, STEPS):
-        for c in range(n):
-            for e in range(n):
-                weight = root * walk[c, e]
-                for w in range(waves):
-                    psi[c, step * waves + w] += weight * psi[e, (step - 1) * waves + w]
-    for c in range(n):
-        length = 0.0
-        for i in range(psi.shape[1]):
-            length += psi[c, i] ** 2
-        length = max(np.sqrt(length), 1e-12)
-        for i in range(psi.shape[1]):
-            psi[c, i] /= length
-    return psi[node_of]
-
-
-@njit(cache=True)
-def _least(mean, deviation):
-    """How likely each of several independent normal variables is the least, and the mean of the least: by
-    summation over where the least may lie."""
-    n = mean.size
-    low, high = (mean - 5.0 * deviation).min(), (mean + 5.0 * deviation).min()
-    p, least, total = np.zeros(n), 0.0, 0.0
-    step = (high - low) / LEAST_POINTS
-    for t in range(LEAST_POINTS):
-        x = low + (t + 0.5) * step
-        above = 1.0
-        for i in range(n):
-            above *= max(0.5 * math.erfc((x - mean[i]) / deviation[i] / math.sqrt(2.0)), 1e-12)
-        for i in range(n):
-            z = (x - mean[i]) / deviation[i]
-            beyond = max(0.5 * math.erfc(z / math.sqrt(2.0)), 1e-12)
-            density = math.exp(-0.5 * z * z) / deviation[i] * above / beyond
-            p[i] += density
-            least += density * x
-            total += density
-    return p / total, least / total
+    rounded = np.rint(phi / PHI_STEP).astype(np.int64)
+    return Walk(rounded, rack_of, kernel.width, _FREQUENCY, _PHASE).features(kernel.decay)
 
 
 def slowest(mean: Floats, covariance: Floats) -> tuple[float, float]:
     """Mean and variance of the least of several log-speeds: what a gang on several machines is expected to run at."""
-    p, least = _least(mean, np.sqrt(np.maximum(np.diag(covariance), 1e-9)))
-    return float(least), float(p @ covariance @ p)
+    p = np.zeros(len(mean))
+    expected = least(mean, np.sqrt(np.maximum(np.diag(covariance), 1e-9)), p)
+    return expected, float(p @ covariance @ p)
 
 
 def transition(phi: Floats, rack_of: Ints, kernel: Kernel) -> Floats:
@@ -257,8 +172,9 @@ class SpeedHistory:
                 cross[number[here]] = variance[i] * share[here]
                 mean[i] += cross @ alpha
                 variance[i] = max(variance[i] - float(cross @ inverse @ cross), 1e-6)
-        p, least = _least(mean, np.sqrt(variance))
-        return tuple(round(float(v), 6) for v in p), float(p @ mean - least)
+        p = np.zeros(len(mean))
+        expected = least(mean, np.sqrt(variance), p)
+        return tuple(round(float(v), 6) for v in p), float(p @ mean - expected)
 
     def copy(self) -> SpeedHistory:
         return SpeedHistory(self.kernel, dict(self.seen), dict(self.machines), self._solved)

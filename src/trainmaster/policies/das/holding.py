@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trainmaster.policies.das import scene_passes
 from trainmaster.policies.das.features import Scene
 
 Ints = npt.NDArray[np.int64]
@@ -69,27 +69,8 @@ def startable(scene: Scene, hold: Hold | None) -> Bools:
     nowhere = np.zeros(len(scene.free), np.bool_)
     held, until_s, spare = (hold.machines, hold.until_s, hold.spare) if hold is not None else (nowhere, 0.0, 0)
     counted_s = BACKFILL_COUNTED * np.exp(scene.log_time)
-    return _startable(
-        scene.need, scene.whole_only, scene.usable, counted_s, scene.free, scene.type_of, held, until_s, spare
+    out = np.zeros(len(scene.need), np.bool_)
+    scene_passes.startable(
+        scene.need, scene.whole_only, scene.usable, counted_s, scene.free, scene.type_of, held, until_s, spare, out
     )
-
-
-@njit(cache=True)
-def _startable(need, whole_only, speed, counted_s, free, type_of, held, until_s, spare):
-    out = np.zeros(need.size, np.bool_)
-    room = np.zeros(speed.shape[1], np.int64)
-    for row in range(need.size):
-        room[:] = 0
-        for k in range(free.size):
-            kind = type_of[k]
-            if speed[row, kind] <= 0.0:
-                continue
-            if held[k] and need[row] > spare and counted_s[row] > until_s * speed[row, kind]:
-                continue
-            if free[k] >= need[row]:
-                out[row] = True
-                break
-            room[kind] += free[k]
-        if not out[row] and not whole_only[row]:
-            out[row] = room.max() >= need[row]
     return out

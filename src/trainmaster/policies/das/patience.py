@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from trainmaster.policies.das.features import Scene
+from trainmaster.policies.das.scene_passes import open_types
 
 Bools = npt.NDArray[np.bool_]
 
@@ -39,7 +39,9 @@ def _open_types(scene: Scene) -> Bools:
     free_at, count = _free_at(scene)
     time_s = np.exp(scene.log_time)
     order = np.argsort(scene.log_time + np.log(np.maximum(scene.need, 1)), kind="stable")
-    return _lay(order, scene.need, time_s, scene.speed, free_at, count, LATER)
+    out = np.zeros(scene.speed.shape, np.bool_)
+    open_types(order, scene.need, time_s, scene.speed, free_at, count, LATER, out)
+    return out
 
 
 def _free_at(scene: Scene) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
@@ -54,39 +56,6 @@ def _free_at(scene: Scene) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int6
         out[kind, : free[kind]] = 0.0
         out[kind, free[kind] : count[kind]] = np.repeat(parts.left_s[here], parts.gpus[here])
     return out, count
-
-
-@njit(cache=True)
-def _lay(order, need, time_s, speed, free_at, count, later):
-    n, kinds = speed.shape
-    out = np.zeros((n, kinds), np.bool_)
-    for row in order:
-        g = max(need[row], 1)
-        best, chosen, now = np.inf, -1, -1
-        for kind in range(kinds):
-            if speed[row, kind] > 0.0 and g <= count[kind]:
-                end = free_at[kind, g - 1] + time_s[row] / speed[row, kind]
-                if end < best:
-                    best, chosen = end, kind
-        for kind in range(kinds):
-            if speed[row, kind] <= 0.0:
-                continue
-            out[row, kind] = chosen < 0 or time_s[row] / speed[row, kind] <= later * best
-            free = out[row, kind] and g <= count[kind] and free_at[kind, g - 1] <= 0.0
-            if free and (now < 0 or speed[row, kind] > speed[row, now]):
-                now = kind
-        if now >= 0:
-            chosen = now
-        if chosen >= 0:
-            ends = free_at[chosen, g - 1] + time_s[row] / speed[row, chosen]
-            # The first g GPUs are taken until then; of the rest, already sorted, what is earlier moves before them.
-            line, total = free_at[chosen], count[chosen]
-            k = g
-            while k < total and line[k] < ends:
-                line[k - g] = line[k]
-                k += 1
-            line[k - g : k] = ends
-    return out
 
 
 def _whole_soon(scene: Scene) -> Bools:

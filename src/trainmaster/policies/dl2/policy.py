@@ -20,11 +20,11 @@ from trainmaster.policies.dl2.growth import AbsurdScores, Candidates, grow
 from trainmaster.policies.dl2.profiles import learn_speeds
 from trainmaster.policies.dl2.waiting_order import Turns, take_turns
 from trainmaster.policies.dl2.weights import load_once
-from trainmaster.policies.optimus import start_small
 from trainmaster.policies.optimus_estimates import TERMS, Beliefs, believe
 from trainmaster.policies.ordering import decide_by_arrival
 from trainmaster.policies.pools import Demands, Pools, capacity, demands, free_pools, sizes_when_giving_way
 from trainmaster.policies.registry import register
+from trainmaster.policies.room import JobSizes, Room
 from trainmaster.policies.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
 
 Ints = npt.NDArray[np.int64]
@@ -123,10 +123,11 @@ class Dl2:
 def _begin(view: Snapshot, pools: Pools, need: Demands, waiting: Ints, start_servers: Ints, sizes: Sizes) -> bool:
     """The smallest size for each in this order, where it fits; whether all have one."""
     jobs = view.jobs
-    start_small(
-        pools, need, waiting, sizes.workers, sizes.servers, sizes.kind, jobs.workers_min, start_servers, jobs.allowed,
-        jobs.throughput,
+    rows = JobSizes(
+        sizes.workers, sizes.servers, sizes.kind, jobs.workers_min, jobs.workers_max, start_servers, jobs.servers_max,
+        jobs.allowed, jobs.throughput,
     )  # fmt: skip
+    rows.start_small(Room(pools, need), waiting, np.zeros(jobs.allowed.shape[1], np.bool_))
     return bool((sizes.kind[waiting] >= 0).all())
 
 

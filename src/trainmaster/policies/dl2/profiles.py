@@ -19,16 +19,8 @@ from trainmaster.model.memo import Memo
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.stable_hash import stable_hash
 from trainmaster.model.units import MS_PER_S
-from trainmaster.policies.dl2.speed_evidence import (
-    N_TERM,
-    PROGRESS_WEIGHT,
-    add_point,
-    drawn_part,
-    likely_best,
-    move,
-    settle,
-    size_near,
-)
+from trainmaster.policies.dl2.evidence_terms import N_TERM, PROGRESS_WEIGHT
+from trainmaster.policies.dl2.speed_evidence import add_point, drawn_part, likely_best, move, settle, size_near
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

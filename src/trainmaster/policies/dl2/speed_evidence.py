@@ -1,3 +1,4 @@
+# cython: cdivision=True
 """What measured speeds tell of a model's curve: evidence that adds up, and the curve that explains it best.
 
 A job of a model takes x step(w, p) seconds per unit of work, with the model's curve step(w, p) = theta . terms(w, p)
@@ -12,22 +13,16 @@ is a least-squares problem with theta >= 0, a factor given theta has a closed fo
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
-from numba import njit
 
-from trainmaster.policies.dl2.features import step_time
-
-N_TERM = 7
-FACTOR_TRUST = 8.0
-"""That jobs of a model are equally fast counts as much as so many profiled points."""
-PROGRESS_WEIGHT = 100.0
-"""A slot's progress counts as much as so many profiled points: it is measured over minutes, not over a few steps."""
-TURNS = 2
-"""Of curve and factors at each decision; they go on at the next."""
+from trainmaster.core.int_list import Bools, Floats, Ints, new_floats
+from trainmaster.policies.dl2.evidence_terms import FACTOR_TRUST, N_TERM, TURNS
+from trainmaster.policies.speed_curves import SpeedCurves
 
 
-@njit(cache=True)
-def terms(w, p, out):
+def terms(w: float, p: float, out: Floats) -> None:
     out[0], out[1], out[3] = 1.0 / w, 1.0, w
     if p > 0:
         out[2], out[4], out[5], out[6] = w / p, p, 1.0 / p, p / w
@@ -35,10 +30,9 @@ def terms(w, p, out):
         out[2], out[4], out[5], out[6] = 0.0, 0.0, 0.0, 0.0
 
 
-@njit(cache=True)
-def add_point(evidence, w, p, speed, weight):
+def add_point(evidence: Floats, w: float, p: float, speed: float, weight: float) -> None:
     """A speed measured with w workers and p servers."""
-    t = np.empty(N_TERM)
+    t = new_floats(N_TERM)
     terms(w, p, t)
     for i in range(N_TERM):
         scaled = weight * speed * t[i]
@@ -47,8 +41,7 @@ def add_point(evidence, w, p, speed, weight):
             evidence[i, k] += scaled * speed * t[k]
 
 
-@njit(cache=True)
-def move(pool, evidence, before, after):
+def move(pool: Floats, evidence: Floats, before: float, after: float) -> None:
     """A job's evidence counts in the pool with another factor than before (0: not at all)."""
     for i in range(N_TERM):
         pool[N_TERM, i] += (after - before) * evidence[N_TERM, i]
@@ -56,8 +49,7 @@ def move(pool, evidence, before, after):
             pool[i, k] += (after * after - before * before) * evidence[i, k]
 
 
-@njit(cache=True)
-def factor(evidence, curve):
+def factor(evidence: Floats, curve: Floats) -> float:
     """The factor of a job that agrees best with its evidence and with being 1."""
     above = FACTOR_TRUST
     below = FACTOR_TRUST
@@ -68,16 +60,13 @@ def factor(evidence, curve):
     return min(max(above / below, 0.1), 10.0)
 
 
-@njit(cache=True)
-def fit(pool, out):
+def fit(pool: Floats, out: Floats) -> None:
     """The curve with the least squared errors and no negative coefficient (Lawson and Hanson, 1974, chapter 23, on the
     normal equations)."""
-    scale = np.ones(N_TERM)
-    for i in range(N_TERM):
-        if pool[i, i] > 0.0:
-            scale[i] = np.sqrt(pool[i, i])
-    x = np.zeros(N_TERM)
+    scale, x, trial = new_floats(N_TERM), new_floats(N_TERM), new_floats(N_TERM)
     passive = np.zeros(N_TERM, np.bool_)
+    for i in range(N_TERM):
+        scale[i] = math.sqrt(pool[i, i]) if pool[i, i] > 0.0 else 1.0
     top = 0.0
     for i in range(N_TERM):
         top = max(top, abs(pool[N_TERM, i]) / scale[i])
@@ -94,7 +83,7 @@ def fit(pool, out):
             break
         passive[entering] = True
         while True:
-            trial = _solved(pool, scale, passive)
+            _solved(pool, scale, passive, trial)
             step = 1.0
             for i in range(N_TERM):
                 if passive[i] and trial[i] <= 0.0:
@@ -103,23 +92,23 @@ def fit(pool, out):
                 x[i] += step * (trial[i] - x[i])
             if step >= 1.0:
                 break
-            left = False
+            left, some = False, False
             for i in range(N_TERM):
                 if passive[i] and x[i] <= 1e-12:
                     x[i] = 0.0
                     passive[i] = False
                     left = True
-            if not left or not passive.any():
+                some = some or passive[i]
+            if not left or not some:
                 break
     for i in range(N_TERM):
         out[i] = x[i] / scale[i]
 
 
-@njit(cache=True)
-def _solved(pool, scale, passive):
+def _solved(pool: Floats, scale: Floats, passive: Bools, out: Floats) -> None:
     """Least squares in the passive columns, by Cholesky; columns that add nothing to the others stay at zero."""
     lower = np.zeros((N_TERM, N_TERM))
-    middle = np.zeros(N_TERM)
+    middle = new_floats(N_TERM)
     for i in range(N_TERM):
         if not passive[i]:
             continue
@@ -130,7 +119,7 @@ def _solved(pool, scale, passive):
             for m in range(k):
                 value -= lower[i, m] * lower[k, m]
             if i == k:
-                lower[i, i] = np.sqrt(value) if value > 1e-10 else 0.0
+                lower[i, i] = math.sqrt(value) if value > 1e-10 else 0.0
             elif lower[k, k] > 0.0:
                 lower[i, k] = value / lower[k, k]
     for i in range(N_TERM):
@@ -139,18 +128,16 @@ def _solved(pool, scale, passive):
             for m in range(i):
                 value -= lower[i, m] * middle[m]
             middle[i] = value / lower[i, i]
-    out = np.zeros(N_TERM)
     for i in range(N_TERM - 1, -1, -1):
+        out[i] = 0.0
         if passive[i] and lower[i, i] > 0.0:
             value = middle[i]
             for m in range(i + 1, N_TERM):
                 value -= lower[m, i] * out[m]
             out[i] = value / lower[i, i]
-    return out
 
 
-@njit(cache=True)
-def settle(pool, evidence, factors, rows, n, curve):
+def settle(pool: Floats, evidence: Floats, factors: Floats, rows: Ints, n: int, curve: Floats) -> None:
     """Curve of a model and factors of its jobs (the first n of `rows`), a few turns; the pool follows the factors."""
     for _ in range(TURNS):
         fit(pool, curve)
@@ -162,12 +149,12 @@ def settle(pool, evidence, factors, rows, n, curve):
     fit(pool, curve)
 
 
-@njit(cache=True)
-def best_size(c, w_least, w_max, p_least, p_max):
+def best_size(curve: Floats, w_least: int, w_max: int, p_least: int, p_max: int) -> tuple[int, int]:
     """Where the curve is fastest within the limits."""
     # Convex in the logarithms of w and p: moves of ever smaller steps end at the best size or near it.
     at_w, at_p = max(w_least, 1), p_least
-    best = step_time(c, at_w, at_p)
+    curves = SpeedCurves(np.asarray(curve)[None])
+    best = curves.step_time(0, at_w, at_p)
     stride = 1
     while 2 * stride <= max(w_max - at_w, p_max - at_p):
         stride *= 2
@@ -177,7 +164,7 @@ def best_size(c, w_least, w_max, p_least, p_max):
             for dp in range(-1, 2):
                 w, p = at_w + dw * stride, at_p + dp * stride
                 if max(w_least, 1) <= w <= w_max and p_least <= p <= p_max:
-                    time = step_time(c, w, p)
+                    time = curves.step_time(0, w, p)
                     if time < best:
                         best, at_w, at_p, moved = time, w, p, True
         if not moved:
@@ -185,22 +172,18 @@ def best_size(c, w_least, w_max, p_least, p_max):
     return at_w, at_p
 
 
-@njit(cache=True)
-def size_near(best, least, most, draw):
+def size_near(best: float, least: int, most: int, draw: float) -> int:
     """A size near the best by a factor of two at most; `draw`: from -1 to 1."""
-    return min(max(np.int64(np.rint(best * 2.0**draw)), least), most)
+    return min(max(round(best * 2.0**draw), least), most)
 
 
-@njit(cache=True)
-def drawn_part(count):
+def drawn_part(count: int) -> int:
     """How many of a profile's sizes are drawn; the rest lie near the best size by what is known then."""
     return (count + 1) // 2
 
 
-@njit(cache=True)
-def likely_best(pool, own, w_least, w_max, p_least, p_max):
+def likely_best(pool: Floats, own: Floats, w_least: int, w_max: int, p_least: int, p_max: int) -> tuple[int, int]:
     """The best size by a model's pool and a new job's own first points together."""
-    both = pool + own
-    curve = np.empty(N_TERM)
+    both, curve = np.asarray(pool) + np.asarray(own), new_floats(N_TERM)
     fit(both, curve)
     return best_size(curve, w_least, w_max, p_least, p_max)

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
-from trainmaster.policies.dl2.features import step_time
 from trainmaster.policies.optimus_estimates import Beliefs
 from trainmaster.policies.pools import Demands
+from trainmaster.policies.speed_curves import SpeedCurves
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -36,8 +35,7 @@ class Turns(NamedTuple):
     kept_for: int
 
 
-@njit(cache=True)
-def discounted_area(time_s, share, waited_s):
+def discounted_area(time_s: Floats, share: Floats | float, waited_s: Floats) -> Floats:
     """The smaller, the sooner. An area counts half when its job has waited as long as it will run."""
     return time_s * share * time_s / (time_s + waited_s + 1e-9)
 
@@ -64,6 +62,7 @@ def least_time_s(view: Snapshot, rows: Ints, beliefs: Beliefs, growable: Bools, 
     time_s = np.where(
         np.isfinite(jobs.remaining_s[rows]), jobs.remaining_s[rows], np.maximum(jobs.run_s[rows], UNKNOWN_S)
     )
+    curves = SpeedCurves(beliefs.coefficients)
     speed = np.where(jobs.allowed, jobs.throughput, 0.0)
     for i in np.flatnonzero(growable[rows] & np.isfinite(beliefs.remaining[rows])).tolist():
         row = int(rows[i])
@@ -73,7 +72,7 @@ def least_time_s(view: Snapshot, rows: Ints, beliefs: Beliefs, growable: Bools, 
             by_workers = beliefs.tables[beliefs.table[row]]
             step = 1.0 / max(float(by_workers[min(least, len(by_workers) - 1)]), 1e-12)
         else:
-            step = float(step_time(beliefs.coefficients[row], least, int(start_servers[row])))
+            step = curves.step_time(row, least, int(start_servers[row]))
         time_s[i] = beliefs.remaining[row] * step / max(float(beliefs.scale[row, kind]), 1e-12)
     return time_s
 

@@ -10,7 +10,8 @@ import os
 from typing import Any
 
 from trainmaster.backends.kubernetes.config import load_config
-from trainmaster.cli.address import Address, NoService
+from trainmaster.client.address import Address
+from trainmaster.client.errors import NoService
 from trainmaster.model.errors import InputError, TrainmasterError
 
 NAMESPACE = "trainmaster-system"

@@ -5,24 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import typer
-
-from trainmaster.model.errors import InputError, TrainmasterError
+from trainmaster.client.errors import NoService
+from trainmaster.model.errors import InputError
 
 if TYPE_CHECKING:
     from trainmaster.backends.kubernetes.config import KubeConfig
-
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder of the service; default $TRAINMASTER_HOME, then ~/.trainmaster."),
-]
-
-
-class NoService(TrainmasterError):
-    """Nobody answers where the service should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +43,7 @@ def find_address(home: Path | None) -> Address:
     """
     url = os.environ.get("TRAINMASTER_URL", "")
     if url.startswith("kube:") and home is None:
-        from trainmaster.cli.kube_address import kube_address
+        from trainmaster.client.kube_address import kube_address
 
         return kube_address(url)
     if url and home is None:
@@ -74,7 +64,7 @@ def _read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        raise InputError("is no folder", "the folder of a service", column=str(path.parent)) from None
+        raise InputError("not a folder", "the folder of a service", column=str(path.parent)) from None
     except UnicodeDecodeError:
         raise InputError("is not text", "what `trainmaster up` wrote", file=path) from None
     except OSError as error:
@@ -88,5 +78,5 @@ def checked(url: str, source: str) -> str:
     except ValueError:
         fine = False
     if not fine:
-        raise InputError(f"'{url}' is no address of a service", "such as http://127.0.0.1:8642", column=source)
+        raise InputError(f"invalid service address '{url}'", "such as http://127.0.0.1:8642", column=source)
     return url.rstrip("/")
