@@ -23,6 +23,11 @@ ALLOWED = {
     "job_arrays.JobArrays.resize": {"k", "name", "values"},
     "job_arrays.JobArrays.widen": {"rows"},
     "job_arrays.JobArrays._bind": {"floats", "ints"},
+    "arrivals.Arrivals._constants": {"first", "name", "values", "varied"},
+    # What policies keep by job: a dictionary of columns, empty for compiled passes.
+    "arrivals.submit": {"column"},
+    # One vectorised key and NumPy's sort.
+    "slot_world.SlotWorld._turns": {"key"},
     # They return an array that a typed function fills.
     "job_arrays.work_done_column": {"out"},
     "job_arrays.remaining_column": {"out"},
