@@ -45,7 +45,7 @@ def service(fake_cluster: KubeCluster, tmp_path_factory: pytest.TempPathFactory)
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")},
     )
     deadline_s = time.monotonic() + 600
-    while "reigns" not in (home.parent / "out").read_text():
+    while "leader ready" not in (home.parent / "out").read_text():
         assert process.poll() is None and time.monotonic() < deadline_s, (home.parent / "out").read_text()
         time.sleep(0.2)
     yield home

@@ -26,7 +26,7 @@ from trainmaster.estimate.profiles import ProfileBook
 from trainmaster.foresight.question import costs_of
 from trainmaster.foresight.situation import Costs
 from trainmaster.model.cluster import Cluster
-from trainmaster.service.kube import NAME
+from trainmaster.service.kubernetes.session import NAME
 from trainmaster.service.prospect import PROFILES
 from trainmaster.stores.journal import JournalStore
 
@@ -108,7 +108,7 @@ def test_jobs_fare_as_simulated(cluster: KubeCluster, folder: Path, policy: str)
     options, more = CASES[policy]
     with world(cluster, folder, n_replicas=1, policy=policy, lease_s=30.0, options=options) as made:
         home = folder / "replica-0"
-        made.until("its reign", lambda: "reigns" in (home / "log").read_text(), 300)
+        made.until("a leader", lambda: "leader ready" in (home / "log").read_text(), 300)
         for k, (steps, workers) in enumerate(JOBS):
             _submit(made, f"{policy}-{k}", steps, workers, **more)
             time.sleep(APART_S)

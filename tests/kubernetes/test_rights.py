@@ -51,11 +51,11 @@ def asked(cluster: KubeCluster, work: Callable[[KubeRights], Awaitable[Any]], to
         config = load_config(cluster.kubeconfig)
         if token is not None:
             config.certificate, config.token = None, token.removeprefix("Bearer ")
-        rights = KubeRights(KubeClient(config))
+        client = await KubeClient(config).open()
         try:
-            return await work(rights)
+            return await work(KubeRights(client))
         finally:
-            await (await rights.client()).close()
+            await client.close()
 
     return asyncio.run(run())
 
@@ -128,7 +128,7 @@ def test_a_job_of_another_namespace_is_refused_whether_it_exists_or_not(
             raise AssertionError(f"asked for {request}")
 
     async def work(rights: KubeRights) -> list[str]:
-        desk = KubeDesk(cast(Any, Nobody()), await rights.client(), Tokens(()))
+        desk = KubeDesk(cast(Any, Nobody()), rights._client, Tokens(()), cast(Any, None))
         desk.rights = rights
         bob = await rights.identify(users["bob"])
         told = []

@@ -119,7 +119,7 @@ def replicas(fake_cluster: KubeCluster, tmp_path: Path) -> Iterator[Callable[...
 
 def test_jobs_run_wait_fail_and_are_deleted(fake_cluster: KubeCluster, replicas: Callable[..., Replica]) -> None:
     replica = replicas()
-    until(lambda: "reigns" in replica.output(), 120, replica.output)
+    until(lambda: "leader ready" in replica.output(), 120, replica.output)
     fake_cluster.apply(
         job("whole", workers=3, gpus=8, seconds=30), job("behind", workers=1, gpus=8, seconds=2),
         job("broken", gpus=1, seconds=1, code=7, maxAttempts=1),
@@ -151,7 +151,7 @@ def test_a_selector_and_a_cordon_are_honoured(fake_cluster: KubeCluster, replica
     replica = replicas()
     nodes = [node["metadata"]["name"] for node in fake_cluster.get("nodes")["items"]]
     fake_cluster.kubectl("label", "node", nodes[2], "side=east", "--overwrite")
-    until(lambda: "reigns" in replica.output(), 120, replica.output)
+    until(lambda: "leader ready" in replica.output(), 120, replica.output)
     fake_cluster.kubectl("cordon", nodes[0])
     try:
         time.sleep(2.0)  # nodes and jobs are watched apart, so that a job may be heard of before an earlier cordon
@@ -196,7 +196,7 @@ def test_a_leader_that_is_killed_is_followed_within_15_s(
     fake_cluster: KubeCluster, replicas: Callable[..., Replica]
 ) -> None:
     one = replicas()
-    until(lambda: "reigns" in one.output(), 120, one.output)
+    until(lambda: "leader ready" in one.output(), 120, one.output)
     two = replicas()
     until(lambda: "ready" in two.output(), 120, two.output)
     fake_cluster.apply(job("lives", workers=2, gpus=4, seconds=40), job("waits", workers=3, gpus=8, seconds=1))
@@ -204,7 +204,7 @@ def test_a_leader_that_is_killed_is_followed_within_15_s(
     before = {pod["metadata"]["uid"] for pod in fake_cluster.get("pods", "-n", "default")["items"]}
     one.kill()
     killed_s = time.monotonic()
-    until(lambda: "reigns" in two.output(), 60, two.output)
+    until(lambda: "leader ready" in two.output(), 60, two.output)
     took_s = time.monotonic() - killed_s
     assert took_s < 15.0, f"{took_s:.1f} s"
     until(lambda: states(fake_cluster) == {"lives": "finished", "waits": "finished"}, 120, two.output)
@@ -215,7 +215,7 @@ def test_a_leader_that_is_killed_is_followed_within_15_s(
 
 def test_forecasts_reach_kubectl_and_every_command(fake_cluster: KubeCluster, replicas: Callable[..., Replica]) -> None:
     replica = replicas()
-    until(lambda: "reigns" in replica.output(), 120, replica.output)
+    until(lambda: "leader ready" in replica.output(), 120, replica.output)
     speed = {"work": {"steps": 6000}, "stepsPerSecond": {"Tesla-V100-SXM2-16GB": 10.0}}
     fake_cluster.apply(job("first", workers=3, gpus=8, seconds=10_000, **speed))
     until(lambda: states(fake_cluster).get("first") == "running", told=replica.output)

@@ -17,7 +17,6 @@ from trainmaster.backends.kubernetes.election import Election, ElectionRule
 from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.engine.ports import Commit, StoreError
 from trainmaster.stores.journal import JournalStore, Overtaken
-from trainmaster.testing.archive_contract import check_archive
 from trainmaster.testing.store_contract import check_store
 
 
@@ -49,7 +48,6 @@ def test_the_store_keeps_its_contracts(client: KubeClient, thread: LoopThread) -
         return JournalStore(store._blobs, "two", snapshot_entries=3)
 
     check_store(new, reopen)  # type: ignore[arg-type]
-    check_archive(new, reopen)  # type: ignore[arg-type]
 
 
 def test_a_deposed_writer_is_fenced(client: KubeClient, thread: LoopThread) -> None:

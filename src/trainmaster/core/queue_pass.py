@@ -8,22 +8,37 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.core.cluster_arrays import ClusterArrays
-from trainmaster.core.codes import LOST, MS_PER_S, PENDING, RESERVED, RUNNING, STOPPING
+from trainmaster.core.codes import (
+    BY_ARRIVAL,
+    BY_DEADLINE,
+    BY_QUEUE,
+    BY_REMAINING,
+    BY_SERVICE,
+    LOST,
+    MS_PER_S,
+    PENDING,
+    RESERVED,
+    RUNNING,
+    SHAPE,
+    STOPPING,
+)
 from trainmaster.core.free_resources import FreeResources, fits_gang, give_gang, take_gang
 from trainmaster.core.int_list import Floats, IntList, new_floats, new_ints
 from trainmaster.core.job_arrays import JobArrays, remaining_now, service_now
+from trainmaster.core.passes import Pass
 from trainmaster.core.placement import Placer
 from trainmaster.core.plan_arrays import PlanArrays
-from trainmaster.core.sorting import sort_by
-
-BY_ARRIVAL, BY_REMAINING, BY_SERVICE, BY_DEADLINE, BY_GIVEN_KEY, BY_QUEUE = range(6)
+from trainmaster.core.sorting import sort_by, sort_by_two
 
 
-class QueuePass:
+class QueuePass(Pass):
     """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up all
     behind it."""
 
-    def __init__(self, key: int, preemptive: bool, strict: bool) -> None:
+    def __init__(self, key: int, preemptive: bool, strict: bool, default: int) -> None:
+        super().__init__()
+        self.for_waiting = True
+        self.default = default
         self.key, self.preemptive, self.strict = key, preemptive, strict
         self.hopeless_last = self.any_waiting = False
         self.quantum_ms = 0
@@ -34,6 +49,8 @@ class QueuePass:
         self.spare, self.nothing, self.kept = IntList(64), IntList(1), IntList(64)
         self.keys: Floats = new_floats(64)
         self.available = new_ints(1)
+        self.last, self.stamp, self.round, self.n_sorted = IntList(64), new_ints(1), 0, 0
+        """The order of the last decision, as far as it was sorted, and marks by job."""
 
     def set_keys(self, keys: Floats) -> None:
         """Keys by job index, as somebody else computed them (`BY_GIVEN_KEY`)."""
@@ -42,8 +59,7 @@ class QueuePass:
     def decide(
         self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
         plan: PlanArrays,
-    ) -> None:  # fmt: skip
-        """Write the plan for the jobs in `which`, which are in order of arrival."""
+    ) -> bool:  # fmt: skip
         plan.clear()
         if self._list_ready(jobs, which, now_ms):
             self._sort(jobs, now_ms)
@@ -52,6 +68,8 @@ class QueuePass:
             else:
                 self.place_in_order(jobs, self.ready, self.strict, free, placer, plan)
         plan.wake_at_ms = self._next_look_ms(jobs, which, now_ms)
+        plan.default = self.default
+        return True
 
     def _make_room(self, n: int, jobs: JobArrays) -> None:
         self.ready.reserve(n)
@@ -62,6 +80,10 @@ class QueuePass:
         self.start_at.reserve(n)
         self.stop_at.reserve(n)
         self.kept.reserve(n)
+        self.last.reserve(n)
+        if len(self.stamp) < jobs.capacity:
+            self.stamp = np.zeros(jobs.capacity, np.int64)
+            self.n_sorted = 0
         if len(self.keys) < jobs.capacity:
             self.keys = np.zeros(jobs.capacity)
         if len(self.available) < jobs.n_types:
@@ -70,7 +92,7 @@ class QueuePass:
     def _list_ready(self, jobs: JobArrays, which: IntList, now_ms: int) -> bool:
         """List the jobs that may be started now or, if preemptive, preempted. False: none could be started."""
         self._make_room(which.n, jobs)
-        ready, any_ready = self.ready, False
+        ready, any_ready = self.spare, False
         self.any_waiting = False
         ready.clear()
         for k in range(which.n):
@@ -83,7 +105,34 @@ class QueuePass:
                     ready.append(i)
             elif self.preemptive and (phase == RESERVED or (phase == RUNNING and jobs.preemptible[i] > 0)):
                 ready.append(i)
+        if any_ready:
+            self._keep_order(jobs)
         return any_ready
+
+    def _keep_order(self, jobs: JobArrays) -> None:
+        """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order, then
+        the others. Most keys change little from one decision to the next, so sorting is quick."""
+        ready, listed, stamp, n = self.ready, self.spare, self.stamp, 0
+        if self.key == BY_ARRIVAL:
+            ready.n = listed.n
+            for k in range(listed.n):
+                ready.values[k] = listed.values[k]
+            return
+        self.round += 2
+        for k in range(listed.n):
+            stamp[listed.values[k]] = self.round
+        for k in range(self.n_sorted):
+            i = self.last.values[k]
+            if stamp[i] == self.round:
+                stamp[i] = self.round + 1
+                ready.values[n] = i
+                n += 1
+        for k in range(listed.n):
+            i = listed.values[k]
+            if stamp[i] == self.round:
+                ready.values[n] = i
+                n += 1
+        ready.n = n
 
     def _sort(self, jobs: JobArrays, now_ms: int) -> None:
         ready, keys, key = self.ready, self.keys, self.key
@@ -99,7 +148,10 @@ class QueuePass:
                 keys[i] = float(jobs.deadline_ms[i])
             elif key == BY_QUEUE:
                 keys[i] = float(self._queue_of(jobs, i, now_ms))
-        sort_by(ready, keys, self.spare)
+        sort_by_two(ready, keys, jobs.arrival, self.spare)
+        self.n_sorted = self.last.n = ready.n
+        for k in range(ready.n):
+            self.last.values[k] = ready.values[k]
         if self.hopeless_last:
             for k in range(ready.n):
                 i = ready.values[k]
@@ -217,13 +269,14 @@ class QueuePass:
 
     def _note_misfits(self, placer: Placer, plan: PlanArrays) -> None:
         """Those that were counted to fit and were not placed."""
-        plan.misfits.reserve(self.start.n)
+        plan.stated.reserve(2 * self.start.n)
         at = 0
         for k in range(self.start.n):
             if at < placer.placed.n and placer.placed.values[at] == k:
                 at += 1
             else:
-                plan.misfits.append(self.start.values[k])
+                plan.stated.append(self.start.values[k])
+                plan.stated.append(SHAPE)
 
     def _choose(self, jobs: JobArrays, order: IntList, cluster: ClusterArrays, free: FreeResources) -> None:
         """Down the list, every job that fits by count in what is left of its type shall run.
@@ -274,7 +327,7 @@ class QueuePass:
         stopped, placed, keys, gangs = self.stopped, placer.placed, self.keys, self.kinds
         for k in range(placed.n):
             i = order.values[placed.values[k]]
-            give_gang(free, placer.flat, placer.first.values[k], i, jobs)
+            placer.take_back(jobs, i, placer.first.values[k], free)
         plan.jobs.reserve(stopped.n + placed.n)
         plan.first.reserve(stopped.n + placed.n)
         for k in range(stopped.n):

@@ -98,7 +98,7 @@ class ControlPlane:
         self,
         cluster: Cluster,
         store: Archive,
-        backend: Backend,
+        backend: Backend | None,
         clock: Clock,
         estimator: Estimator,
         settings: Settings,
@@ -107,17 +107,23 @@ class ControlPlane:
         emulated: bool = False,
         retention: Retention | None = None,
         force_policy: str | None = None,
+        keep_policy: bool = False,
         policies: Callable[[str], Policy] = create,
         told: Callable[[Sequence[Any]], None] = lambda _: None,
         committed: Callable[[Commit], None] = lambda _: None,
+        forgotten: Callable[[Sequence[str]], None] = lambda _: None,
         prospect: Prospect | None = None,
         follow_nodes: bool = False,
     ) -> None:
-        """`policy` decides in a new store, `force_policy` in any. `told` receives the log entries of each commit,
-        `committed` the commit itself."""
+        """`policy` decides in a new store, `force_policy` in any; with `keep_policy` not in one that was last opened
+        with the same, so that what was chosen since stays. `told` receives the log entries of each commit, `committed`
+        the commit itself, `forgotten` the ids of jobs that the history no longer holds. `backend` may be set later,
+        before `open`."""
         self.cluster = cluster
         self.store = store
-        self.backend = backend
+        self.backend: Backend
+        if backend is not None:
+            self.backend = backend
         self.clock = clock
         self.estimator = estimator
         self.settings = settings
@@ -130,10 +136,12 @@ class ControlPlane:
         """Whether nodes may be others than when the store was written, without anybody asking for it."""
         self._told = told
         self._committed = committed
+        self._forgotten = forgotten
         self.prospect = prospect
         self.policies = policies
         self._first_policy = policy
-        self._force_policy = force_policy
+        self._force_policy = self._policy_option = force_policy
+        self._keep_policy = keep_policy
         self.engine: Engine | None = None
         self.slow_starts: Mapping[str, str] = {}
         """What keeps jobs from starting that have their devices, as far as a backend can say."""
@@ -181,6 +189,8 @@ class ControlPlane:
         if self._follow_nodes:
             image = followed(stored, self.cluster, self.estimator)
         self.policy_name = str(facts.get("policy", self._first_policy))
+        if self._keep_policy and facts.get("policy_option") == self._policy_option:
+            self._force_policy = None
         self.next_job = int(facts.get("next_job", 1))
         self.exits: dict[str, str] = dict(facts.get("exits", {}))
         if self.prospect is not None:
@@ -317,6 +327,7 @@ class ControlPlane:
         facts = {
             "epoch_ms": self.time.epoch_ms,
             "policy": self.policy_name,
+            "policy_option": self._policy_option,
             "next_job": self.next_job,
             "shape": self._shape(),
             "exits": {job_id: how for job_id, how in sorted(self.exits.items()) if job_id not in over},
@@ -386,6 +397,7 @@ class ControlPlane:
             self.next_prune_ms = now_ms + PRUNE_MS
             keep = self.retention
             try:
-                self.store.prune(now_ms - int(keep.days * DAY_MS), keep.ended_jobs, keep.log_lines)
+                gone = self.store.prune(now_ms - int(keep.days * DAY_MS), keep.ended_jobs, keep.log_lines)
+                self._forgotten(gone)
             except StoreError:
                 self.tally.store_faults += 1  # tried again in an hour; nothing depends on it

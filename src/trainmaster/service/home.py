@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from trainmaster.backends.local.run_folder import checkpoint_folder, job_folder
+from trainmaster.engine.ports import number_of
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.service.auth import OPERATOR, Principal, new_token, read_tokens
 
@@ -126,6 +130,19 @@ class Home:
         if (self.path / "tokens").exists():
             known += read_tokens(self.path / "tokens")
         return known
+
+    def remove_jobs(self, job_ids: Iterable[str]) -> None:
+        """Delete logs and checkpoints of jobs that the history no longer holds."""
+        for job_id in job_ids:
+            for folder in (job_folder(self.path, job_id).path, checkpoint_folder(self.path, job_id)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def orphans(self, known: Container[str], next_job: int) -> list[str]:
+        """Jobs that have folders but no record: a crash came between the two. Only ids that were given already."""
+        found = {entry.name for name in ("jobs", "checkpoints") for entry in (self.path / name).iterdir()}
+        return sorted(
+            name for name in found if name.startswith("job-") and name not in known and number_of(name) < next_job
+        )
 
     @property
     def has_tokens_file(self) -> bool:

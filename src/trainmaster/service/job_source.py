@@ -7,11 +7,10 @@ request; what the control plane could not take (its store fails) is tried again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from trainmaster.backends.kubernetes.facts import LAUNCHER
 from trainmaster.backends.kubernetes.fit import KnownRoom
 from trainmaster.backends.kubernetes.node_sets import NodeSets
 from trainmaster.backends.kubernetes.reflector import DELETED, Change
@@ -19,9 +18,10 @@ from trainmaster.backends.kubernetes.template_check import TemplateCheck
 from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
 from trainmaster.backends.kubernetes.wishes import being_deleted, wishes_of
 from trainmaster.engine import queries
+from trainmaster.engine.ports import EndedFilter
 from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.job import JobId
 from trainmaster.service.control import ControlPlane, Request
 
 Json = dict[str, Any]
@@ -85,9 +85,9 @@ class TakeJobs:
             or job_id in plane.stage.specs
         ):
             return []
-        spec = replace(leased(spec_of_trainingjob(tj, epoch_ms), tj), node_set=item.node_set)
-        if tj["spec"].get("after"):
-            raise InputError("waiting for other jobs is not supported here yet", "no dependencies", column="spec.after")
+        namespace = tj["metadata"]["namespace"]
+        after = tuple(job_named(plane, namespace, str(text)) for text in tj["spec"].get("after") or ())
+        spec = replace(spec_of_trainingjob(tj, epoch_ms, after), node_set=item.node_set)
         self.room.check(spec, tj["spec"]["template"])
         plane.stage.specs[job_id] = spec
         events: list[ev.Event] = [ev.JobSubmitted(spec)]
@@ -116,10 +116,22 @@ class CancelOthers:
         return None
 
 
-def leased(spec: JobSpec, tj: Mapping[str, Any]) -> JobSpec:
-    """A job that refuses the launcher runs without a lease."""
-    annotations = tj["metadata"].get("annotations") or {}
-    return replace(spec, leased=annotations.get(LAUNCHER) not in ("false", "none"))
+def job_named(plane: ControlPlane, namespace: str, text: str) -> JobId:
+    """The job that `spec.after` means by an id or a name within its namespace: of several the latest."""
+    name = text.removeprefix(f"{namespace}.")
+    for spec in reversed([*queries.active_specs(plane.live), *plane.stage.specs.values()]):
+        if spec.payload.get("namespace") == namespace and (spec.id == text or spec.name == name):
+            return spec.id
+    inside = EndedFilter(namespaces=frozenset({namespace}))
+    record = plane.store.find_ended(text)
+    if record is None or (record["spec"].get("payload") or {}).get("namespace") != namespace:
+        record = next(iter(plane.store.latest_ended(1, replace(inside, name=name))), None)
+    if record is None:
+        raise InputError(
+            f"there is no job '{text[:80]}' in namespace '{namespace}'", "the name or id of an earlier job",
+            column="spec.after",
+        )  # fmt: skip
+    return JobId(record["spec"]["id"])
 
 
 class JobSource:
@@ -144,6 +156,9 @@ class JobSource:
         self._told: dict[str, Json] = {}
         self._room = KnownRoom(nodes)
         self._unsure: set[str] = set()
+        self._faults: dict[str, InputError] = {}
+        """Objects that cannot be jobs, while they exist."""
+        self._awaited: dict[str, list[asyncio.Future[InputError | None]]] = {}
         self._waiting = False
         self._stopped = False
 
@@ -161,11 +176,32 @@ class JobSource:
             return
         self._note(job, gone)
 
+    async def verdict(self, job_id: str) -> InputError | None:
+        """Wait until the control plane has taken a job, or refused it: then what is wrong with it."""
+        if job_id in self._told or job_id in self._faults or self._stopped:
+            return self._faults.get(job_id)
+        waits: asyncio.Future[InputError | None] = self._loop.create_future()
+        self._awaited.setdefault(job_id, []).append(waits)
+        return await waits
+
+    def _decided(self, job_id: str, fault: InputError | None) -> None:
+        for waits in self._awaited.pop(job_id, ()):
+            if not waits.done():
+                waits.set_result(fault)
+
+    def _refuse(self, job: Json, fault: InputError) -> None:
+        job_id = job_id_of_object(job)
+        self._faults[job_id] = fault
+        self._refused(job, fault)
+        self._decided(job_id, fault)
+
     def nodes_changed(self) -> None:
         self._room.forget()
 
     def stop(self) -> None:
         self._stopped = True
+        for job_id in list(self._awaited):
+            self._decided(job_id, None)  # the object is there: the next leader takes it
 
     def _note(self, job: Json, gone: bool) -> None:
         self._dirty[job_id_of_object(job)] = (job, gone)
@@ -211,7 +247,7 @@ class JobSource:
             fault = self._templates.fault(job)
             if fault is not None:
                 del self._dirty[job_id]
-                self._refused(job, fault)
+                self._refuse(job, fault)
 
     def _answered(self, batch: dict[str, tuple[Json, bool]], outcome: Any) -> None:
         self._waiting = False
@@ -222,13 +258,15 @@ class JobSource:
                 self._dirty.setdefault(job_id, item)
             self._soon(AGAIN_S)
             return
+        for job, error in outcome:
+            self._refuse(job, error)
         for job_id, (job, gone) in batch.items():
             if gone:
                 self._told.pop(job_id, None)
+                self._faults.pop(job_id, None)
             else:
                 self._told[job_id] = {"spec": {"suspend": job["spec"].get("suspend")}}
-        for job, error in outcome:
-            self._refused(job, error)
+            self._decided(job_id, None)
         if self._dirty:
             self._soon(0.0)
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from trainmaster.backends.kubernetes import paths
@@ -31,7 +32,8 @@ from trainmaster.service.problems import Conflict as Conflicting
 from trainmaster.service.problems import Forbidden, NotFound, Refusal, Unauthorized
 from trainmaster.service.views import Json
 
-APPEAR_S = 10.0
+Verdict = Callable[[str], Awaitable[InputError | None]]
+VERDICT_S = 10.0
 """How long a new object may take to reach the control plane before the answer is given without it."""
 SPACES_S = 2.0
 """So long the list of namespaces that have jobs is kept."""
@@ -39,9 +41,12 @@ _VERB = {"cancel": "delete", "pause": "patch", "resume": "patch"}
 
 
 class KubeDesk:
-    def __init__(self, gateway: Gateway, client: KubeClient, tokens: Tokens) -> None:
-        """`client` is not open yet: it belongs to the event loop of the server. `tokens` are the service's own."""
+    def __init__(self, gateway: Gateway, client: KubeClient, tokens: Tokens, verdict: Verdict) -> None:
+        """`tokens` are the service's own. `verdict` waits until the control plane has taken a new job, and says what
+        is wrong with it."""
         self.gateway = gateway
+        self.client = client
+        self.verdict = verdict
         self.rights = KubeRights(client)
         self.tokens = tokens
         self._spaces: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
@@ -114,12 +119,11 @@ class KubeDesk:
         wishes = [to_training_job(body, space, wanted, None if body.array is None else k, who.name) for k in copies]
         made = [await self._create(wish, wanted) for wish in wishes]
         ids = [str(job_id_of_object(thing)) for thing in made]
-        await self._appeared(ids, made)
+        await self._accepted(ids, made)
         return {"id": ids[0], "ids": ids}
 
     async def _create(self, made: Json, wanted: str, **options: Any) -> Json:
-        client = await self.rights.client()
-        meta = made["metadata"]
+        client, meta = self.client, made["metadata"]
         try:
             return await client.create(paths.training_jobs(meta["namespace"]), made, **options)
         except Conflict:
@@ -133,36 +137,26 @@ class KubeDesk:
         except ApiError as error:
             raise refusal_of(error) from None
 
-    async def _appeared(self, ids: list[str], made: list[Json]) -> None:
+    async def _accepted(self, ids: list[str], made: list[Json]) -> None:
         """Wait until the control plane has taken them, so that `job ID` finds what `submit` printed.
 
-        What it rejects is taken back and told to who asked: nothing has changed then.
+        When it rejects one, all are deleted and the reason is raised: nothing has changed then.
         """
-        until_s = time.monotonic() + APPEAR_S
-        while time.monotonic() < until_s:
-            if await self.gateway.ask(ask.Inspect(lambda plane: _known(plane, ids))):
-                return
-            for thing in made:
-                told = await self._rejected(thing)
-                if told:
-                    await asyncio.gather(*(self._take_back(one) for one in made))
-                    raise InputError(told)
-            await asyncio.sleep(0.1)
-
-    async def _rejected(self, made: Json) -> str:
-        meta = made["metadata"]
         try:
-            found = await (await self.rights.client()).get(paths.training_jobs(meta["namespace"], meta["name"]))
-        except ApiError:
-            return ""
-        status = found.get("status") or {}
-        return str(status.get("message", "")) if status.get("state") == "rejected" else ""
+            async with asyncio.timeout(VERDICT_S):
+                faults = await asyncio.gather(*map(self.verdict, ids))
+        except TimeoutError:
+            return
+        for fault in faults:
+            if fault is not None:
+                await asyncio.gather(*map(self._take_back, made))
+                raise fault
 
     async def _take_back(self, made: Json) -> None:
         meta = made["metadata"]
         with contextlib.suppress(ApiError):
             path = paths.training_jobs(meta["namespace"], meta["name"])
-            await (await self.rights.client()).delete(path, uid=meta["uid"])
+            await self.client.delete(path, uid=meta["uid"])
 
     async def act(self, who: Principal, text: str, action: str) -> Json:
         job_id = await self._find(who, text, _VERB[action])
@@ -185,7 +179,7 @@ class KubeDesk:
                 expected="a TrainingJob", remedy="Change that object instead.",
             )  # fmt: skip
         try:
-            await (await self.rights.client()).patch(paths.training_jobs(space, name), change)
+            await self.client.patch(paths.training_jobs(space, name), change)
         except ApiError as error:
             raise refusal_of(error) from None
 
@@ -197,16 +191,9 @@ class KubeDesk:
         space = space_of(job_id) or ""
         await self.rights.need(who, Right("get", space, "pods", "", "log"))
         try:
-            return await read_pod_log(await self.rights.client(), job_id, attempt, member, offset, limit)
+            return await read_pod_log(self.client, job_id, attempt, member, offset, limit)
         except ApiError as error:
             raise refusal_of(error) from None
-
-
-def _known(plane: Any, ids: list[str]) -> bool:
-    engine = plane.engine
-    return engine is not None and all(
-        queries.is_active(engine, job_id) or plane.store.find_ended(job_id) is not None for job_id in ids
-    )
 
 
 def _payload(plane: Any, job_id: str) -> Json | None:

@@ -44,20 +44,11 @@ class Right:
 
 
 class KubeRights:
-    """Belongs to the event loop in which it is used first; the client is opened there."""
-
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._opened = False
         self._users: dict[bytes, tuple[float, KubeUser]] = {}
         self._answers: dict[tuple[str, Right], tuple[float, bool]] = {}
         self.reviews = 0
-
-    async def client(self) -> KubeClient:
-        if not self._opened:
-            self._opened = True
-            await self._client.open()
-        return self._client
 
     async def identify(self, authorization: str | None) -> KubeUser:
         scheme, _, token = (authorization or "").partition(" ")
@@ -120,7 +111,7 @@ class KubeRights:
     async def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         self.reviews += 1
         try:
-            return await (await self.client()).create(path, body, patience_s=5.0)
+            return await self._client.create(path, body, patience_s=5.0)
         except ApiError as error:
             raise Unavailable(
                 f"the cluster cannot be asked who you are: {error}", expected="an API server that answers",

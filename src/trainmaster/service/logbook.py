@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from trainmaster.engine.ports import LogEntry
+
 MAX_BYTES = 10 << 20
 KEPT_FILES = 5
+MAX_ENTRIES = 20
+"""Entries of one commit that are logged one by one."""
 
 
 def open_logbook(folder: Path, level: str = "info", quiet: bool = False) -> structlog.stdlib.BoundLogger:
@@ -59,3 +64,17 @@ def open_logbook(folder: Path, level: str = "info", quiet: bool = False) -> stru
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return structlog.stdlib.get_logger("trainmaster")
+
+
+def log_entries(log: structlog.stdlib.BoundLogger, entries: Sequence[LogEntry]) -> None:
+    """What a commit says in the event log; many submissions at once are one line."""
+    if not log.isEnabledFor(logging.INFO):
+        return
+    submitted = [entry.job_id for entry in entries if entry.kind == "submitted"]
+    if len(submitted) > 1:
+        log.info(f"{len(submitted)} jobs submitted", kind="submitted", first=submitted[0], last=submitted[-1])
+        entries = [entry for entry in entries if entry.kind != "submitted"]
+    for entry in entries[:MAX_ENTRIES]:
+        log.info(entry.text, kind=entry.kind, job=entry.job_id)
+    if len(entries) > MAX_ENTRIES:
+        log.info("and more", entries=len(entries) - MAX_ENTRIES)

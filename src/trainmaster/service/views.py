@@ -69,8 +69,7 @@ class Views:
     ) -> Json:
         """A page, oldest first; `cursor` is the number of the last job of the page before.
 
-        `spaces`: only jobs of these namespaces; their number in all is then that of the active ones.
-        """
+        `spaces`: only jobs of these namespaces."""
         after = _read_cursor(cursor)
         phases = None if states is None else {int(p) for p, state in STATE_OF.items() if state.value in states}
         specs = self._active_specs(phases, name, entity, spaces)
@@ -79,13 +78,9 @@ class Views:
         total, ended = len(specs), []
         over = frozenset(TERMINAL) if phases is None else TERMINAL & phases
         if over:
-            where = EndedFilter(frozenset(over), name, entity)
+            where = EndedFilter(frozenset(over), name, entity, spaces)
             ended = self.plane.store.ended_page(after, limit + 1, where)
-            if spaces is None:
-                total += self.plane.store.count_ended(where)
-            else:
-                ended = [record for record in ended if record["spec"]["payload"].get("namespace") in spaces]
-                total += len(ended)
+            total += self.plane.store.count_ended(where)
         page: list[tuple[int, JobId | Json]] = [*active[: limit + 1]]
         page += [(order_of(record["spec"]["id"], record["spec"].get("submit_ms", 0)), record) for record in ended]
         page.sort(key=lambda pair: pair[0])

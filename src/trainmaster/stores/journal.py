@@ -7,6 +7,8 @@ only one gets on. From time to time everything is written down in a snapshot, an
 j-<number>           an entry: what one commit changed, or a pruning
 p-<number>-<writer>-<k>   parts of an entry or snapshot that is too large for one blob
 s-<number>           a snapshot: everything up to and with that entry
+
+Entries and snapshots carry the format that they are written in; those of version 0.1 say nothing and have format 1.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import Any, Protocol
 from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError
 from trainmaster.stores.memory import Dump, Encoded, MemoryStore, encoded
 
+FORMAT = 1
+"""A journal of a later format is refused and left as it is."""
 PART_BYTES = 900_000
 SNAPSHOT_ENTRIES = 400
 SNAPSHOT_BYTES = 8_000_000
@@ -73,11 +77,14 @@ class JournalStore:
         self._memory.apply(delta)
         self._snapshot_if_due()
 
-    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> int:
-        if MemoryStore.of(self._memory.dump()).prune(before_ms, keep_ended, keep_log) == 0:
-            return 0
-        self._append({"prune": [before_ms, keep_ended, keep_log]})
-        return self._memory.prune(before_ms, keep_ended, keep_log)
+    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> list[str]:
+        before = self._memory.dump()
+        pruned = MemoryStore.of(before)
+        forgotten = pruned.prune(before_ms, keep_ended, keep_log)
+        if pruned.dump() != before:
+            self._append({"prune": [before_ms, keep_ended, keep_log]})
+            self._memory = pruned
+        return forgotten
 
     def claim(self) -> None:
         """Write an empty entry: from now on whoever wrote before finds itself overtaken. Reads again until it is so."""
@@ -90,7 +97,7 @@ class JournalStore:
 
     def _append(self, entry: JsonObject) -> None:
         number = self._number + 1
-        data = self._packed(number, {**entry, "writer": self._writer})
+        data = self._packed(number, {**entry, "writer": self._writer, "format": FORMAT})
         name = f"j-{number:012d}"
         try:
             self._blobs.create(name, data)
@@ -129,7 +136,7 @@ class JournalStore:
     def _snapshot(self, number: int, dump: Dump) -> None:
         """Entries are immutable, so every writer's snapshot of the same number says the same: the first one counts."""
         try:
-            data = self._packed(number, {"dump": dump._asdict()})
+            data = self._packed(number, {"dump": dump._asdict(), "format": FORMAT})
             try:
                 self._blobs.create(f"s-{number:012d}", data)
             except BlobTaken:
@@ -234,7 +241,13 @@ def _unpacked(data: bytes, found: Mapping[str, bytes]) -> Any:
         if any(name not in found for name in names):
             return None
         data = b"".join(found[name] for name in names)
-    return json.loads(zlib.decompress(data))
+    content = json.loads(zlib.decompress(data))
+    if int(content.get("format", 1)) > FORMAT:
+        raise StoreError(
+            f"the journal has format {content['format']}, this version of trainmaster knows {FORMAT}; "
+            "start the version that wrote it, or a newer one"
+        )
+    return content
 
 
 def _dump_of(content: JsonObject) -> Dump:

@@ -142,6 +142,7 @@ class MemoryStore:
                 (where.phases is None or record["phase"] in where.phases)
                 and (where.name is None or spec.get("name", "") == where.name)
                 and (where.entity is None or spec.get("entity", "") == where.entity)
+                and (where.namespaces is None or (spec.get("payload") or {}).get("namespace") in where.namespaces)
             ):
                 found.append((order_of(job_id, spec.get("submit_ms", 0)), job_id, record))
         return [(number, record) for number, _, record in sorted(found, key=lambda entry: entry[:2])]
@@ -157,7 +158,7 @@ class MemoryStore:
     def last_log_number(self) -> int:
         return self._log[-1][0].number if self._log else 0
 
-    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> int:
+    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> list[str]:
         times = {job_id: json.loads(record).get("ended_ms", 0) for job_id, record in self._ended.items()}
         newest = sorted(times, key=lambda job_id: (times[job_id], number_of(job_id)), reverse=True)
         gone = {job_id for job_id in times if times[job_id] < before_ms} | set(newest[keep_ended:])
@@ -165,11 +166,10 @@ class MemoryStore:
         first_kept = self.last_log_number() - keep_log
         log = [item for item in log if item[0].number > first_kept]
         requests = {key: item for key, item in self._requests.items() if item[0] >= before_ms}
-        forgotten = len(gone) + len(self._log) - len(log) + len(self._requests) - len(requests)
         for job_id in gone:
             del self._ended[job_id]
         self._log, self._requests = log, requests
-        return forgotten
+        return sorted(gone)
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import sqlite
 
-from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError, number_of
+from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError, order_of
 from trainmaster.model.codec import spec_from_json
 from trainmaster.model.job import JobSpec
 from trainmaster.stores import tables as t
@@ -144,21 +144,18 @@ class SqliteStore:
         with _typed(self):
             return int(self._reader.execute(sa.select(sa.func.max(t.log.c.number))).scalar() or 0)
 
-    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> int:
+    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> list[str]:
         oldest_ended = (
             sa.select(t.ended.c.id).order_by(t.ended.c.ended_ms.desc(), t.ended.c.number.desc()).offset(keep_ended)
         )
-        forgotten = 0
+        gone = sa.or_(t.ended.c.ended_ms < before_ms, t.ended.c.id.in_(oldest_ended.limit(-1)))
         with _typed(self), self._transaction() as connection:
             newest = int(connection.execute(sa.select(sa.func.max(t.log.c.number))).scalar() or 0)
-            for statement in (
-                sa.delete(t.ended).where(t.ended.c.ended_ms < before_ms),
-                sa.delete(t.ended).where(t.ended.c.id.in_(oldest_ended.limit(-1))),
-                sa.delete(t.log).where(sa.or_(t.log.c.at_ms < before_ms, t.log.c.number <= newest - keep_log)),
-                sa.delete(t.request).where(t.request.c.at_ms < before_ms),
-            ):
-                forgotten += connection.execute(statement).rowcount
-        return forgotten
+            forgotten = connection.execute(sa.delete(t.ended).where(gone).returning(t.ended.c.id)).scalars().all()
+            stale = sa.or_(t.log.c.at_ms < before_ms, t.log.c.number <= newest - keep_log)
+            connection.execute(sa.delete(t.log).where(stale))
+            connection.execute(sa.delete(t.request).where(t.request.c.at_ms < before_ms))
+        return sorted(forgotten)
 
 
 def read_active(path: Path, also: Set[str] = frozenset()) -> Image:
@@ -264,6 +261,9 @@ def _narrow(query: Any, where: EndedFilter) -> Any:
         query = query.where(t.ended.c.name == where.name)
     if where.entity is not None:
         query = query.where(t.ended.c.entity == where.entity)
+    if where.namespaces is not None:
+        namespace = sa.func.json_extract(t.ended.c.record, "$.spec.payload.namespace")
+        query = query.where(namespace.in_(sorted(where.namespaces)))
     return query
 
 
@@ -271,7 +271,7 @@ def _ended_row(job_id: str, record: JsonObject) -> dict[str, Any]:
     spec = record.get("spec") or {}
     return {
         "id": job_id,
-        "number": number_of(job_id),
+        "number": order_of(job_id, int(spec.get("submit_ms", 0))),
         "name": spec.get("name", ""),
         "entity": spec.get("entity", ""),
         "phase": int(record["phase"]),

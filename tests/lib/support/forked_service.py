@@ -14,25 +14,22 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from trainmaster.engine.records import Settings
 from trainmaster.policies.registry import create
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.home import HomeTaken
-from trainmaster.service.prospect import Prospect
-from trainmaster.service.run import Service, ServiceOptions
+from trainmaster.service.home import Home, HomeTaken
+from trainmaster.service.local.platform import LocalPlatform
+from trainmaster.service.options import ServiceOptions
+from trainmaster.service.service import Service
 from trainmaster.sim.run import load_kernels
-from trainmaster.stores.sqlite import SqliteStore
 
 TAKEN = 17
 """Exit code: a process of the service before has not quite gone."""
 
 
-class _Impatient(Service):
-    def _plane(self, store: SqliteStore, slot: Any, prospect: Prospect) -> ControlPlane:
-        plane = super()._plane(store, slot, prospect)
-        plane.settings = replace(plane.settings, backoff_ms=50, resend_ms=500)
-        return plane
+class _Impatient(LocalPlatform):
+    def settings(self) -> Settings:
+        return replace(super().settings(), backoff_ms=50, resend_ms=500)
 
 
 def _serve(options: ServiceOptions, life: int) -> int:
@@ -42,7 +39,7 @@ def _serve(options: ServiceOptions, life: int) -> int:
     if life % 3 == 2:
         show()
     try:
-        _Impatient(options).run(show)
+        Service(options, _Impatient(options, Home(options.home))).run(show)
     except HomeTaken:
         return TAKEN
     except BaseException:

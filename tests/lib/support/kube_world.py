@@ -63,7 +63,7 @@ class Replica:
 
     def is_prepared(self) -> bool:
         """Whether the process that runs now could lead at once, by its own word."""
-        return b"is prepared" in (self.folder / "log").read_bytes()[self.log_start :]
+        return b"prepared to lead" in (self.folder / "log").read_bytes()[self.log_start :]
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from trainmaster.cli.live.job_options import JobOptions, option_of
 from trainmaster.cli.live.request import build
 from trainmaster.jobspec.model import CRD_PATHS, JobFields, JobRequest, Option, note_of
 from trainmaster.model.errors import InputError
-from trainmaster.service.limits import BodyLimit
-from trainmaster.service.submission import SubmissionRoute
+from trainmaster.service.app import build_app
+from trainmaster.service.routes.context import Context
 
 DEEP = "deep"
 HOSTILE: dict[str, Any] = {
@@ -76,6 +75,9 @@ class Desk:
         raise AssertionError(f"accepted {str(request)[:200]}")
 
 
+APP = build_app(Context(None, Desk(), "simulated"))  # type: ignore[arg-type]
+
+
 def posted(body: bytes) -> tuple[int, dict[str, Any]]:
     sent: list[dict[str, Any]] = []
 
@@ -85,12 +87,11 @@ def posted(body: bytes) -> tuple[int, dict[str, Any]]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async def nowhere(*_: Any) -> None:
-        raise AssertionError("another route")
-
-    scope = {"type": "http", "method": "POST", "path": "/jobs", "headers": [(b"content-length", b"%d" % len(body))]}
-    app = BodyLimit(SubmissionRoute(nowhere, SimpleNamespace(desk=Desk()), "/jobs"))  # type: ignore[arg-type]
-    asyncio.run(app(scope, receive, send))
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/jobs", "query_string": b"",
+        "headers": [(b"content-length", b"%d" % len(body))],
+    }  # fmt: skip
+    asyncio.run(APP(scope, receive, send))
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 

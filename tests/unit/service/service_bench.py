@@ -20,6 +20,7 @@ from trainmaster.model.command import Command
 from trainmaster.service.app import build_app
 from trainmaster.service.auth import OPERATOR, USER, Principal, Tokens
 from trainmaster.service.control import ControlPlane
+from trainmaster.service.desk import OpenDesk
 from trainmaster.service.logs import LogFolder
 from trainmaster.service.routes.context import Context
 from trainmaster.sim.backend import SimulatedBackend
@@ -69,7 +70,10 @@ class Bench:
             ]
         )
         self.home = home
-        context = Context(PausingGateway(), tokens, LogFolder(home), "simulated", self.foretell, started_s=0.0)
+        gateway = PausingGateway()
+        context = Context(
+            gateway, OpenDesk(gateway, tokens, LogFolder(home)), "simulated", self.foretell, started_s=0.0
+        )
         self.app = build_app(context)
         self.policy = policy
         self.start(reset)

@@ -11,7 +11,7 @@ from service_bench import Bench
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
 from trainmaster.backends.kubernetes.nodes import NodeFacts
 from trainmaster.model.cluster import Node
-from trainmaster.service.reign import ChangeNodes
+from trainmaster.service.kubernetes.session import ChangeNodes
 
 
 def _watch(*nodes: Node) -> ClusterWatch:

@@ -13,12 +13,14 @@ from trainmaster.model.errors import InputError
 from trainmaster.service.app import build_app
 from trainmaster.service.auth import OPERATOR, Principal, Tokens, read_tokens
 from trainmaster.service.control import ControlPlane
+from trainmaster.service.desk import OpenDesk
 from trainmaster.service.gateway import InlineGateway
 from trainmaster.service.home import Home, HomeTaken
 from trainmaster.service.limits import MAX_BODY
 from trainmaster.service.logs import LogFolder
+from trainmaster.service.options import ServiceOptions
 from trainmaster.service.routes.context import Context
-from trainmaster.service.run import Service, ServiceOptions
+from trainmaster.service.service import Service
 
 
 @pytest.fixture
@@ -213,7 +215,8 @@ def test_the_interface_survives_fuzzing(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     plane: ControlPlane = bench.plane
     tokens = Tokens([(OPERATOR_TOKEN, Principal("owner", OPERATOR))])
-    app = build_app(Context(InlineGateway(plane), tokens, LogFolder(tmp_path), "simulated", started_s=0.0))
+    gateway = InlineGateway(plane)
+    app = build_app(Context(gateway, OpenDesk(gateway, tokens, LogFolder(tmp_path)), "simulated", started_s=0.0))
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     tried: dict[str, int] = {}
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import zlib
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from trainmaster.engine.ports import Commit, StoreError
 from trainmaster.stores import journal
 from trainmaster.stores.journal import BlobTaken, JournalStore, Overtaken
-from trainmaster.testing.archive_contract import check_archive
 from trainmaster.testing.store_contract import check_store
 
 
@@ -55,24 +56,28 @@ class Bench:
         store.close()
         return self._open(store._blobs)  # type: ignore[arg-type]
 
+    def write_newer(self, store: JournalStore) -> Callable[[], dict[str, bytes]]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(journal, "FORMAT", journal.FORMAT + 1)
+            store.commit(Commit({"a": {"n": 2}}, {}, {"n": 2}))
+            store.close()
+        return store._blobs.read_all
+
 
 def test_contracts() -> None:
     bench = Bench()
-    check_store(bench.new, bench.reopen)  # type: ignore[arg-type]
-    check_archive(bench.new, bench.reopen)  # type: ignore[arg-type]
+    check_store(bench.new, bench.reopen, bench.write_newer)  # type: ignore[arg-type]
 
 
 def test_contracts_with_a_snapshot_after_every_entry() -> None:
     bench = Bench(snapshot_entries=1)
-    check_store(bench.new, bench.reopen)  # type: ignore[arg-type]
-    check_archive(bench.new, bench.reopen)  # type: ignore[arg-type]
+    check_store(bench.new, bench.reopen, bench.write_newer)  # type: ignore[arg-type]
 
 
 def test_large_commits_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "PART_BYTES", 40)
     bench = Bench(snapshot_entries=3)
-    check_store(bench.new, bench.reopen)  # type: ignore[arg-type]
-    check_archive(bench.new, bench.reopen)  # type: ignore[arg-type]
+    check_store(bench.new, bench.reopen, bench.write_newer)  # type: ignore[arg-type]
 
 
 def test_the_second_of_two_writers_is_overtaken() -> None:
@@ -117,3 +122,14 @@ def test_snapshots_leave_little_behind() -> None:
         store.close()  # waits for a snapshot that is under way
     assert len(blobs.blobs) <= 11
     assert JournalStore(blobs, "two").load().jobs == {"a": {"n": 54}}
+
+
+def test_a_journal_without_a_format_is_that_of_the_first_version() -> None:
+    blobs = InMemory()
+    entry = {"commit": {"jobs": {"a": '{"n":1}'}, "ended": {}, "meta": '{"n":1}', "log": [[5, "k", "a", "t", "{}"]],
+             "requests": {}, "documents": {}, "now_ms": 5}, "writer": "old"}  # fmt: skip
+    blobs.create("j-000000000001", zlib.compress(json.dumps(entry).encode()))
+    store = JournalStore(blobs, "new")
+    assert store.load().jobs == {"a": {"n": 1}}
+    store.commit(Commit({"a": {"n": 2}}, {}, {"n": 2}))
+    assert JournalStore(blobs, "newer").load().jobs == {"a": {"n": 2}}

@@ -10,7 +10,7 @@ import orjson
 
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient, NotFound
-from trainmaster.backends.kubernetes.loop_thread import LoopThread
+from trainmaster.backends.kubernetes.loop_thread import LoopPortal
 from trainmaster.engine.ports import StoreError
 from trainmaster.stores.journal import BlobTaken
 
@@ -24,12 +24,12 @@ class ConfigMapBlobs:
     """See `trainmaster.stores.journal.Blobs`. Called from other threads than the loop's."""
 
     def __init__(
-        self, client: KubeClient, thread: LoopThread, namespace: str, name: str, *, patience_s: float = 8.0,
+        self, client: KubeClient, portal: LoopPortal, namespace: str, name: str, *, patience_s: float = 8.0,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         """`name` tells one service's blobs from another's. `may_write` is asked before each write."""
         self._client = client
-        self._thread = thread
+        self._portal = portal
         self._path = paths.config_maps(namespace)
         self._prefix = f"{name}-state-"
         self._name = name
@@ -79,7 +79,7 @@ class ConfigMapBlobs:
 
     def _do(self, work: Any) -> Any:
         try:
-            return self._thread.call(work, 120.0)
+            return self._portal.call(work, 120.0)
         except (NotFound, Conflict):
             raise
         except ApiError as error:

@@ -12,15 +12,11 @@ import uvloop
 T = TypeVar("T")
 
 
-class LoopThread:
-    def __init__(self, name: str = "trainmaster-kubernetes") -> None:
-        self.loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+class LoopPortal:
+    """The way into a loop from other threads."""
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Wait for it, from another thread than the loop's."""
@@ -30,6 +26,17 @@ class LoopThread:
         except TimeoutError:
             future.cancel()
             raise
+
+
+class LoopThread(LoopPortal):
+    def __init__(self, name: str = "trainmaster-kubernetes") -> None:
+        super().__init__(uvloop.new_event_loop())
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
 
     def close(self) -> None:
         """End what is left, then the thread."""

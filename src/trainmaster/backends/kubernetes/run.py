@@ -149,11 +149,11 @@ class Run:
         if name != f"{role}-{number}":
             return None
         seat = pod_seat(role, p.node_of(pod) or pod["metadata"]["annotations"].get(p.f.NODE, ""))
-        rank = pod["metadata"]["labels"].get(p.f.RANK, "0")
         end = p.end_of(pod, self.facts.launcher)
         asked = pod["metadata"].get("deletionTimestamp") is not None
         leaving = asked if end is None else self._had_left(name, seat, end)
-        gang = self.attempt.adopt(name, seat, int(rank) if rank.isascii() and rank.isdigit() else 0, leaving)
+        gang = self.attempt.adopt(name, seat, p.rank_of(pod), leaving)
+        gang.told_to_begin = self.facts.launcher  # without one, the pod's status tells whether the command runs
         member = self._enter(name, gang)
         member.unwanted = member.delete_asked = asked
         return member

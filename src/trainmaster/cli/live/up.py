@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from trainmaster.cli.shared.output import one_message
-
-if TYPE_CHECKING:
-    from trainmaster.service.run import ServiceOptions
 
 
 @one_message
@@ -41,12 +38,15 @@ def up(
         str | None, typer.Option(help="Namespace of the service's state; default the pod's, else trainmaster-system.")
     ] = None,
     agent_host: Annotated[
-        str, typer.Option(help="Address by which pods reach this process; default $POD_IP, or the one nodes see.")
-    ] = "",
-    agent_port: Annotated[int, typer.Option(help="Port at which trainers' launchers renew their leases.")] = 8643,
+        str | None, typer.Option(help="Address by which pods reach this process; default $POD_IP, or as nodes see it.")
+    ] = None,
+    agent_port: Annotated[
+        int | None, typer.Option(help="Port at which launchers renew their leases (kubernetes); default 8643.")
+    ] = None,
     lease: Annotated[
-        float, typer.Option(help="Seconds for which a trainer goes on when it cannot be reached (kubernetes).")
-    ] = 30.0,
+        float | None,
+        typer.Option(help="Seconds for which a trainer goes on when it cannot be reached (kubernetes); default 30."),
+    ] = None,
     stop_jobs: Annotated[
         bool, typer.Option("--stop-jobs", help="Stop all jobs when the service stops; default: they go on.")
     ] = False,
@@ -58,63 +58,27 @@ def up(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the terminal.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
-    keep_days: Annotated[float, typer.Option(help="Days for which ended jobs and events are kept.")] = 30.0,
+    keep_days: Annotated[
+        float | None,
+        typer.Option(help="Days for which ended jobs, logs and checkpoints are kept; default 30, on a cluster 14."),
+    ] = None,
 ) -> None:
     """Start the service on this machine: REST interface, scheduler, store, and processes of jobs."""
     from trainmaster.client.address import home_folder
-    from trainmaster.model.errors import InputError
-    from trainmaster.service.control import Retention
-    from trainmaster.service.run import Service, ServiceOptions
+    from trainmaster.service.options import ServiceOptions
+    from trainmaster.service.service import Service
 
-    if log_level not in ("debug", "info", "warning", "error"):
-        raise InputError(f"'{log_level}'", "debug, info, warning or error", column="--log-level")
-    if not keep_days > 0:
-        raise InputError(f"{keep_days}", "a positive number of days", column="--keep-days")
     options = ServiceOptions(
         home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
         placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
-        log_level=log_level, retention=Retention(days=keep_days), learn=learn, kubeconfig=kubeconfig,
-        namespace=namespace, agent_host=agent_host, agent_port=agent_port, lease_s=lease,
+        log_level=log_level, keep_days=keep_days, learn=learn, kubeconfig=kubeconfig, namespace=namespace,
+        agent_host=agent_host, agent_port=agent_port, lease_s=lease,
     )  # fmt: skip
-    if backend == "kubernetes":
-        _up_on_kubernetes(options)
-        return
     service = Service(options)
 
     def ready(address: str) -> None:
-        if quiet:
-            return
-        speeds = " (emulated speeds)" if service.emulated else ""
-        typer.echo(f"Trainmaster is up at {address}: {service.cluster.describe()}{speeds}")
-        typer.echo(f"Home: {options.home}   API: {address}/docs   Stop: Ctrl-C")
-
-    service.run(ready)
-
-
-def _up_on_kubernetes(options: ServiceOptions) -> None:
-    from trainmaster.model.errors import InputError
-
-    if options.nodes is not None:
-        raise InputError("a cluster has the nodes it has", "no --nodes with --backend kubernetes", column="--nodes")
-    if not 2 <= options.lease_s <= 10 * 365 * 86400:
-        raise InputError(f"{options.lease_s:g} s", "2 seconds to ten years", column="--lease")
-    if not 0 < options.agent_port < 65536:
-        raise InputError(f"{options.agent_port}", "1 to 65535", column="--agent-port")
-    try:
-        import aiohttp  # noqa: F401
-        import orjson  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            f"the module {error.name} is missing", "the extra `kubernetes`",
-            "Install it: pip install 'trainmaster[kubernetes]'", column="--backend",
-        ) from None  # fmt: skip
-    from trainmaster.service.kube import KubeService
-
-    service = KubeService(options)
-
-    def ready(address: str) -> None:
-        if not options.quiet:
-            typer.echo(f"Trainmaster is up at {address} for the cluster {service.config.server}")
-            typer.echo(f"Home: {options.home}   API: {address}/docs   State: namespace {service.namespace}")
+        if not quiet:
+            typer.echo(f"Trainmaster is up at {address}: {service.platform.describe()}")
+            typer.echo(f"Home: {options.home}   API: {address}/docs   Stop: Ctrl-C")
 
     service.run(ready)

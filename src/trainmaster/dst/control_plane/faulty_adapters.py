@@ -73,7 +73,7 @@ class FaultyStore:
     def last_log_number(self) -> int:
         return self.inner.last_log_number()
 
-    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> int:
+    def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> list[str]:
         return self.inner.prune(before_ms, keep_ended, keep_log)
 
     def close(self) -> None:

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 
 from trainmaster.foresight.forecast import Outlook
-from trainmaster.service.auth import OPERATOR, Principal, Tokens
-from trainmaster.service.desk import Desk, OpenDesk
+from trainmaster.service.auth import OPERATOR, Principal
+from trainmaster.service.desk import Desk
 from trainmaster.service.gateway import Gateway
-from trainmaster.service.logs import LogFolder
 from trainmaster.service.problems import Forbidden
 from trainmaster.wire.api import Problem
 
@@ -28,20 +27,11 @@ class Context:
     """Shared by all requests of one application."""
 
     gateway: Gateway
-    tokens: Tokens
-    logs: LogFolder
+    desk: Desk
     backend: str
     foretell: Callable[[Mapping[str, Any]], Awaitable[dict[str, Outlook]]] | None = None
     """Answers questions about jobs that are not there; None: this service does not look ahead."""
     started_s: float = field(default_factory=time.time)
-    own_desk: Desk | None = None
-    """None: everybody with a token sees everything."""
-
-    @property
-    def desk(self) -> Desk:
-        if self.own_desk is None:
-            self.own_desk = OpenDesk(self.gateway, self.tokens, self.logs)
-        return self.own_desk
 
 
 def context_of(request: Request) -> Context:

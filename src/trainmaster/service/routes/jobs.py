@@ -18,7 +18,6 @@ from trainmaster.service import requests as ask
 from trainmaster.service.desk import without_hidden
 from trainmaster.service.problems import NotFound, Unavailable
 from trainmaster.service.routes.context import REFUSALS, Anyone, Here, answer, context_of, credentials
-from trainmaster.service.submission import accept
 from trainmaster.service.views import MAX_PAGE
 from trainmaster.wire.api import Accepted, JobPage, JobView, LogChunk, Preview, ResizeRequest, WhyView
 
@@ -41,7 +40,9 @@ _JOB_BODY = {
 @router.post("", status_code=201, response_model=Accepted, openapi_extra=_JOB_BODY)
 async def submit(request: Request) -> Response:
     """Accept a job. It survives any crash once this has answered; the same `request_id` again gives the same answer."""
-    return answer(await accept(context_of(request), credentials(request), await request.body()), 201)
+    desk = context_of(request).desk
+    who = await desk.identify(credentials(request))
+    return answer(await desk.submit(who, request_from_json(await request.body())), 201)
 
 
 @router.post("/preview", response_model=Preview, openapi_extra=_JOB_BODY)

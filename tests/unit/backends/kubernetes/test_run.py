@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.backends.kubernetes.facts import RunFacts, RunKey
-from trainmaster.backends.kubernetes.pods import Object, end_of, waits_for
+from trainmaster.backends.kubernetes.pods import Object, end_of, run_of, seq_of, waits_for
 from trainmaster.backends.kubernetes.run import Member, Run, pod_seat
 from trainmaster.gang.actions import EXITED, NOBODYS, OWN, STOPPED, Action, Outcome, Report, Running, Start, Started
 from trainmaster.gang.protocol import EXIT_STOPPED, WORKER
@@ -136,3 +136,20 @@ def test_a_pod_that_was_deleted_or_evicted_has_not_finished(
     pod["status"]["containerStatuses"][0]["state"] = state
     end = end_of(pod, launcher)
     assert end is not None and (end.code, end.fault) == (code, fault)
+
+
+@pytest.mark.parametrize("text", ["²", "٣", "-1", "", "9" * 5000])
+def test_numbers_that_are_none_end_nothing(run: Run, text: str) -> None:
+    """Anybody who may make pods can write what they like into labels and annotations."""
+    pod = _pod(running=True)
+    pod["metadata"].update(
+        labels={"trainmaster.dev/generation": text, "trainmaster.dev/rank": text},
+        annotations={
+            "trainmaster.dev/job-id": "j",
+            "trainmaster.dev/member": f"worker-{text}",
+            "trainmaster.dev/seq": text,
+        },
+    )
+    pod["metadata"]["annotations"]["trainmaster.dev/seq"] = text
+    assert run_of(pod) is None and seq_of(pod) == 0
+    assert run.adopt(pod) is None and len(run.members) == 1

@@ -1,0 +1,113 @@
+"""One leadership: store, control plane, scheduler thread, forecasts, and the platform's part of it.
+
+On one machine there is one session, as long as the process. On Kubernetes a session lasts from the election of this
+replica until it loses the Lease.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from structlog.stdlib import BoundLogger
+
+from trainmaster.engine.ports import Archive
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.foresight.forecast import Outlook
+from trainmaster.foresight.process import ForecastProcess
+from trainmaster.policies.registry import create
+from trainmaster.service.clock import SystemClock
+from trainmaster.service.control import ControlPlane
+from trainmaster.service.driver import Driver
+from trainmaster.service.logbook import log_entries
+from trainmaster.service.options import ServiceOptions
+from trainmaster.service.platform import Fatal, Platform
+from trainmaster.service.prospect import Prospect
+from trainmaster.sim.run import load_kernels
+
+if TYPE_CHECKING:
+    from trainmaster.service.learning import Learning
+
+
+class LeaderSession:
+    """`open` and `close` block, and are called from another thread than the event loop's; `halt` within the loop."""
+
+    def __init__(self, options: ServiceOptions, platform: Platform, log: BoundLogger, fatal: Fatal) -> None:
+        self._options = options
+        self._platform = platform
+        self._log = log
+        self._fatal = fatal
+        self._part = platform.session()
+        self._store: Archive | None = None
+        self._learning: Learning | None = None
+        self._closing = False
+        self.driver: Driver | None = None
+        """None: not open."""
+        self.forecasts: ForecastProcess | None = None
+
+    def open(self) -> None:
+        """Take over the state and begin to decide. Raises when the state cannot be read; `close` all the same."""
+        part, platform, option = self._part, self._platform, self._options.policy
+        store = self._store = part.open_store()
+        image = store.load_active()
+        prospect = Prospect(LearningEstimator(DeclaredSpeeds()), part.database)
+        prospect.forecaster = self.forecasts = ForecastProcess(
+            partial(self._forecast_made, prospect), partial(self._forecast_failed, prospect)
+        )
+        plane = ControlPlane(
+            part.cluster(image), store, None, SystemClock(), prospect.estimator, platform.settings(), option or "fifo",
+            emulated=platform.emulated, retention=platform.retention, told=partial(log_entries, self._log),
+            committed=part.on_commit, forgotten=part.forget_jobs, force_policy=option, keep_policy=not platform.alone,
+            prospect=prospect, follow_nodes=platform.follow_nodes,
+        )  # fmt: skip
+        driver = Driver(plane, self._fatal)
+        plane.set_time(image)
+        plane.backend = part.open_backend(plane, driver, image)
+        plane.open()
+        load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
+        driver.start()
+        self.driver = driver
+        self._learn(driver, self._options.home)
+        part.opened(driver)
+
+    def _learn(self, driver: Driver, home: Path) -> None:
+        if not self._options.learn:
+            return
+        from trainmaster.service.learning import Learning
+
+        plane = driver.plane
+        self._learning = Learning(driver, home / "learning", plane.cluster, plane.settings.round_ms, self._log.info)
+        self._learning.start()
+
+    def _forecast_made(
+        self, prospect: Prospect, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook], widening: float
+    ) -> None:
+        prospect.answered(now_ms, cpu_s, outlooks, widening)
+        if self.driver is not None:
+            now_s = self.driver.plane.time.instant_s(now_ms)
+            known = {job_id: outlook.finish for job_id, outlook in outlooks.items() if outlook.known}
+            finish_s = {job_id: now_s + band.p50_s for job_id, band in known.items() if band is not None}
+            self._part.on_forecast(finish_s, now_s)
+
+    def _forecast_failed(self, prospect: Prospect, why: str) -> None:
+        prospect.failed(why)
+        if not self._closing:
+            self._log.warning("no forecast", why=why)
+
+    def halt(self) -> None:
+        """Leadership is lost: nothing of this session acts when this returns."""
+        self._part.halt()
+
+    def close(self) -> None:
+        self._closing = True
+        if self._learning is not None:
+            self._learning.stop()
+        if self.driver is not None:
+            self.driver.stop()
+        if self.forecasts is not None:
+            self.forecasts.close()
+        self._part.close()
+        if self._store is not None:
+            self._store.close()

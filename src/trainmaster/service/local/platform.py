@@ -1,0 +1,164 @@
+"""One machine: this process leads from the start, the store is a SQLite file, jobs are processes (or simulated)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from trainmaster.engine.ports import Archive, Commit, Image
+from trainmaster.engine.records import Settings
+from trainmaster.estimate.accelerators import find_accelerator
+from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
+from trainmaster.model.cluster import Cluster, parse_cluster
+from trainmaster.model.command import Command
+from trainmaster.model.placement import parse_strategy
+from trainmaster.service.auth import Tokens
+from trainmaster.service.control import ControlPlane, Retention
+from trainmaster.service.desk import OpenDesk
+from trainmaster.service.driver import Driver
+from trainmaster.service.gateway import Gateway
+from trainmaster.service.home import Home
+from trainmaster.service.logs import LogFolder
+from trainmaster.service.options import ServiceOptions
+from trainmaster.service.platform import Fatal
+from trainmaster.stores.sqlite import SqliteStore
+
+KEEP_DAYS = 30.0
+
+
+class ProcessBackend(Protocol):
+    """The local backend, or the simulated one."""
+
+    def start(self) -> None: ...
+
+    def perform(self, command: Command) -> None: ...
+
+    def observe(self) -> None: ...
+
+    def close(self, end_jobs: bool = False) -> None: ...
+
+
+class LocalPlatform:
+    """See `trainmaster.service.platform.Platform`."""
+
+    alone = True
+    follow_nodes = False
+
+    def __init__(self, options: ServiceOptions, home: Home) -> None:
+        self.options = options
+        self.home = home
+        self.name = options.backend
+        self.nodes, self.slowdown, self.emulated = _machine(options)
+        self.retention = Retention(days=options.keep_days or KEEP_DAYS)
+
+    def settings(self) -> Settings:
+        return settings_of(self.options)
+
+    def describe(self) -> str:
+        return self.nodes.describe() + (" (emulated speeds)" if self.emulated else "")
+
+    async def start(self, address: str, on_lead: Callable[[], None], on_lose: Any, fatal: Fatal) -> None:  # noqa: ARG002
+        on_lead()
+
+    def prepare(self) -> None:
+        pass
+
+    def leading(self) -> bool:
+        return True
+
+    def session(self) -> LocalSession:
+        return LocalSession(self)
+
+    def job_api(self, gateway: Gateway, tokens: Tokens) -> OpenDesk:
+        return OpenDesk(gateway, tokens, LogFolder(self.home.path))
+
+    def wrap(self, app: Any) -> Any:
+        return app
+
+    def tokens_needed(self) -> bool:
+        return not self.home.has_tokens_file
+
+    async def close(self) -> None:
+        pass
+
+
+class LocalSession:
+    """See `trainmaster.service.platform.PlatformSession`."""
+
+    def __init__(self, platform: LocalPlatform) -> None:
+        self._platform = platform
+        self._home = platform.home
+        self.database = platform.home.database
+        self._backend: ProcessBackend | None = None
+
+    def open_store(self) -> Archive:
+        return SqliteStore(self.database)
+
+    def cluster(self, image: Image) -> Cluster:  # noqa: ARG002 - the nodes are those of this machine
+        return self._platform.nodes
+
+    def open_backend(self, plane: ControlPlane, driver: Driver, image: Image) -> ProcessBackend:
+        backend = self._made(plane, driver)
+        plane.prepare_nodes(self._platform.options.reset_nodes)
+        backend.start()
+        self._backend = backend
+        if image.meta is not None:
+            next_job = int(image.meta.get("service", {}).get("next_job", 1))
+            self.forget_jobs(self._home.orphans({*image.jobs, *image.ended}, next_job))
+        return backend
+
+    def _made(self, plane: ControlPlane, driver: Driver) -> ProcessBackend:
+        cluster, lease = plane.cluster, plane.settings.lease
+        if self._platform.name == "simulated":
+            from trainmaster.service.rehearsal import RehearsalBackend
+
+            return RehearsalBackend(cluster, lease, driver.deliver, lambda: plane.now_ms)
+        from trainmaster.backends.local.backend import LocalBackend
+
+        return LocalBackend(
+            cluster, self._home.path, lease, driver.deliver, lambda: plane.now_ms, self._platform.slowdown,
+            find=find_accelerator,
+        )  # fmt: skip
+
+    def opened(self, driver: Driver) -> None:
+        pass
+
+    def on_commit(self, commit: Commit) -> None:
+        pass
+
+    def on_forecast(self, finish_s: Mapping[str, float], now_s: float) -> None:
+        pass
+
+    def forget_jobs(self, job_ids: Sequence[str]) -> None:
+        """In a thread of its own: checkpoints may be large. What a crash leaves is found at the next start."""
+        if job_ids:
+            threading.Thread(target=self._home.remove_jobs, args=(job_ids,), name="remove-jobs", daemon=True).start()
+
+    def halt(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if self._backend is not None:
+            self._backend.close(end_jobs=self._platform.options.stop_jobs)
+
+
+def settings_of(options: ServiceOptions) -> Settings:
+    return Settings(
+        placement=parse_strategy(options.placement),
+        round_ms=None if options.round_s is None else max(round(options.round_s * 1000), 1),
+        restart_cost_ms=round(options.restart_cost_s * 1000),
+        resize_cost_ms=round(options.resize_cost_s * 1000),
+    )
+
+
+def _machine(options: ServiceOptions) -> tuple[Cluster, dict[str, float], bool]:
+    """Nodes, slowdown of emulated types, and whether any is emulated."""
+    if options.backend == "simulated":
+        return parse_cluster(options.nodes or "cpu=4x4", PRICE_PER_GPU_HOUR), {}, True
+    from trainmaster.backends.local.devices import describe
+
+    nodes = None if options.nodes is None else parse_cluster(options.nodes, PRICE_PER_GPU_HOUR)
+    cluster, slowdown, emulated = describe(nodes, find_accelerator)
+    return replace(cluster, price_per_hour={**PRICE_PER_GPU_HOUR, **cluster.price_per_hour}), slowdown, emulated

@@ -1,0 +1,104 @@
+"""What a service needs of the place it runs on: election, store, backend, access to jobs, logs.
+
+`local` is one machine, where this process always leads; `kubernetes` elects one leader among replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainmaster.engine.ports import Archive, Commit, Image
+from trainmaster.engine.records import Settings
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.command import Command
+from trainmaster.service.auth import Tokens
+from trainmaster.service.control import ControlPlane, Retention
+from trainmaster.service.desk import Desk
+from trainmaster.service.driver import Driver
+from trainmaster.service.gateway import Gateway
+
+Fatal = Callable[[BaseException], None]
+"""Told, from any thread, of a fault after which the service must end."""
+
+
+class LiveBackend(Protocol):
+    def perform(self, command: Command) -> None: ...
+
+    def observe(self) -> None: ...
+
+
+class PlatformSession(Protocol):
+    """The platform's part of one leadership. All but `halt` block, and are called from a thread of their own."""
+
+    database: Path
+    """The SQLite file from which forecasts read the jobs."""
+
+    def open_store(self) -> Archive: ...
+
+    def cluster(self, image: Image) -> Cluster:
+        """The nodes, given what the store says of those that jobs are on."""
+        ...
+
+    def open_backend(self, plane: ControlPlane, driver: Driver, image: Image) -> LiveBackend: ...
+
+    def opened(self, driver: Driver) -> None:
+        """The scheduler thread runs: begin to take in jobs and to publish."""
+        ...
+
+    def on_commit(self, commit: Commit) -> None:
+        """In the scheduler thread, after each commit."""
+        ...
+
+    def on_forecast(self, finish_s: Mapping[str, float], now_s: float) -> None:
+        """In any thread: when jobs are expected to finish, in seconds since the epoch."""
+        ...
+
+    def forget_jobs(self, job_ids: Sequence[str]) -> None:
+        """The history no longer holds these jobs."""
+        ...
+
+    def halt(self) -> None:
+        """In the event loop: leadership is lost. Nothing acts when this returns."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Platform(Protocol):
+    name: str
+    alone: bool
+    """There is one process, which leads from the start and for good; a fault at the start ends it."""
+    emulated: bool
+    retention: Retention
+    follow_nodes: bool
+    """Nodes may be others than when the store was written."""
+
+    def settings(self) -> Settings: ...
+
+    def describe(self) -> str: ...
+
+    async def start(self, address: str, on_lead: Callable[[], None], on_lose: Callable[[], None], fatal: Fatal) -> None:
+        """Connect and stand for election. `on_lead` and `on_lose` are called in the event loop."""
+        ...
+
+    def prepare(self) -> None:
+        """Blocks: what can be done before being elected."""
+        ...
+
+    def leading(self) -> bool: ...
+
+    def session(self) -> PlatformSession: ...
+
+    def job_api(self, gateway: Gateway, tokens: Tokens) -> Desk: ...
+
+    def wrap(self, app: Any) -> Any:
+        """The application as requests from outside meet it."""
+        ...
+
+    def tokens_needed(self) -> bool:
+        """Whether a service that others can reach needs a file of tokens."""
+        ...
+
+    async def close(self) -> None: ...

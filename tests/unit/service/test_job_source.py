@@ -1,0 +1,149 @@
+"""New TrainingJobs: a submission is answered with the verdict of the control plane, whichever of the two is first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from service_bench import Bench
+
+from trainmaster.backends.kubernetes.translate import job_id_of_object
+from trainmaster.model.errors import InputError
+from trainmaster.service.job_source import JobSource, News, TakeJobs
+
+FAULT = InputError("asks for more than the cluster has", "fewer GPUs")
+
+
+class _Scheduler:
+    """Takes requests and answers them when told to, as the scheduler thread does."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, Callable[[Any], object]]] = []
+
+    def put(self, request: Any, answered: Callable[[Any], object]) -> None:
+        self.asked.append((request, answered))
+
+    async def answer(self, *refused: str) -> None:
+        """All that was asked; jobs of these names are refused."""
+        while not self.asked:
+            await asyncio.sleep(0.001)
+        for request, answered in self.asked:
+            news = getattr(request, "news", ())
+            answered([(item.job, FAULT) for item in news if item.job["metadata"]["name"] in refused])
+        self.asked = []
+        await asyncio.sleep(0.01)
+
+
+class _NoSets:
+    def name_for(self, job: Any) -> str:
+        return ""
+
+    def new(self) -> list[Any]:
+        return []
+
+
+def _job(name: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "vision", "uid": f"{name}-0000", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": meta, "spec": {"template": {}}}
+
+
+def _id(name: str) -> str:
+    return job_id_of_object(_job(name))
+
+
+def _source(scheduler: _Scheduler, refused: list[str]) -> JobSource:
+    def note(job: Any, _: InputError) -> None:
+        refused.append(job["metadata"]["name"])
+
+    return JobSource(scheduler, list, _NoSets(), note)  # type: ignore[arg-type]
+
+
+class _Room:
+    def check(self, spec: Any, template: Any) -> None:
+        """Everything fits."""
+
+
+def _training_job(name: str, uid: str, after: list[str] | None = None, namespace: str = "vision") -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "command": ["train"]}]}}
+    spec = {"workers": {"min": 1, "max": 1}, "work": {"steps": 5}, "template": template}
+    return {"metadata": meta, "spec": {**spec, **({"after": after} if after else {})}}
+
+
+def _take(bench: Bench, *jobs: dict[str, Any]) -> list[tuple[str, InputError]]:
+    request = TakeJobs([News(job, False, None) for job in jobs], _Room())  # type: ignore[arg-type]
+    (refused,) = bench.plane.batch([request])
+    return [(job["metadata"]["name"], error) for job, error in refused]
+
+
+def test_a_training_job_waits_for_those_it_names(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    first, second = _training_job("first", "a1b2c3d4-0"), _training_job("second", "a1b2c3d5-0", ["first"])
+    assert _take(bench, first, second) == []
+    bench.pass_s(1)
+    waits = job_id_of_object(second)
+    assert bench.get(f"/jobs/{waits}/why")["why"] == "dependency"
+    bench.pass_s(60)
+    assert bench.state(waits) == "finished"
+    # What is over already is no reason to wait; by id too.
+    third = _training_job("third", "a1b2c3d6-0", ["vision.first", job_id_of_object(second)])
+    assert _take(bench, third) == []
+    bench.pass_s(60)
+    assert bench.state(job_id_of_object(third)) == "finished"
+
+
+def test_a_job_that_nobody_knows_or_of_another_namespace_is_refused(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    there = _training_job("there", "a1b2c3d4-0", namespace="speech")
+    assert _take(bench, there) == []
+    for text in ("nobody", "there", "speech.there", job_id_of_object(there)):
+        ((name, error),) = _take(bench, _training_job("x", "a1b2c3d5-0", [text]))
+        assert (name, error.column) == ("x", "spec.after")
+
+
+def test_who_asks_before_and_after_gets_the_verdict() -> None:
+    async def run() -> None:
+        scheduler, refused = _Scheduler(), list[str]()
+        source = _source(scheduler, refused)
+        early = [asyncio.ensure_future(source.verdict(_id(name))) for name in ("good", "bad")]
+        for name in ("good", "bad"):
+            source.changed("ADDED", _job(name), None)
+        await scheduler.answer("bad")
+        assert await asyncio.gather(*early) == [None, FAULT]
+        assert [await source.verdict(_id(name)) for name in ("good", "bad")] == [None, FAULT]
+        assert refused == ["bad"]
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_a_store_that_fails_leaves_the_answer_open_until_the_job_is_taken() -> None:
+    async def run() -> None:
+        scheduler = _Scheduler()
+        source = _source(scheduler, [])
+        waits = asyncio.ensure_future(source.verdict(_id("good")))
+        source.changed("ADDED", _job("good"), None)
+        while not scheduler.asked:
+            await asyncio.sleep(0.001)
+        (_, answered), *_ = scheduler.asked
+        scheduler.asked = []
+        answered(InputError("storage unavailable"))
+        await asyncio.sleep(0.01)
+        assert not waits.done()
+        await scheduler.answer()
+        assert await waits is None
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_a_leader_that_stops_keeps_nobody_waiting() -> None:
+    async def run() -> None:
+        source = _source(_Scheduler(), [])
+        waits = asyncio.ensure_future(source.verdict(_id("good")))
+        await asyncio.sleep(0)
+        source.stop()
+        assert await waits is None
+        assert await source.verdict(_id("late")) is None
+
+    asyncio.run(asyncio.wait_for(run(), 10))
