@@ -32,8 +32,8 @@ from trainmaster.core.sorting import sort_by, sort_by_two
 
 
 class QueuePass(Pass):
-    """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up all
-    behind it."""
+    """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up
+    all behind it."""
 
     def __init__(self, key: int, preemptive: bool, strict: bool, default: int) -> None:
         super().__init__()
@@ -110,8 +110,8 @@ class QueuePass(Pass):
         return any_ready
 
     def _keep_order(self, jobs: JobArrays) -> None:
-        """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order, then
-        the others. Most keys change little from one decision to the next, so sorting is quick."""
+        """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order,
+        then the others. Most keys change little from one decision to the next, so sorting is quick."""
         ready, listed, stamp, n = self.ready, self.spare, self.stamp, 0
         if self.key == BY_ARRIVAL:
             ready.n = listed.n
@@ -235,9 +235,9 @@ class QueuePass(Pass):
     ) -> None:  # fmt: skip
         """Preemptive: down this list, what fits in the cluster shall run and the rest shall wait.
 
-        Jobs chosen that run already stay where they are. A stop that turns out not to be needed (the gang did not fit in
-        the end) is taken back, before those that come after it in the list can take its place: it would have to be given
-        back to it the next time."""
+        Jobs chosen that run already stay where they are. A stop that turns out not to be needed (the gang did not fit
+        in the end) is taken back, before those that come after it in the list can take its place: it would have to be
+        given back to it the next time."""
         self._make_room(order.n, jobs)
         self._choose(jobs, order, cluster, free)
         start, stopped, kept = self.start, self.stopped, self.kept

@@ -39,7 +39,8 @@ class State(EngineCore):
     def __init__(self, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> None:
         self.up = np.ones(len(cluster.nodes), np.bool_)
         super().__init__(
-            JobColumns(cluster), nodes_of(cluster, self.up), Ledger.full(cluster), Ledger.full(cluster), NEXT_PHASE.copy(),
+            JobColumns(cluster), nodes_of(cluster, self.up), Ledger.full(cluster), Ledger.full(cluster),
+            NEXT_PHASE.copy(),
             settings.resend_ms, settings.backoff_ms,
         )  # fmt: skip
         self.round_ms = settings.round_ms or 0

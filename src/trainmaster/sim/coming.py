@@ -71,7 +71,8 @@ def _int_columns(specs: Sequence[JobSpec], columns: JobColumns) -> dict[str, Int
         "server_cpu_milli": _ints(specs, attrgetter("server.cpu_milli")),
         "server_mem_mib": _ints(specs, attrgetter("server.mem_mib")),
         "priority": _ints(specs, attrgetter("priority")), "deadline_ms": _ints(specs, attrgetter("deadline_ms")),
-        "deadline_kind": _ints(specs, attrgetter("deadline_kind")), "preemptible": _ints(specs, attrgetter("preemptible")),
+        "deadline_kind": _ints(specs, attrgetter("deadline_kind")),
+        "preemptible": _ints(specs, attrgetter("preemptible")),
         "curve": _ints(specs, lambda s: columns.intern_curve(s.scaling)), "workers_ask": ask,
         "servers_ask": np.minimum(np.maximum(servers_ref, servers_low), servers_high),
         "ask_gpu_milli": ask * gpu_milli, "max_attempts": _ints(specs, attrgetter("max_attempts")),
@@ -102,7 +103,8 @@ def _speeds(specs: Sequence[JobSpec], types: Sequence[str], estimator: Estimator
 def by_declared_speed(
     specs: Sequence[JobSpec], value: Callable[[JobSpec], Any], depends_on_it_alone: bool = True
 ) -> tuple[Ints, list[Any]]:
-    """A value for each job, computed once for jobs that declare the same speeds: where each finds its own, and the values."""
+    """A value for each job, computed once for jobs that declare the same speeds: where each finds its own, and the
+    values."""
     index: dict[tuple[int, int], int] = {}
     rows, found = np.empty(len(specs), np.int64), []
     for k, spec in enumerate(specs):
