@@ -130,7 +130,7 @@ def move(e: EngineCore, i: int, trigger: int) -> int:
         e.n_waiting += 1
     jobs.phase[i] = phase
     if FINISHED <= phase <= REJECTED:
-        _bury(e, i, phase)
+        _bury(e, i, phase)  # type: ignore
     elif phase == PENDING:
         jobs.waiting_since_ms[i] = e.now_ms
         jobs.reason[i] = CAPACITY
@@ -251,7 +251,7 @@ def is_current(e: EngineCore, i: int, generation: int) -> bool:
 def wanted(e: EngineCore, i: int) -> int:
     """The phase a live job shall have when its present incarnation is over."""
     phase = e.columns.phase[i]
-    return e.columns.after_stop[i] if phase == STOPPING or phase == LOST else PENDING
+    return e.columns.after_stop[i] if phase in (STOPPING, LOST) else PENDING
 
 
 def gone(e: EngineCore, i: int, work_saved: float) -> None:
@@ -321,7 +321,7 @@ def end_backoffs(e: EngineCore) -> None:
     for k in range(order.n):
         i = order.values[k]
         if i >= 0 and jobs.not_before_ms[i] > e.now_ms:
-            e.next_backoff_ms = min(e.next_backoff_ms, jobs.not_before_ms[i])
+            e.next_backoff_ms = min(e.next_backoff_ms, jobs.not_before_ms[i])  # type: ignore
     e.changed = True
 
 
@@ -466,7 +466,7 @@ def resend(e: EngineCore) -> None:
         if jobs.pending_sent_ms[i] <= due:
             jobs.pending_sent_ms[i] = e.now_ms
             write_pending(e, i)
-        e.next_resend_ms = min(e.next_resend_ms, jobs.pending_sent_ms[i] + e.resend_ms)
+        e.next_resend_ms = min(e.next_resend_ms, jobs.pending_sent_ms[i] + e.resend_ms)  # type: ignore
 
 
 def list_pending(e: EngineCore) -> None:

@@ -111,8 +111,8 @@ def _check_change(jobs: JobArrays, plan: PlanArrays, k: int) -> int:
     """Whether the job may be changed now, and may be changed so."""
     i, at, old = plan.jobs.values[k], plan.first.values[k], plan.jobs.values[k] * jobs.width
     phase, given = jobs.phase[i], at >= 0
-    changeable = phase == PENDING or phase == RESERVED or phase == RUNNING
-    if not changeable and (given or not (phase == LAUNCHING or phase == RESIZING)):
+    changeable = phase in (PENDING, RESERVED, RUNNING)
+    if not changeable and (given or phase not in (LAUNCHING, RESIZING)):
         return NOT_CHANGEABLE
     if jobs.allocation.values[old] == 0:
         return SOUND if given else HOLDS_NOTHING

@@ -159,9 +159,9 @@ class State(EngineCore):
             return Resize(spec.id, generation, seq, gang)
         return Stop(spec.id, generation, seq, WORDS[why])
 
-    def job_ended(self, slot: int, phase: int) -> None:
+    def job_ended(self, i: int, phase: int) -> None:
         """The last word on a job, and an end to what is kept of it by name."""
-        columns = self.columns
+        columns, slot = self.columns, i
         ints, floats = columns.ints, columns.floats
         spec = columns.spec(slot)
         self.details.pop(slot, None)

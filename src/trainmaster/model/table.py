@@ -199,10 +199,10 @@ class JobColumns(JobArrays):
         ref_w, ref_s = int(self.ints["workers_ref"][slot]), int(self.ints["servers_ref"][slot])
         return base if workers == ref_w and servers == ref_s else self.scaled_rate(slot, base, workers, servers)
 
-    def scaled_rate(self, slot: int, base: float, workers: int, servers: int) -> float:
+    def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:
         """The same at another size than the reference, where `base` steps are done."""
-        curve = self.curves[self.ints["curve"][slot]]
-        reference = float(curve.speed(int(self.ints["workers_ref"][slot]), int(self.ints["servers_ref"][slot])))
+        curve = self.curves[self.ints["curve"][i]]
+        reference = float(curve.speed(int(self.ints["workers_ref"][i]), int(self.ints["servers_ref"][i])))
         return base * float(curve.speed(workers, servers)) / reference
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -236,7 +237,7 @@ class _Run:
         return events
 
     def _report(self, row: int) -> ev.Event:
-        return report_of(self.backend.core.reports, row, _Ids(self.engine))
+        return report_of(self.backend.core.reports, row, _Ids(self.engine))  # type: ignore[arg-type]
 
     def ended(self) -> list[Ended]:
         """What is over, in the order of its end."""
@@ -249,7 +250,21 @@ class _Run:
         service, run_s, work, cost = floats.T.tolist()
         specs, phases, rejected = map(self.specs.__getitem__, number), map(_PHASES.__getitem__, phase), engine.rejected
         rejection = map(rejected.get, number) if rejected else repeat(None, len(number))
-        return list(map(Ended, specs, phases, end, start, service, run_s, work, preemptions, attempts, cost, rejection))
+        with _collector_paused():  # nothing of it is garbage, and looking for some takes longer than making the list
+            return list(
+                map(Ended, specs, phases, end, start, service, run_s, work, preemptions, attempts, cost, rejection)
+            )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Ids:
