@@ -74,8 +74,8 @@ class EngineCore:
     """What the functions of this module work on. `named`: jobs have ids, and `job_ended` is called when one is over."""
 
     def __init__(
-        self, columns: JobArrays, nodes: ClusterArrays, planned: FreeResources, physical: FreeResources, next_phase:
-        Ints,
+        self, columns: JobArrays, nodes: ClusterArrays, planned: FreeResources, physical: FreeResources,
+        next_phase: Ints,
         resend_ms: int, backoff_ms: int,
     ) -> None:  # fmt: skip
         self.columns, self.nodes, self.planned, self.physical = columns, nodes, planned, physical
@@ -103,8 +103,7 @@ class EngineCore:
         self.n_over = 0
         self.over_ints, self.over_floats = IntList(64 * N_OVER_INTS), new_floats(64 * N_OVER_FLOATS)
         """Of jobs without a name that are over: number, phase, end, first start, preemptions, attempts; service, run
-        time,
-        work, cost."""
+        time, work, cost."""
         self.both, self.pending, self.spare = IntList(64), IntList(64), IntList(64)
 
     def job_ended(self, i: int, phase: int) -> None:

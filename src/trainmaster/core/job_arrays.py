@@ -17,8 +17,7 @@ INFINITE = float("inf")
 
 class JobArrays:
     """See the module's text. `ints`, `floats`, `throughput`, `throughput_spread` and `allowed` are NumPy arrays over
-    the
-    same memory; the columns of the schema are attributes for compiled code."""
+    the same memory; the columns of the schema are attributes for compiled code."""
 
     def __init__(self, prices: Floats) -> None:
         self.version = 0
@@ -86,7 +85,7 @@ class JobArrays:
             gangs.n = rows.size
         self.width = wider
 
-    def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:  # noqa: ARG002
+    def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:
         """Steps per second at another size than the reference, where `base` are done; curves are known to a
         subclass."""
         return base

@@ -80,9 +80,8 @@ class Placer:
     ) -> None:  # fmt: skip
         """Place the jobs `which[begin:end]`, each on its fastest type with room, or on the wanted one (`wanted`: a type
         for each, or empty), at the sizes `workers` and `servers` by job. Adds to what is placed. `why` says why each
-        was
-        not placed (0: it was, or no types are wanted), `failure` is the first that was not (a position in `which`; -1:
-        none). When `strict`, that is the end."""
+        was not placed (0: it was, or no types are wanted), `failure` is the first that was not (a position in `which`;
+        -1: none). When `strict`, that is the end."""
         self.placed.reserve(self.placed.n + end - begin)
         self.first.reserve(self.first.n + end - begin)
         self.why.reserve(self.why.n + end - begin)

@@ -60,8 +60,7 @@ RULES = (
 
 def apply_changes(jobs: JobArrays, nodes: ClusterArrays, counting: bool, plan: PlanArrays, free: FreeResources) -> int:
     """Check the changes of a plan, rule by rule, and bring the free resources to the state after it. Returns the rule
-    that
-    is broken (SOUND: none); then `plan.broken` and `plan.broken_part` say where, and the free resources are as
+    that is broken (SOUND: none); then `plan.broken` and `plan.broken_part` say where, and the free resources are as
     before."""
     n = plan.jobs.n
     rule = done = 0
@@ -129,8 +128,7 @@ def _check_change(jobs: JobArrays, plan: PlanArrays, k: int) -> int:
 
 def check_gang(jobs: JobArrays, nodes: ClusterArrays, counting: bool, i: int, plan: PlanArrays, at: int) -> int:
     """The rules for one gang: size in range, an accepted type, parts one per node in order, on nodes that are up or
-    that
-    it has already, devices that exist, none twice, as many as its workers need."""
+    that it has already, devices that exist, none twice, as many as its workers need."""
     flat = plan.flat
     workers, servers, kind = gang_workers(flat, at), gang_servers(flat, at), flat.values[at + KIND]
     if not jobs.workers_min[i] <= workers <= jobs.workers_max[i]:

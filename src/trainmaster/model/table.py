@@ -1,9 +1,8 @@
 """Job state in columns: one array per attribute, one row per active job, in arrival order.
 
 `JobColumns` is the engine's own mutable store, indexed by slot (the arrays themselves: `core.job_arrays`). `JobTable`
-is what a snapshot shows of it:
-columns are gathered when first read, so a policy pays only for what it looks at. A table is only readable
-while the engine has not moved on (`freeze` copies everything for those who need to keep it).
+is what a snapshot shows of it: columns are gathered when first read, so a policy pays only for what it looks at. A
+table is only readable while the engine has not moved on (`freeze` copies everything for those who need to keep it).
 """
 
 from __future__ import annotations

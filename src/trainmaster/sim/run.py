@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 
@@ -34,7 +34,7 @@ from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
-from trainmaster.model.cluster import Cluster, counting_only_gpus, parse_cluster
+from trainmaster.model.cluster import Cluster, counting_only_gpus
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.placement import Strategy
@@ -279,29 +279,11 @@ class _Ids:
 
 
 def _need_names(specs: Sequence[JobSpec], truth: TruthOptions, estimator: Estimator) -> bool:
-    """Whether jobs are spoken of by name: they wait for others, an estimator learns of each, nodes are lost, or
-    losses are
-    told. Else numbers will do."""
+    """Whether jobs are spoken of by name: they wait for others, an estimator learns of each, nodes are lost, or losses
+    are told. Else numbers will do."""
     if hasattr(estimator, "observe") or truth.node_mtbf_ms or truth.loss_period_ms:
         return True
     return any(spec.after for spec in specs) or len({spec.id for spec in specs}) < len(specs)
-
-
-_loaded: set[str] = set()
-
-
-def load_kernels(policy: Policy) -> None:
-    """Run a toy world once before a run that is timed, so that compiling or loading kernels is not counted."""
-    if repr(policy) in _loaded:
-        return
-    _loaded.add(repr(policy))
-    sizes = ((2, 50.0, 0), (1, 20.0, 0), (2, 10.0, 5), (1, 5.0, 6))
-    toys = [
-        JobSpec(JobId(f"toy-{k}"), at_s * 1000, workers_min=n, workers_max=n, workers_ref=n, work_total=work)
-        for k, (n, work, at_s) in enumerate(sizes)
-    ]
-    with suppress(Exception):  # a policy that fails here fails again, visibly, in the run itself
-        simulate(toys, parse_cluster("toy=2x2,other=2x1"), policy)
 
 
 def _sample(engine: Engine, now_ms: int) -> tuple[int, float, int, int]:
