@@ -17,6 +17,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+from support.launcher_attempts import LauncherAttempts
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
 from trainmaster.gang.protocol import Attach, Began, Begin, LineBuffer, Progress, Renew, encode
@@ -26,13 +27,6 @@ from trainmaster.testing.builders import a_job
 
 SECRET = b"b" * 32
 GANG = 8
-
-
-class Silent:
-    """The backend's ears, which hear nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
 
 
 class Client(asyncio.Protocol):
@@ -90,12 +84,11 @@ def _clients(pipe: Connection, trainers: int, port: int, every_s: float) -> None
 
 async def _measure(trainers: int, lease_s: float, seconds: float) -> dict[str, Any]:
     rule = LeaseRule(int(lease_s * 1000))
-    hub = AgentHub(SECRET, rule, lambda: time.monotonic_ns() // 1_000_000, Silent())  # type: ignore[arg-type]
+    attempts = LauncherAttempts()
+    hub = attempts.hub = AgentHub(SECRET, rule, lambda: time.monotonic_ns() // 1_000_000, attempts)
     for key in _keys(trainers):
         facts = RunFacts(key, "default", key.job_id, "", 1, "", (), lease_s, 20.0, a_job(key.job_id), {})
-        hub.open(facts)
-        for n in range(GANG):
-            hub.admit(key, PodSeat(f"worker-{n}", "worker", n, "n", 0, 1, GANG, 0))
+        attempts.start(facts, [PodSeat(f"worker-{n}", "worker", n, "n", 0, 1, GANG, 0) for n in range(GANG)])
     port = await hub.listen("127.0.0.1", 0)
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     every_s = rule.renew_every_ms / 1000

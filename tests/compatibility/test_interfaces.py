@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from service_bench import Bench
-from typer.testing import CliRunner
 
 from trainmaster.backends.kubernetes.crd import crd
 from trainmaster.cli.main import app
@@ -130,9 +130,9 @@ def test_crd(pinned: Callable[[str], Any]) -> None:
 
 
 def options(text: str) -> dict[str, str]:
-    """Option -> metavar, of the boxes of `--help`."""
+    """Option -> metavar, of `--help`: boxes of typer, lines of click."""
     found = {}
-    for line in re.findall("^\u2502 (.*)\u2502$", text, re.MULTILINE):
+    for line in re.findall(r"^(?:\u2502 |  )(.*?)\u2502?$", text, re.MULTILINE):
         if match := re.match(r"[* ]*((?:-{1,2}[a-z][a-z0-9-]*[ ,]*)+)\s*([A-Z][A-Z_.:=|, ]*[A-Z.]|<[^>]*>)?", line):
             for name in re.findall(r"-{1,2}[a-z][a-z0-9-]*", match[1]):
                 found[name] = (match[2] or "").strip()

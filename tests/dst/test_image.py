@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from trainmaster.engine.ports import Image
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
+from trainmaster.model.command import Command
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.policies.fifo import Fifo
 from trainmaster.stores.memory import MemoryStore
@@ -45,14 +48,30 @@ class Twinned(World):
                 twin.policy = self._policies_to_come[changes - 1][1]
             expected = twin.step(self.now_ms, *events)
             ended = [ended_record(end) for end in twin.drain_ended()]
-        super()._step(engine, events)
+        with sent_by(engine) as commands:
+            super()._step(engine, events)
         if twin is not None:
             self.compared += 1
-            assert expected == engine.commands
+            assert expected == commands
             assert records(twin) == records(engine)
             assert (
                 all(ended_from_record(record).spec.id in self.store.load().ended for record in ended) or not self.engine
             )
+
+
+@contextmanager
+def sent_by(engine: Engine) -> Iterator[list[Command]]:
+    """What the engine's next step says."""
+    commands: list[Command] = []
+    step = engine.step
+
+    def listening(now_ms: int, *events: ev.Event) -> list[Command]:
+        commands.extend(step(now_ms, *events))
+        return list(commands)
+
+    engine.step = listening  # type: ignore[method-assign]
+    yield commands
+    del engine.step
 
 
 def records(engine: Engine) -> str:

@@ -11,7 +11,6 @@ import pytest
 from trainmaster.dst.engine import world
 from trainmaster.dst.engine.faulty_world import Outcome
 from trainmaster.dst.engine.world import World, run_seed
-from trainmaster.engine import dispatch, transitions
 from trainmaster.engine.core import Engine
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.engine.state import State
@@ -58,12 +57,24 @@ def violations(seeds: range, enough: int = 2) -> list[str]:
     return found
 
 
+def without_physical_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches wait for nobody: whatever processes hold, the physical resources say that there is more."""
+    build = State.__init__
+
+    def boundless(self: State, *arguments: Any) -> None:
+        build(self, *arguments)
+        for free in (self.physical.device_milli, self.physical.cpu_milli, self.physical.mem_mib):
+            free += 10**9
+
+    monkeypatch.setattr(State, "__init__", boundless)
+
+
 def test_without_the_generation_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     def unfenced(state: State, job_id: JobId, generation: int) -> int | None:
         slot = state.columns.slot_of.get(job_id)
         return slot if slot is not None and int(state.columns.ints["phase"][slot]) in LIVE else None
 
-    monkeypatch.setattr(transitions, "current", unfenced)
+    monkeypatch.setattr(State, "current", unfenced)
     assert violations(range(40))
 
 
@@ -79,7 +90,7 @@ def test_without_observing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_physical_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "fits_physically", lambda *_: True)
+    without_physical_limits(monkeypatch)
     assert any("device" in text for text in violations(range(20)))
 
 
@@ -88,7 +99,7 @@ def test_without_sending_pending_commands_again(monkeypatch: pytest.MonkeyPatch)
 
     def forgetful(*arguments: Any) -> Engine:
         engine = honest(*arguments)
-        engine.outstanding.clear()
+        engine.columns.ints["pending_kind"][:] = 0
         return engine
 
     monkeypatch.setattr(world, "restore", forgetful)
@@ -126,7 +137,7 @@ def test_replay_is_exact() -> None:
 
 
 def test_a_violation_tells_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "fits_physically", lambda *_: True)
+    without_physical_limits(monkeypatch)
     outcome = next(o for o in map(run_seed, range(40)) if "device" in o.violation)
     assert any("launch" in line for line in outcome.story)
     assert World(outcome.seed).run().story == outcome.story

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,30 +33,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def _host(name: str, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The folder appears in the pod under its own path, so that compiled kernels are found for their sources."""
+    """The folder appears in the pod under its own path, so that paths in messages are those of this machine."""
     volume = {"name": name, "hostPath": {"path": str(path), "type": "Directory"}}
     return volume, {"name": name, "mountPath": str(path), "readOnly": True}
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Iterator[Path]:
-    """Compiled once here, as the Containerfile does; readable for whoever the pods run as."""
-    with tempfile.TemporaryDirectory(prefix="tm-kernels-") as name:
-        folder = Path(name)
-        env = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT / "src")}
-        subprocess.run([sys.executable, "-m", "trainmaster.service.warm", "fifo"], env=env, check=True)
-        for path in (folder, *folder.rglob("*")):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def installed(kernels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeCluster]:
-    mounts = [_host("site", SITE), _host("source", ROOT / "src"), _host("kernels", kernels)]
-    start = (
-        f'cp -r {kernels} "$NUMBA_CACHE_DIR" && mkdir -p "$HOME" && '
-        'exec python3 -c "from trainmaster.cli.main import main; main()" "$@"'
-    )
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeCluster]:
+    mounts = [_host("site", SITE), _host("source", ROOT / "src")]
+    start = 'mkdir -p "$HOME" && exec python3 -c "from trainmaster.cli.main import main; main()" "$@"'
     values = {
         "image": {"repository": IMAGE.partition(":")[0], "tag": "3.11"},
         "command": ["sh", "-c", start, "trainmaster"],

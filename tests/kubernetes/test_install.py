@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from trainmaster.backends.kubernetes.chart import chart_files
 from trainmaster.backends.kubernetes.manifests import InstallOptions, manifests

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from support.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
+from support.launcher_attempts import LauncherAttempts
 from support.trainer_records import PROGRAM, read_lives
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
 from trainmaster.backends.kubernetes.launching import equip, headless_service, launcher_config_map
-from trainmaster.gang.protocol import Progress
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_job
 
@@ -38,42 +38,18 @@ def _site() -> str:
     return str(Path(np.__file__).parents[1])
 
 
-class Listener:
-    def __init__(self) -> None:
-        self.said: list[tuple[Any, ...]] = []
-
-    def begun(self, run: RunKey) -> None:
-        self.said.append(("begun", run.job_id))
-
-    def here(self, run: RunKey, member: str, elastic: bool) -> None: ...
-
-    def settled(self, run: RunKey, version: int, members: tuple[str, ...]) -> None:
-        self.said.append(("settled", run.job_id, members))
-
-    def progress(self, run: RunKey, member: str, progress: Progress) -> None:
-        self.said.append(("progress", run.job_id, progress.work_done, progress.loss))
-
-    def exited(self, run: RunKey, member: str, code: int, why: str) -> None:
-        self.said.append(("exited", run.job_id, member, code))
-
-    def refused(self, run: RunKey, member: str, why: str) -> None:
-        self.said.append(("refused", run.job_id, member, why))
-
-    def lapsed(self, run: RunKey, member: str) -> None:
-        self.said.append(("lapsed", run.job_id, member))
-
-
 class Bench:
     def __init__(self, cluster: KubeCluster, records: Path) -> None:
         self.cluster, self.records = cluster, records
-        self.listener = Listener()
+        self.attempts = LauncherAttempts()
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         self.hub: AgentHub = self.now(
             lambda: AgentHub(
-                SECRET, LeaseRule(int(LEASE_S * 1000)), lambda: time.monotonic_ns() // 1_000_000, self.listener
+                SECRET, LeaseRule(int(LEASE_S * 1000)), lambda: time.monotonic_ns() // 1_000_000, self.attempts
             )
         )
+        self.attempts.hub = self.hub
         self.port = asyncio.run_coroutine_threadsafe(self.hub.listen("0.0.0.0", 0), self.loop).result(10)
         cluster.apply(launcher_config_map(), headless_service())
 
@@ -125,30 +101,42 @@ class Bench:
             equip(pod, seat, facts)
             pods.append(pod)
         if launcher:
-            self.now(lambda: (self.hub.open(facts), [self.hub.admit(key, seat) for seat in seats]))
+            self.now(lambda: self.attempts.start(facts, seats))
         self.cluster.apply(*pods)
         return key
 
+    @property
+    def said(self) -> list[tuple[Any, ...]]:
+        """(what, job, ...): members of "settled", work and loss of "progress", else member and what it said."""
+        found: list[tuple[Any, ...]] = []
+        for what, key, *words in list(self.attempts.said_so):
+            if what == "settled":
+                words = words[1:]
+            elif what == "progress":
+                words = [words[1].work_done, words[1].loss]
+            found.append((what, key.job_id, *words))
+        return found
+
     def progress(self, name: str) -> list[tuple[float, float]]:
         """Work and loss, as reported."""
-        return [(said[2], said[3]) for said in self.listener.said if said[:2] == ("progress", name) and said[3]]
+        return [(said[2], said[3]) for said in self.said if said[:2] == ("progress", name) and said[3]]
 
     def trains_on(self, name: str, steps: float) -> None:
         target = max((work for work, _ in self.progress(name)), default=0.0) + steps
         deadline_s = time.monotonic() + PATIENCE_S
         while max((work for work, _ in self.progress(name)), default=0.0) < target:
-            assert time.monotonic() < deadline_s, f"no progress of {name}: {self.listener.said[-5:]}"
+            assert time.monotonic() < deadline_s, f"no progress of {name}: {self.said[-5:]}"
             time.sleep(0.1)
 
     def hear(self, *beginning: Any) -> tuple[Any, ...]:
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
-            for words in list(self.listener.said):
+            for words in list(self.said):
                 if words[: len(beginning)] == beginning:
                     return words
             time.sleep(0.02)
         pods = self.cluster.kubectl("get", "pods", "-o", "wide", check=False).stdout
-        raise AssertionError(f"{beginning} did not come; said: {self.listener.said}; pods: {pods}")
+        raise AssertionError(f"{beginning} did not come; said: {self.said}; pods: {pods}")
 
 
 @pytest.fixture(scope="module")
@@ -244,14 +232,14 @@ def test_a_pytorch_job_grows_and_shrinks_across_nodes_while_it_trains(bench: Ben
     bench.add("torch", [PodSeat("worker-1", "worker", 1, "node1", 0, 0, 2, 0)], words)
     bench.hear("settled", "torch", ("worker-0", "worker-1"))
     bench.trains_on("torch", 50)
-    bench.now(lambda: bench.hub.dismiss(key, ["worker-0"], "resize"))
+    bench.now(lambda: bench.attempts.dismiss(key, ["worker-0"]))
     assert bench.hear("exited", "torch", "worker-0")[3] == 0
     bench.hear("settled", "torch", ("worker-1",))
     bench.trains_on("torch", 50)
     works = [work for work, _ in bench.progress("torch")]
     assert works == sorted(works), "work was lost"
     assert _falls([loss for _, loss in bench.progress("torch")])
-    bench.now(lambda: bench.hub.stop(key, "enough", 20.0))
+    bench.now(lambda: bench.attempts.stop(key, "enough", 20.0))
     assert bench.hear("exited", "torch", "worker-1")[3] == 75
 
 
@@ -270,14 +258,14 @@ def test_a_parameter_server_job_grows_and_shrinks_across_nodes(bench: Bench) -> 
     ]
     bench.add("ps", more, words)
     deadline_s = time.monotonic() + PATIENCE_S
-    while not any(said[:2] == ("settled", "ps") and len(said[2]) == 4 for said in bench.listener.said):
-        assert time.monotonic() < deadline_s, bench.listener.said[-5:]
+    while not any(said[:2] == ("settled", "ps") and len(said[2]) == 4 for said in bench.said):
+        assert time.monotonic() < deadline_s, bench.said[-5:]
         time.sleep(0.1)
     bench.trains_on("ps", 30)
-    bench.now(lambda: bench.hub.dismiss(key, ["server-0", "worker-0"], "resize"))
+    bench.now(lambda: bench.attempts.dismiss(key, ["server-0", "worker-0"]))
     assert bench.hear("exited", "ps", "server-0")[3] == 0
     assert bench.hear("exited", "ps", "worker-0")[3] == 0
     bench.trains_on("ps", 30)
     assert _falls([loss for _, loss in bench.progress("ps")])
-    bench.now(lambda: bench.hub.stop(key, "enough", 20.0))
+    bench.now(lambda: bench.attempts.stop(key, "enough", 20.0))
     bench.hear("exited", "ps", "worker-1")

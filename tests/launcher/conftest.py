@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from support.launcher_attempts import LauncherAttempts
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
-from trainmaster.gang.protocol import Progress
 from trainmaster.launcher.bundle import launcher_bytes
 from trainmaster.launcher.settings import IDENTITY
 from trainmaster.model.lease import LeaseRule
@@ -35,40 +35,12 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-class Listener:
-    """Keeps everything that the hub says, as (what, member, ...)."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[Any, ...]] = []
-
-    def begun(self, run: RunKey) -> None:
-        self.said.append(("begun",))
-
-    def here(self, run: RunKey, member: str, elastic: bool) -> None:
-        self.said.append(("here", member, elastic))
-
-    def settled(self, run: RunKey, version: int, members: tuple[str, ...]) -> None:
-        self.said.append(("settled", version, members))
-
-    def progress(self, run: RunKey, member: str, progress: Progress) -> None:
-        self.said.append(("progress", member, progress))
-
-    def exited(self, run: RunKey, member: str, code: int, why: str) -> None:
-        self.said.append(("exited", member, code, why))
-
-    def refused(self, run: RunKey, member: str, why: str) -> None:
-        self.said.append(("refused", member, why))
-
-    def lapsed(self, run: RunKey, member: str) -> None:
-        self.said.append(("lapsed", member))
-
-
 class Bench:
     """One incarnation, `job-1` of generation 1. `now` runs a function in the hub's loop."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.listener = Listener()
+        self.attempts = LauncherAttempts()
         self.rule = LeaseRule(int(LEASE_S * 1000))
         self.key = RunKey("job-1", 1)
         self.loop = asyncio.new_event_loop()
@@ -91,16 +63,18 @@ class Bench:
         return asyncio.run_coroutine_threadsafe(within(), self.loop).result(PATIENCE_S)
 
     def new_hub(self, first_version: int = 1) -> AgentHub:
-        return self.now(
+        hub: AgentHub = self.now(
             lambda: AgentHub(
                 SECRET,
                 self.rule,
                 lambda: time.monotonic_ns() // 1_000_000,
-                self.listener,
+                self.attempts,
                 first_version=first_version,
                 notice_port=self.notice_port,
             )
         )
+        self.attempts.hub = hub
+        return hub
 
     def listen(self, port: int = 0) -> None:
         port = port or free_port()
@@ -114,10 +88,9 @@ class Bench:
         asyncio.run_coroutine_threadsafe(self.hub.close(), self.loop).result(PATIENCE_S)
         time.sleep(pause_s)
         self.hub = self.new_hub(first_version=1000)
+        self.attempts.attempts.clear()
         if adopt:
-            self.now(lambda: self.hub.open(self.facts()))
-            for seat in seats:
-                self.now(lambda seat=seat: self.hub.adopt(self.key, seat, "127.0.0.1"))
+            self.now(lambda: self.attempts.adopt(self.facts(), seats, "127.0.0.1"))
         self.listen(0 if elsewhere else self.port)
 
     def facts(self) -> RunFacts:
@@ -131,11 +104,16 @@ class Bench:
             PodSeat(f"worker-{n}", "worker", n, f"n{n}", 0, 1, first + workers, servers)
             for n in range(first, first + workers)
         ]
-        return seats + [PodSeat(f"server-{n}", "server", n, "n0", 0, 0, workers, servers) for n in range(servers)]
+        return seats + [PodSeat(f"server-{n}", "server", n, f"n{n}", 0, 0, workers, servers) for n in range(servers)]
 
     def admit(self, seats: Sequence[PodSeat]) -> None:
-        self.now(lambda: self.hub.open(self.facts()))
-        self.now(lambda: [self.hub.admit(self.key, seat) for seat in seats])
+        self.now(lambda: self.attempts.start(self.facts(), seats))
+
+    def dismiss(self, *members: str) -> None:
+        self.now(lambda: self.attempts.dismiss(self.key, members))
+
+    def stop(self, why: str, grace_s: float) -> None:
+        self.now(lambda: self.attempts.stop(self.key, why, grace_s))
 
     # -- launchers ---------------------------------------------------------------------------------------
 
@@ -185,10 +163,11 @@ class Bench:
             if found := condition():
                 return found
             time.sleep(0.01)
-        raise AssertionError(f"{what or 'it'} did not come; said: {self.listener.said}")
+        raise AssertionError(f"{what or 'it'} did not come; said: {self.said()}")
 
     def said(self, *beginning: Any) -> list[tuple[Any, ...]]:
-        return [words for words in self.listener.said if words[: len(beginning)] == beginning]
+        heard = [(what, *words) for what, _, *words in self.attempts.said_so]
+        return [words for words in heard if words[: len(beginning)] == beginning]
 
     def hear(self, *beginning: Any) -> tuple[Any, ...]:
         return self.until(lambda: self.said(*beginning), f"{beginning}")[-1]

@@ -44,7 +44,7 @@ def test_a_gang_grows_and_shrinks_loses_its_leader_and_goes_on(bench: Bench) -> 
     _train(bench, "worker-1")
     assert bench.hear("settled", 2)[2] == ("worker-0", "worker-1")
     _trains_on(bench, "worker-1")
-    assert bench.now(lambda: bench.hub.elastic(bench.key))
+    assert bench.attempts.attempts[bench.key].elastic
 
     told = len(bench.said("settled"))
     bench.take_over([*seats, *newcomer], pause_s=0.3)
@@ -52,11 +52,11 @@ def test_a_gang_grows_and_shrinks_loses_its_leader_and_goes_on(bench: Bench) -> 
     assert bench.said("settled")[-1] == ("settled", 2, ("worker-0", "worker-1")), "nobody was disturbed"
     _trains_on(bench, "worker-1")
 
-    bench.now(lambda: bench.hub.dismiss(bench.key, ["worker-0"], "resize"))  # the senior: it hands over
+    bench.dismiss("worker-0")  # the senior: it hands over
     assert bench.hear("exited", "worker-0")[2] == 0
     assert bench.hear("settled", 1000)[2] == ("worker-1",)
     _trains_on(bench, "worker-1")
-    bench.now(lambda: bench.hub.stop(bench.key, "preempted", 10.0))
+    bench.stop("preempted", 10.0)
     assert bench.hear("exited", "worker-1")[2] == 75  # saved, could go on
     saved = [words[2].saved for words in bench.said("progress") if words[2].saved is not None]
     assert saved and saved[-1] == _steps(bench, "worker-1")
@@ -69,7 +69,7 @@ def test_survivors_of_a_death_go_on_and_every_sample_counts_once(bench: Bench) -
     bench.hear("settled")
     _trains_on(bench, "worker-0")
     bench.processes[1].kill()  # the launcher, and with it its command
-    bench.now(lambda: bench.hub.dismiss(bench.key, ["worker-1"], "it died", died=True))
+    bench.now(lambda: bench.attempts.died(bench.key, "worker-1"))
     assert bench.hear("settled", 2)[2] == ("worker-0", "worker-2")
     assert bench.hear("exited", "worker-0")[2] == 0
     assert bench.hear("exited", "worker-2")[2] == 0
@@ -100,7 +100,7 @@ def test_parameter_servers_come_and_go(bench: Bench) -> None:
         bench.launch(seat.member, words, TRAINMASTER_CHECKPOINT_DIR=saved, TRAINMASTER_ROLE=seat.role)
     assert set(bench.hear("settled", 2)[2]) == {"worker-0", "worker-1", "server-0", "server-1"}
     goes_on()
-    bench.now(lambda: bench.hub.dismiss(bench.key, ["server-0", "worker-1"], "resize"))
+    bench.dismiss("server-0", "worker-1")
     assert bench.hear("exited", "server-0")[2] == 0
     assert bench.hear("exited", "worker-1")[2] == 0
     goes_on()

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from trainmaster.cli.learn import learn_app
-from trainmaster.cli.traces import app as traces_app
+from trainmaster.cli.learning.learn import learn_app
+from trainmaster.cli.simulation.traces import app as traces_app
 from trainmaster.learn.das.jobs import seeds_of
 from trainmaster.policies.das.weights import load
 

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainmaster.cli.learn import learn_app
+from trainmaster.cli.learning.learn import learn_app
 from trainmaster.policies.dl2.weights import SHIPPED, load
 
 TINY = [

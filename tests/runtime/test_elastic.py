@@ -19,7 +19,8 @@ pytest.importorskip("torch")
 
 from support.fork_server import ForkServer
 from trainmaster.gang import protocol as wire
-from trainmaster.gang.harness import Gang, free_port
+from trainmaster.gang.harness import Gang
+from trainmaster.gang.processes import free_port
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PROGRAM = str(Path(__file__).parent / "programs" / "elastic_member.py")

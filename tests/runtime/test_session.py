@@ -177,15 +177,9 @@ def test_bad_use_is_named(tmp_path: Path) -> None:
 
 
 def test_without_a_lease_nothing_is_saved(tmp_path: Path) -> None:
-    class Expired:
-        lease_left_s = -1.0
-        stop_notice = None
-
-        def close(self) -> None: ...
-
     with Session(Place(), location=tmp_path) as opened:
         opened.save({"good": 1})
-        opened.link = Expired()  # type: ignore[assignment]
+        opened.link = AgentLink("unix:/nowhere", wire.Hello("t", "worker-0", 1, elastic=False))  # never renewed
         with pytest.raises(LeaseOver):
             opened.save({"bad": 1})
         with pytest.raises(LeaseOver):

@@ -20,8 +20,8 @@ Parameters = Mapping[str, str | int | float | Sequence[str] | None]
 class Client:
     """One connection, kept open. Use it in a `with` statement."""
 
-    def __init__(self, address: Address, timeout_s: float = TIMEOUT_S, find: Find | None = None) -> None:
-        self._transport = Transport(address, timeout_s, find)
+    def __init__(self, at: Address | Find, timeout_s: float = TIMEOUT_S) -> None:
+        self._transport = Transport(at, timeout_s)
 
     @property
     def address(self) -> Address:
@@ -30,7 +30,7 @@ class Client:
     @classmethod
     def find(cls, home: Path | None, timeout_s: float = TIMEOUT_S) -> Client:
         """Looks again for the address whenever it connects anew: a service that restarts may have another."""
-        return cls(find_address(home), timeout_s, lambda: find_address(home))
+        return cls(lambda: find_address(home), timeout_s)
 
     def __enter__(self) -> Client:
         return self

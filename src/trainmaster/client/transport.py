@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from trainmaster import __version__
 from trainmaster.client.address import Address
@@ -25,13 +25,22 @@ AGAIN_S = (0.1, 0.3, 1.0)
 
 
 class Transport:
-    def __init__(self, address: Address, timeout_s: float, find: Find | None) -> None:
-        """`find` looks the address up again whenever a connection is opened: it may change with a restart."""
-        self.address = address
+    def __init__(self, at: Address | Find, timeout_s: float) -> None:
+        """`at`: the address, or what looks it up whenever a connection is opened: it may change with a restart."""
+        self._at = at
+        self._address: Address | None = None
         self._timeout_s = timeout_s
-        self._find = find
-        self._parts = urlsplit(address.url)
         self._connection: http.client.HTTPConnection | None = None
+
+    @property
+    def address(self) -> Address:
+        if self._address is None:
+            self._address = self._at() if callable(self._at) else self._at
+        return self._address
+
+    @property
+    def _parts(self) -> SplitResult:
+        return urlsplit(self.address.url)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -78,9 +87,7 @@ class Transport:
 
     def _connected(self, wait_s: float) -> http.client.HTTPConnection:
         if self._connection is None:
-            if self._find is not None:
-                self.address = self._find()
-                self._parts = urlsplit(self.address.url)
+            self._address = None
             self._connection = self._new_connection()
             try:
                 self._connection.connect()

@@ -6,10 +6,18 @@ PENDING, RESERVED, LAUNCHING, RUNNING, RESIZING, STOPPING, LOST, PAUSED, FINISHE
     12
 )
 """Phases of a job (`model.job.Phase`)."""
+PHASES = (
+    "PENDING", "RESERVED", "LAUNCHING", "RUNNING", "RESIZING", "STOPPING", "LOST", "PAUSED", "FINISHED", "FAILED",
+    "CANCELLED", "REJECTED",
+)  # fmt: skip
 (
     RESERVE, UNRESERVE, LAUNCH_SENT, HAS_STARTED, RESIZE_SENT, HAS_RESIZED, STOP_SENT, LOSE, REQUEUE, MOVE, FINISH,
     GIVE_UP, REJECT, CANCEL, PAUSE, RESUME,
 ) = range(16)  # fmt: skip
+TRIGGERS = (
+    "reserve", "unreserve", "launch", "started", "resize", "resized", "stop", "lose", "requeue", "move", "finish",
+    "give-up", "reject", "cancel", "pause", "resume",
+)  # fmt: skip
 """What moves a job from phase to phase (`engine.lifecycle.Trigger`, in its order)."""
 CAPACITY, BEHIND, SHAPE, OUTRANKED, BACKOFF, NO_NODE = 1, 2, 3, 4, 6, 8
 """Why a job waits (`model.reasons.Why`)."""
@@ -22,6 +30,17 @@ WHOLE = 1000
 """Thousandths of a device."""
 MS_PER_S = 1000.0
 NEVER_MS = 2**62
+N_TRIGGERS = 16
+N_OVER_INTS, N_OVER_FLOATS = 6, 4
+"""Numbers in the last word on a job without a name (`EngineCore.over_ints`)."""
+BY_ARRIVAL, BY_REMAINING, BY_SERVICE, BY_DEADLINE, BY_QUEUE, BY_GIVEN_KEY = range(6)
+"""Keys of a queue: order of arrival, seconds left, GPU-seconds attained, deadline, level of attained service, or one that
+somebody else computes."""
+(
+    SOUND, NOT_CHANGEABLE, NOT_PREEMPTIBLE, HOLDS_NOTHING, WORKERS, SERVERS, TYPE, PART_ORDER, NODE_DOWN, TWO_TYPES,
+    PART_DEVICES, DEVICE_TWICE, NO_SUCH_DEVICE, NOT_WHOLE, WRONG_SHARE, TAKEN,
+) = range(16)  # fmt: skip
+"""Rules that a plan may break (`core.verify.RULES` has the words)."""
 IDLE, DECIDE, RARE = 0, 1, 2
 """What a step needs next: nothing, a decision of a policy that is written in Python, or a rare handler."""
 WORDS = (

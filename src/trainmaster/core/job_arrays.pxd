@@ -1,27 +1,32 @@
 cimport cython
 from trainmaster.core.int_list cimport IntList
-from trainmaster.core.types cimport B2, F1, F2, I1, i64
+from trainmaster.core.types cimport B2, F1, F2, I1, I2, i64
 
 cdef i64 RUNNING, STOPPING
 cdef double MS_PER_S, INFINITE
 
 cdef class JobArrays:
     cdef public object ints, floats, int_block, float_block, throughput, throughput_spread, allowed
-    cdef public i64 capacity, n_types, width, n_jobs, n_arrivals
+    cdef public i64 version, capacity, n_types, width, n_jobs, n_arrivals
     cdef public IntList allocation, physical, order, unused
     cdef public F1 prices
+    cdef public dict memo
+    cdef I2 int_rows
+    cdef F2 float_rows
     cdef I1 submit_ms, arrival, workers_min, workers_max, servers_min, servers_max, workers_ref, servers_ref
     cdef I1 devices_each, share_milli, worker_gpu_milli, worker_cpu_milli, worker_mem_mib, server_cpu_milli
     cdef I1 server_mem_mib, preemptible, deadline_ms, phase, generation, attempts, failures, preemptions, held_type
     cdef I1 workers, servers, nodes_held, first_start_ms, as_of_ms, productive_ms, waiting_since_ms, not_before_ms
     cdef I1 reason, blocker, after_stop, workers_ask, servers_ask, ask_gpu_milli, held_gpu_milli, max_attempts, hidden
-    cdef I1 number, pending_kind, pending_seq, pending_sent_ms, pending_why, last_seq, place, node_set
+    cdef I1 number, pending_kind, pending_seq, pending_sent_ms, pending_why, last_seq, place, node_set, elastic, touched
     cdef F1 work_total, work_done, work_saved, rate, service_gpu_s, run_s, cost
     cdef F2 speed, speed_spread
     cdef B2 may_use
     @cython.locals(i=i64, extra=i64)
     cpdef object resize(self, i64 capacity)
+    cpdef object grow(self)
     cpdef object widen(self, i64 width)
+    cpdef double scaled_rate(self, i64 i, double base, i64 workers, i64 servers) except? -1.0
     cpdef object _bind(self)
 
 @cython.locals(i=i64)

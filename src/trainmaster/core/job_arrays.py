@@ -20,6 +20,7 @@ class JobArrays:
     same memory; the columns of the schema are attributes for compiled code."""
 
     def __init__(self, prices: Floats) -> None:
+        self.version = 0
         self.capacity = 0
         self.n_types = len(prices)
         self.prices = prices
@@ -40,6 +41,8 @@ class JobArrays:
         self.unused = IntList(64)
         """Indices without a job."""
         self.n_arrivals = 0
+        self.memo: dict[str, Floats] = {}
+        """What policies remember of jobs, by name."""
         self.resize(64)
 
     def resize(self, capacity: int) -> None:
@@ -66,6 +69,10 @@ class JobArrays:
         self.capacity = capacity
         self._bind()
 
+    def grow(self) -> None:
+        """Make room for as many jobs again."""
+        self.resize(2 * self.capacity)
+
     def widen(self, width: int) -> None:
         """Make room for gangs of so many integers."""
         if width <= self.width:
@@ -77,6 +84,10 @@ class JobArrays:
             gangs.values = rows.reshape(-1)
             gangs.n = rows.size
         self.width = wider
+
+    def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:
+        """Steps per second at another size than the reference, where `base` are done; curves are known to a subclass."""
+        return base
 
     def _bind(self) -> None:
         """Let the compiled attributes name the arrays as they are now."""
@@ -106,6 +117,7 @@ class JobArrays:
         self.pending_kind, self.pending_seq = ints["pending_kind"], ints["pending_seq"]
         self.pending_sent_ms, self.pending_why = ints["pending_sent_ms"], ints["pending_why"]
         self.last_seq, self.place, self.node_set = ints["last_seq"], ints["place"], ints["node_set"]
+        self.elastic, self.touched = ints["elastic"], ints["touched"]
         self.work_total, self.work_done, self.work_saved = (
             floats["work_total"],
             floats["work_done"],
@@ -113,6 +125,7 @@ class JobArrays:
         )
         self.rate, self.service_gpu_s, self.run_s = floats["rate"], floats["service_gpu_s"], floats["run_s"]
         self.cost = floats["cost"]
+        self.int_rows, self.float_rows = self.int_block, self.float_block
         self.speed, self.speed_spread = self.throughput, self.throughput_spread
         self.may_use = self.allowed.view(np.uint8)
 

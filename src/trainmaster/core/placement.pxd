@@ -1,6 +1,6 @@
 cimport cython
 from trainmaster.core.cluster_arrays cimport ClusterArrays
-from trainmaster.core.free_resources cimport FreeResources
+from trainmaster.core.free_resources cimport FreeResources, add_gang, give_gang
 from trainmaster.core.int_list cimport IntList, new_floats, new_ints
 from trainmaster.core.job_arrays cimport JobArrays
 from trainmaster.core.sorting cimport sort_by
@@ -28,6 +28,7 @@ cdef class Placer:
     cdef B2 masks
     cpdef object set_masks(self, object masks)
     cpdef void open_set(self, i64 node_set) noexcept
+    @cython.locals(mask=B1)
     cpdef object open_only(self, object workers_on)
     cpdef void begin(self) noexcept
     @cython.locals(i=i64, done=bint, need_milli=i64, node_set=i64)
@@ -59,5 +60,6 @@ cdef class Placer:
     cdef void _write_gang(self, i64 kind, i64 devices_each, bint counting, FreeResources free) noexcept
     @cython.locals(best=i64, left=i64)
     cdef void _take_devices(self, i64 node, i64 n_devices, i64 share, FreeResources free) noexcept
+    cpdef void take_back(self, JobArrays jobs, i64 i, i64 at, FreeResources free) noexcept
     @cython.locals(any_up=bint, most=i64, left=i64)
     cpdef i64 shortage(self, JobArrays jobs, i64 i, i64 need_milli, FreeResources free) noexcept

@@ -18,7 +18,7 @@ from trainmaster.core.codes import (
     SPREAD,
     WHOLE,
 )  # fmt: skip
-from trainmaster.core.free_resources import FreeResources
+from trainmaster.core.free_resources import FreeResources, add_gang, give_gang
 from trainmaster.core.int_list import Bools, IntList, Ints, new_floats, new_ints
 from trainmaster.core.job_arrays import JobArrays
 from trainmaster.core.sorting import sort_by
@@ -62,7 +62,12 @@ class Placer:
 
     def open_only(self, workers_on: Bools | None) -> None:
         """Workers go on these nodes alone (None: on any that is open)."""
-        self.chosen[:] = 1 if workers_on is None else workers_on.view(np.uint8)
+        if workers_on is None:
+            self.chosen[:] = 1
+            return
+        mask = workers_on.view(np.uint8)
+        for node in range(self.cluster.n_nodes):
+            self.chosen[node] = mask[node]
 
     def begin(self) -> None:
         """Forget what was placed before."""
@@ -338,6 +343,13 @@ class Placer:
                 free.free_whole[node] -= 1
             free.milli[node, best] -= share
             self.flat.append(best)
+
+    def take_back(self, jobs: JobArrays, i: int, at: int, free: FreeResources) -> None:
+        """Undo the placement of job i's gang, which begins at `at` of `flat`."""
+        if self.strategy == COUNT and jobs.share_milli[i] == WHOLE and jobs.devices_each[i] > 0:
+            add_gang(free, self.flat, at, 1, 0, 0, 0, 0)  # only GPUs were counted
+        else:
+            give_gang(free, self.flat, at, i, jobs)
 
     def shortage(self, jobs: JobArrays, i: int, need_milli: int, free: FreeResources) -> int:
         """Why a gang did not fit: no node of its types is up, too little is free, or it is free in the wrong places."""

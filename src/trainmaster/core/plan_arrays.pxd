@@ -4,6 +4,6 @@ from trainmaster.core.types cimport i64
 
 @cython.final
 cdef class PlanArrays:
-    cdef public IntList jobs, first, flat, misfits
-    cdef public i64 blocker, wake_at_ms
+    cdef public IntList jobs, first, flat, stated
+    cdef public i64 default, blocker, wake_at_ms, broken, broken_part
     cpdef void clear(self) noexcept

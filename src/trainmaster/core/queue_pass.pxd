@@ -3,17 +3,17 @@ from trainmaster.core.cluster_arrays cimport ClusterArrays
 from trainmaster.core.free_resources cimport FreeResources, fits_gang, give_gang, take_gang
 from trainmaster.core.int_list cimport IntList, new_floats, new_ints
 from trainmaster.core.job_arrays cimport JobArrays, remaining_now, service_now
+from trainmaster.core.passes cimport Pass
 from trainmaster.core.placement cimport Placer
 from trainmaster.core.plan_arrays cimport PlanArrays
 from trainmaster.core.sorting cimport sort_by
 from trainmaster.core.types cimport F1, I1, i64
 
-cdef i64 LOST, PENDING, RESERVED, RUNNING, STOPPING
+cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING
 cdef double MS_PER_S
 
-@cython.final
-cdef class QueuePass:
-    cdef public i64 key, quantum_ms
+cdef class QueuePass(Pass):
+    cdef public i64 key, quantum_ms, default
     cdef public bint preemptive, strict, hopeless_last, any_waiting
     cdef public double promote
     cdef public F1 thresholds
@@ -21,9 +21,9 @@ cdef class QueuePass:
     cdef F1 keys
     cdef I1 available
     cpdef object set_keys(self, object keys)
-    cpdef object decide(
+    cpdef bint decide(
         self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, FreeResources free, Placer placer,
-        PlanArrays plan)
+        PlanArrays plan) except -1
     cdef object _make_room(self, i64 n, JobArrays jobs)
     @cython.locals(i=i64, phase=i64, any_ready=bint)
     cdef bint _list_ready(self, JobArrays jobs, IntList which, i64 now_ms) except -1

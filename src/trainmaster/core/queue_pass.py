@@ -8,22 +8,35 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.core.cluster_arrays import ClusterArrays
-from trainmaster.core.codes import LOST, MS_PER_S, PENDING, RESERVED, RUNNING, STOPPING
+from trainmaster.core.codes import (
+    BY_ARRIVAL,
+    BY_DEADLINE,
+    BY_QUEUE,
+    BY_REMAINING,
+    BY_SERVICE,
+    LOST,
+    MS_PER_S,
+    PENDING,
+    RESERVED,
+    RUNNING,
+    SHAPE,
+    STOPPING,
+)
 from trainmaster.core.free_resources import FreeResources, fits_gang, give_gang, take_gang
 from trainmaster.core.int_list import Floats, IntList, new_floats, new_ints
 from trainmaster.core.job_arrays import JobArrays, remaining_now, service_now
+from trainmaster.core.passes import Pass
 from trainmaster.core.placement import Placer
 from trainmaster.core.plan_arrays import PlanArrays
 from trainmaster.core.sorting import sort_by
 
-BY_ARRIVAL, BY_REMAINING, BY_SERVICE, BY_DEADLINE, BY_GIVEN_KEY, BY_QUEUE = range(6)
 
-
-class QueuePass:
+class QueuePass(Pass):
     """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up all
     behind it."""
 
-    def __init__(self, key: int, preemptive: bool, strict: bool) -> None:
+    def __init__(self, key: int, preemptive: bool, strict: bool, default: int) -> None:
+        self.default = default
         self.key, self.preemptive, self.strict = key, preemptive, strict
         self.hopeless_last = self.any_waiting = False
         self.quantum_ms = 0
@@ -42,8 +55,7 @@ class QueuePass:
     def decide(
         self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
         plan: PlanArrays,
-    ) -> None:  # fmt: skip
-        """Write the plan for the jobs in `which`, which are in order of arrival."""
+    ) -> bool:  # fmt: skip
         plan.clear()
         if self._list_ready(jobs, which, now_ms):
             self._sort(jobs, now_ms)
@@ -52,6 +64,8 @@ class QueuePass:
             else:
                 self.place_in_order(jobs, self.ready, self.strict, free, placer, plan)
         plan.wake_at_ms = self._next_look_ms(jobs, which, now_ms)
+        plan.default = self.default
+        return True
 
     def _make_room(self, n: int, jobs: JobArrays) -> None:
         self.ready.reserve(n)
@@ -217,13 +231,14 @@ class QueuePass:
 
     def _note_misfits(self, placer: Placer, plan: PlanArrays) -> None:
         """Those that were counted to fit and were not placed."""
-        plan.misfits.reserve(self.start.n)
+        plan.stated.reserve(2 * self.start.n)
         at = 0
         for k in range(self.start.n):
             if at < placer.placed.n and placer.placed.values[at] == k:
                 at += 1
             else:
-                plan.misfits.append(self.start.values[k])
+                plan.stated.append(self.start.values[k])
+                plan.stated.append(SHAPE)
 
     def _choose(self, jobs: JobArrays, order: IntList, cluster: ClusterArrays, free: FreeResources) -> None:
         """Down the list, every job that fits by count in what is left of its type shall run.
@@ -274,7 +289,7 @@ class QueuePass:
         stopped, placed, keys, gangs = self.stopped, placer.placed, self.keys, self.kinds
         for k in range(placed.n):
             i = order.values[placed.values[k]]
-            give_gang(free, placer.flat, placer.first.values[k], i, jobs)
+            placer.take_back(jobs, i, placer.first.values[k], free)
         plan.jobs.reserve(stopped.n + placed.n)
         plan.first.reserve(stopped.n + placed.n)
         for k in range(stopped.n):

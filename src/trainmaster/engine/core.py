@@ -12,27 +12,31 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.engine import grow, holds, inventory, node_sets, nodes, reports, transitions, users, withheld
-from trainmaster.engine.dispatch import carry_out, launch_reserved, resend
+from trainmaster.core.engine_core import (
+    carry_out,
+    decision_is_due,
+    end_backoffs,
+    launch_reserved,
+    move,
+    next_wake_ms,
+    resend,
+)  # fmt: skip
+from trainmaster.core.plan_arrays import PlanArrays
+from trainmaster.engine import grow, holds, inventory, node_sets, nodes, reports, users, withheld
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.engine.state import State
-from trainmaster.engine.turnover import is_quiet, turn_over
-from trainmaster.engine.verify import PlanError, Verified, examine
+from trainmaster.engine.verify import PlanError, apply_plan
 from trainmaster.model import event as ev
-from trainmaster.model import kernels
 from trainmaster.model.command import Command
-from trainmaster.model.gangs import unpacked
 from trainmaster.model.job import P
 from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why, why_phase
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.table import JobTable
-from trainmaster.model.units import NEVER_MS
 
 __all__ = ["Ended", "Engine", "Settings"]
-_NOBODY = np.zeros(0, np.int64)
 
 
 class Engine(State):
@@ -43,32 +47,28 @@ class Engine(State):
         assert now_ms >= self.now_ms, "time runs forward"
         self.now_ms = now_ms
         self.columns.version += 1
-        self.commands = []
+        self.commands.clear()
         for event in events:
-            _HANDLERS[type(event)](self, event)
+            HANDLERS[type(event)](self, event)
         if self.doubts:
             nodes.expire_leases(self)
         if self.short:
             withheld.make_good(self)
         if now_ms >= self.next_backoff_ms:
-            transitions.end_backoffs(self)
+            end_backoffs(self)
         while True:
             if self.holds_changed:
                 holds.review(self)
-            if self.reserved:
+            if self.reserved.n:
                 launch_reserved(self)
-            if self.changed or now_ms >= self.wake_at_ms:
-                self._decide_if_due()
-                while self.look_again:
-                    self.look_again = False
-                    self.changed = True
-                    self.columns.version += 1
-                    self._decide_if_due()
+            self.own_rounds = self.policy.own_rounds
+            if (self.changed or now_ms >= self.wake_at_ms) and decision_is_due(self):
+                self.decide()
             if not self.holds_changed:  # else the plan rejected a job that others wait for, or make room for
                 break
         if now_ms >= self.next_resend_ms:
             resend(self)
-        return self.commands
+        return self.drain_commands()
 
     def drain_ended(self) -> list[Ended]:
         ended, self.ended = self.ended, []
@@ -76,13 +76,15 @@ class Engine(State):
 
     def pending_commands(self) -> list[Command]:
         """Commands without an answer, in the order of their issue: what a restart sends first."""
-        return sorted((command for command, _ in self.outstanding.values()), key=lambda command: command.seq)
+        return [command for command, _ in self.outstanding.values()]
 
     @property
     def next_wake_ms(self) -> int:
         """When the engine wants a `Woken` event at the latest (NEVER_MS: no need)."""
-        wake = min(self.wake_at_ms, self.next_resend_ms, self.next_backoff_ms)
-        return min(wake, nodes.next_lease_end_ms(self)) if self.doubts else wake
+        return next_wake_ms(self)
+
+    def lease_end_ms(self) -> int:
+        return nodes.next_lease_end_ms(self)
 
     def snapshot(self) -> Snapshot:
         """What a policy sees now."""
@@ -129,16 +131,8 @@ class Engine(State):
 
     # -- deciding ------------------------------------------------------------------------------------
 
-    def _decide_if_due(self) -> None:
-        round_ms = self.settings.round_ms
-        if round_ms and not self.policy.own_rounds and not self._round_begins(round_ms):
-            next_round_ms = (self.now_ms // round_ms + 1) * round_ms
-            self.wake_at_ms = next_round_ms if self.wake_at_ms <= self.now_ms else min(self.wake_at_ms, next_round_ms)
-            return
-        self.changed = False
-        self.wake_at_ms = NEVER_MS
-        if len(self.columns.rows) == 0:
-            return
+    def decide(self) -> None:
+        """Ask the policy, verify its plan and carry it out."""
         view = self.snapshot()
         if len(view.jobs) == 0:
             return
@@ -151,52 +145,40 @@ class Engine(State):
         if view.node_sets:
             plan = node_sets.mended(view, plan)
         try:
-            verified = examine(view, plan)
+            arrays = apply_plan(view, plan, self.planned)
         except PlanError as error:
             # Nothing of a bad plan is carried out; the jobs keep what they have and the operator is told.
             self.plans_refused += 1
             self.notes.append(f"plan refused: {error}")
             return
-        self._apply(view, plan, verified)
+        self._apply(view, plan, arrays)
 
-    def _round_begins(self, round_ms: int) -> bool:
-        """Whether this step is a round's first: a clock that is not simulated hits its start only almost."""
-        if self.wake_at_ms <= self.now_ms and self.wake_at_ms % round_ms == 0:
-            self.round_begun_ms = self.now_ms
-        return self.now_ms % round_ms == 0 or self.round_begun_ms == self.now_ms
-
-    def _apply(self, view: Snapshot, plan: Plan, verified: Verified) -> None:
+    def _apply(self, view: Snapshot, plan: Plan, arrays: PlanArrays) -> None:
         ints = self.columns.ints
         slots = view.jobs.slots
-        self.planned = verified.ledger
         if plan.wake_at_ms is not None and plan.wake_at_ms > self.now_ms:
             self.wake_at_ms = plan.wake_at_ms
-        blocker = _NOBODY if plan.blocker is None else plan.blocker
-        kernels.note_reasons(slots, plan.why, blocker, ints["reason"], ints["blocker"])
+        ints["reason"][slots] = plan.why
+        blocker = plan.blocker
+        ints["blocker"][slots] = -1 if blocker is None else np.where(blocker >= 0, slots[blocker], -1)
         if self.details or plan.details:
             self.details = {int(slots[row]): details for row, details in plan.details.items()}
         for row in plan.admissions:
             ints["admitted"][slots[row]] = 1
         self.remember(plan.memo, slots)
         self.notes.extend(plan.notes)
-        if plan.rejections:
-            for row, rejection in sorted(plan.rejections.items()):
-                slot = int(slots[row])
+        for row, rejection in sorted(plan.rejections.items()):
+            slot = int(slots[row])
+            if self.named:
                 self.rejections[slot] = rejection
-                transitions.move(self, slot, T.REJECT)
-        if len(verified.slots):
-            self._carry_out(verified)
-        self.columns.version += 1
-
-    def _carry_out(self, verified: Verified) -> None:
-        if self.immediate is not None:
-            if verified.at_once and is_quiet(self) and turn_over(self, verified, self.immediate):
-                return
-            self.immediate.hand_back(verified.slots.tolist(), self.columns.allocations)
-        for slot, at in zip(verified.slots.tolist(), verified.first.tolist(), strict=True):
-            carry_out(self, slot, None if at < 0 else unpacked(verified.flat, at))
-        if self.reserved:
+            else:
+                self.rejected[int(ints["number"][slot])] = rejection
+            move(self, slot, T.REJECT)
+        for k in range(arrays.jobs.n):
+            carry_out(self, arrays.jobs.values[k], arrays.flat, arrays.first.values[k])
+        if arrays.jobs.n and self.reserved.n:
             launch_reserved(self)
+        self.columns.version += 1
 
     def remember(self, memo: Memo, slots: Any) -> None:
         """Keep what a policy wants to see again; `slots` are those of the rows that it saw."""
@@ -210,7 +192,7 @@ class Engine(State):
         self.memo_columns = set(memo.columns)
 
 
-_HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
+HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.JobSubmitted: users.submitted,
     ev.JobCancelled: users.cancelled,
     ev.JobPaused: users.paused,

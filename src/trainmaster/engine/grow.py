@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainmaster.engine.state import State
+from trainmaster.engine.state import State, nodes_of
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.ledger import Ledger
@@ -39,6 +39,7 @@ def grew(state: State, event: ev.ClusterGrew) -> None:
     up[: len(old.nodes)] = state.up
     state.up = up
     state.cluster = state.columns.cluster = new
+    state.nodes = nodes_of(new, up)
     state.planned = _grown(state.planned, old, new)
     state.physical = _grown(state.physical, old, new)
     if getattr(state.policy, "remembers_nodes", False):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.engine import transitions
+from trainmaster.core.engine_core import move
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
@@ -41,6 +41,7 @@ def entity_changed(state: State, event: ev.EntityChanged) -> None:
         state.quotas.pop(event.entity, None)
     else:
         state.quotas[event.entity] = event.quota_milli
+    state.has_quotas = bool(state.quotas)
     state.holds_changed = True
     state.changed = True
 
@@ -67,7 +68,7 @@ def _review_dependencies(state: State) -> None:
                 job_id = in_vain[0]
                 how = Phase(state.ended_as[job_id]).name.lower() if job_id in state.ended_as else "unknown"
                 state.rejections[slot] = Rejection(Why.DEPENDENCY, {"after": job_id, "which_is": how})
-                transitions.move(state, slot, T.REJECT)
+                move(state, slot, T.REJECT)
                 again = True
                 break
             if not waits_for:
@@ -136,7 +137,7 @@ def _review_team(state: State, slots: list[int], quota_milli: int) -> None:
 def _most_milli(state: State, slot: int) -> int:
     """What it may come to use, or still uses: processes of a job that was cut down may live on for a while."""
     ints = state.columns.ints
-    held = state.held.get(slot)
+    held = state.columns.held[slot]
     most = int(ints["workers_max"][slot]) * int(ints["worker_gpu_milli"][slot])
     return max(most, int(ints["held_gpu_milli"][slot]), 0 if held is None else held.gpu_milli)
 
@@ -172,6 +173,7 @@ def apply_cap(state: State, slot: int) -> None:
     ask = min(max(spec.workers_ref, spec.workers_min), most)
     ints["workers_min"][slot], ints["workers_max"][slot] = spec.workers_min, most
     ints["workers_ask"][slot], ints["ask_gpu_milli"][slot] = ask, ask * spec.worker.gpu_milli
+    ints["elastic"][slot] = int(spec.elastic)
 
 
 def details(state: State, slot: int) -> dict[str, Any]:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.codes import WORDS
+from trainmaster.core.engine_core import hold, set_allocation
+from trainmaster.core.message_kinds import LAUNCH, RESIZE, STOP
 from trainmaster.engine import withheld
 from trainmaster.engine.core import Engine
 from trainmaster.engine.holds import apply_cap
 from trainmaster.engine.ports import Commit, Estimator, Image, JsonObject
 from trainmaster.engine.records import Ended, Settings
-from trainmaster.engine.transitions import set_allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.codec import (
     allocation_from_json,
@@ -27,7 +29,9 @@ from trainmaster.model.codec import (
     spec_from_json,
     spec_to_json,
 )
+from trainmaster.model.command import Command, Launch, Stop
 from trainmaster.model.errors import InputError
+from trainmaster.model.gangs import gang_list
 from trainmaster.model.job import JobId, Phase
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
@@ -41,7 +45,7 @@ _INTS = (
 """Columns with a life of their own; the others follow from the job's description or its allocation."""
 _COMPARED_INTS = (
     *_INTS, "workers_min", "workers_max", "workers", "servers", "held_type", "held_gpu_milli", "deadline_ms",
-    "deadline_kind", "priority",
+    "deadline_kind", "priority", "pending_kind", "pending_seq", "pending_sent_ms", "last_seq", "touched",
 )  # fmt: skip
 """Those and what shows that a job's description or allocation is another one."""
 _FLOATS = ("work_done", "work_saved", "rate", "service_gpu_s", "run_s", "cost")
@@ -120,11 +124,8 @@ def _columns(engine: Engine) -> list[npt.NDArray[np.int64]]:
 
 def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
     """What is kept of some jobs only, by slot; sets and dictionaries that change are copied."""
-    allocations = engine.columns.allocations
-    given = np.flatnonzero(engine.columns.ints["workers"] + engine.columns.ints["servers"])
     return (
-        {slot: allocations[slot] for slot in given.tolist() if allocations[slot] is not None},
-        dict(engine.held), dict(engine.outstanding), dict(engine.last_seq), dict(engine.details),
+        dict(engine.details),
         {slot: dict(doubts) for slot, doubts in engine.doubts.items()},
         {slot: frozenset(nodes) for slot, nodes in engine.ended_on.items()},
         {slot: frozenset(jobs) for slot, jobs in engine.waits_for.items()},
@@ -141,8 +142,8 @@ def _blocker(engine: Engine, slot: int) -> JobId | None:
 
 def job_record(engine: Engine, slot: int) -> JsonObject:
     columns = engine.columns
-    allocation, held = columns.allocations[slot], engine.held.get(slot)
-    command = engine.outstanding.get(slot)
+    allocation, held = columns.allocations[slot], columns.held[slot]
+    command = engine.pending_command(slot) if columns.ints["pending_kind"][slot] else None
     return {
         "spec": spec_to_json(columns.spec(slot)),
         "ints": {name: columns.ints[name].item(slot) for name in _INTS},
@@ -152,9 +153,9 @@ def job_record(engine: Engine, slot: int) -> JsonObject:
         "memo": {name: columns.memo[name][slot].tolist() for name in sorted(engine.memo_columns)},
         "allocation": None if allocation is None else allocation_to_json(allocation),
         "held": None if held is None else allocation_to_json(held),
-        "command": None if command is None else command_to_json(command[0]),
-        "sent_ms": None if command is None else command[1],
-        "last_seq": engine.last_seq.get(slot),
+        "command": None if command is None else command_to_json(command),
+        "sent_ms": None if command is None else columns.ints["pending_sent_ms"].item(slot),
+        "last_seq": None if held is None else columns.ints["last_seq"].item(slot),
         "doubts": sorted(engine.doubts.get(slot, {}).items()),
         "ended_on": sorted(engine.ended_on.get(slot, ())),
         "details": None if slot not in engine.details else dict(engine.details[slot]),
@@ -177,7 +178,7 @@ def meta_record(engine: Engine) -> JsonObject:
         "entities": list(columns.entities),
         "seq": engine.seq,
         "up": engine.up.tolist(),
-        "reserved": [columns.spec(slot).id for slot in engine.reserved],
+        "reserved": [columns.spec(engine.reserved.values[k]).id for k in range(engine.reserved.n)],
         "changed": engine.changed,
         "wake_at_ms": engine.wake_at_ms,
         "next_resend_ms": engine.next_resend_ms,
@@ -261,7 +262,10 @@ def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator
     engine.ended_as = {JobId(job_id): record["phase"] for job_id, record in image.ended.items()}
     engine.entity_weights = dict(meta["entity_weights"])
     engine.quotas = dict(meta["quotas"])
-    engine.reserved = [columns.slot_of[job_id] for job_id in meta["reserved"]]
+    engine.has_quotas = bool(engine.quotas)
+    engine.reserved.reserve(len(meta["reserved"]))
+    for job_id in meta["reserved"]:
+        engine.reserved.append(columns.slot_of[job_id])
     for name in (
         "seq",
         "changed",
@@ -295,14 +299,15 @@ def _enter(engine: Engine, record: Mapping[str, Any]) -> None:
     engine.known.add(spec.id)
     if record["allocation"] is not None:
         allocation = allocation_from_json(record["allocation"])
-        set_allocation(engine, slot, allocation)
+        set_allocation(engine, slot, gang_list(allocation), 0)
         engine.planned.take(allocation, spec.worker, spec.server)
     if record["held"] is not None:
-        engine.held[slot] = allocation_from_json(record["held"])
-        engine.physical.take(engine.held[slot], spec.worker, spec.server)
-        engine.last_seq[slot] = record["last_seq"]
+        held = allocation_from_json(record["held"])
+        hold(engine, slot, gang_list(held), 0)
+        engine.physical.take(held, spec.worker, spec.server)
+        columns.ints["last_seq"][slot] = record["last_seq"]
     if record["command"] is not None:
-        engine.outstanding[slot] = (command_from_json(record["command"]), record["sent_ms"])
+        _enter_command(engine, slot, command_from_json(record["command"]), record["sent_ms"])
     if record["doubts"]:
         engine.doubts[slot] = dict(record["doubts"])
     if record["ended_on"]:
@@ -324,3 +329,14 @@ def _enter(engine: Engine, record: Mapping[str, Any]) -> None:
         columns.floats[name][slot] = record["floats"][name]
     for name, value in record["memo"].items():
         columns.memo[name][slot] = value
+
+
+def _enter_command(engine: Engine, slot: int, command: Command, sent_ms: int) -> None:
+    """What has no answer yet; its gang is what the job holds (a launch) or is given (a resize)."""
+    ints = engine.columns.ints
+    ints["pending_kind"][slot] = (
+        LAUNCH if isinstance(command, Launch) else STOP if isinstance(command, Stop) else RESIZE
+    )
+    ints["pending_seq"][slot], ints["pending_sent_ms"][slot] = command.seq, sent_ms
+    if isinstance(command, Stop):
+        ints["pending_why"][slot] = WORDS.index(command.why) if command.why in WORDS else 0

@@ -6,8 +6,8 @@ seen that incarnation's last command; and an end, once seen, stays true.
 
 from __future__ import annotations
 
-from trainmaster.engine import nodes, reports, transitions
-from trainmaster.engine.dispatch import next_seq
+from trainmaster.core.codes import SUPERSEDED, WORDS
+from trainmaster.engine import nodes, reports
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
@@ -23,20 +23,21 @@ def taken(state: State, event: ev.Inventory) -> None:
             state.changed = True
     listed: set[JobId] = set()
     for entry in event.entries:
-        slot = transitions.current(state, entry.job_id, entry.generation)
+        slot = state.current(entry.job_id, entry.generation)
         if slot is None:
             _stray(state, entry)
             continue
         listed.add(entry.job_id)
         _reconcile(state, slot, entry, event)
-    for slot in state.by_arrival(state.held):
-        if state.columns.spec(slot).id not in listed and state.last_seq[slot] <= event.seen_up_to:
+    last_seq = state.columns.ints["last_seq"]
+    for slot in state.holders():
+        if state.columns.spec(slot).id not in listed and last_seq[slot] <= event.seen_up_to:
             _absent(state, slot, event)
 
 
 def _absent(state: State, slot: int, event: ev.Inventory) -> None:
     """No node that could be asked knows of it: there it has ended (or never began)."""
-    asked = [part.node for part in state.held[slot].parts if part.node in event.nodes]
+    asked = [part.node for part in state.holding(slot).parts if part.node in event.nodes]
     if asked:
         nodes.ended_there(state, slot, asked)
 
@@ -48,7 +49,8 @@ def _stray(state: State, entry: ev.Observed) -> None:
         return  # not ours
     newer = slot is not None and entry.generation > state.columns.ints["generation"][slot]
     if entry.exit_code is None and not entry.stopped and not newer:
-        state.commands.append(Stop(entry.job_id, entry.generation, next_seq(state), "superseded"))
+        state.seq += 1
+        state.commands.add_other(Stop(entry.job_id, entry.generation, state.seq, WORDS[SUPERSEDED]))
 
 
 def _reconcile(state: State, slot: int, entry: ev.Observed, event: ev.Inventory) -> None:
@@ -68,8 +70,9 @@ def _reconcile(state: State, slot: int, entry: ev.Observed, event: ev.Inventory)
     if phase == P.LAUNCHING and not entry.starting:
         reports.started(state, ev.Started(job_id, generation, work, state.now_ms))
     elif phase == P.RESIZING:
-        command = state.outstanding.get(slot)
-        if command is not None and entry.allocation_seq >= command[0].seq:
-            reports.resized(state, ev.Resized(job_id, generation, command[0].seq, work, state.now_ms))
+        ints = state.columns.ints
+        seq = ints["pending_seq"].item(slot)
+        if ints["pending_kind"][slot] and entry.allocation_seq >= seq:
+            reports.resized(state, ev.Resized(job_id, generation, seq, work, state.now_ms))
     elif phase == P.RUNNING and measured:
         reports.progressed(state, ev.Progressed(job_id, generation, entry.work, state.now_ms))

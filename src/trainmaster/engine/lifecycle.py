@@ -2,54 +2,40 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum
 
-from trainmaster.model.job import P, Phase
+import numpy as np
+
+from trainmaster.core.codes import N_TRIGGERS, PHASES, TRIGGERS
+from trainmaster.core.engine_core import IllegalTransition
+from trainmaster.model.job import P
 
 
-class Trigger(StrEnum):
-    RESERVE = "reserve"
+class Trigger(IntEnum):
+    RESERVE = 0
     """The plan gives it devices."""
-    UNRESERVE = "unreserve"
+    UNRESERVE = 1
     """The plan takes them back before the launch was sent."""
-    LAUNCH = "launch"
-    STARTED = "started"
-    RESIZE = "resize"
-    RESIZED = "resized"
-    STOP = "stop"
-    LOSE = "lose"
+    LAUNCH = 2
+    STARTED = 3
+    RESIZE = 4
+    RESIZED = 5
+    STOP = 6
+    LOSE = 7
     """A node of its gang is gone: the incarnation is over as soon as all its members certainly are."""
-    REQUEUE = "requeue"
+    REQUEUE = 8
     """It ended without having finished, and waits again."""
-    MOVE = "move"
+    MOVE = 9
     """It ended in order to be launched elsewhere."""
-    FINISH = "finish"
-    GIVE_UP = "give-up"
-    REJECT = "reject"
-    CANCEL = "cancel"
-    PAUSE = "pause"
-    RESUME = "resume"
+    FINISH = 10
+    GIVE_UP = 11
+    REJECT = 12
+    CANCEL = 13
+    PAUSE = 14
+    RESUME = 15
 
 
-class T:
-    """The triggers as plain attributes (see `trainmaster.model.job.P`)."""
-
-    RESERVE = Trigger.RESERVE
-    UNRESERVE = Trigger.UNRESERVE
-    LAUNCH = Trigger.LAUNCH
-    STARTED = Trigger.STARTED
-    RESIZE = Trigger.RESIZE
-    RESIZED = Trigger.RESIZED
-    STOP = Trigger.STOP
-    LOSE = Trigger.LOSE
-    REQUEUE = Trigger.REQUEUE
-    MOVE = Trigger.MOVE
-    FINISH = Trigger.FINISH
-    GIVE_UP = Trigger.GIVE_UP
-    REJECT = Trigger.REJECT
-    CANCEL = Trigger.CANCEL
-    PAUSE = Trigger.PAUSE
-    RESUME = Trigger.RESUME
+T = Trigger
 
 
 _ENDS = {T.REQUEUE: P.PENDING, T.FINISH: P.FINISHED, T.GIVE_UP: P.FAILED}
@@ -84,12 +70,15 @@ LIVE = frozenset({P.LAUNCHING, P.RUNNING, P.RESIZING, P.STOPPING, P.LOST})
 """Phases in which processes of the job may exist."""
 
 
-class IllegalTransition(AssertionError):
-    """A fault of the engine, never of a user."""
+NEXT_PHASE = np.full(len(TABLE) * N_TRIGGERS, -1, np.int64)
+"""The table as a matrix, phase by phase; -1: not possible."""
+for _phase, _moves in TABLE.items():
+    for _trigger, _next in _moves.items():
+        NEXT_PHASE[_phase * N_TRIGGERS + _trigger] = _next
 
 
 def next_phase(phase: int, trigger: Trigger) -> int:
     try:
         return TABLE[phase][trigger]
     except KeyError:
-        raise IllegalTransition(f"'{trigger}' is not possible in phase {Phase(phase).name}") from None
+        raise IllegalTransition(f"'{TRIGGERS[trigger]}' is not possible in phase {PHASES[phase]}") from None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainmaster.engine import transitions
-from trainmaster.engine.dispatch import send_stop
+from trainmaster.core.codes import NODE_LOST
+from trainmaster.core.engine_core import drop_allocation, gone, move, send, unreserve, wanted
+from trainmaster.core.message_kinds import STOP
+from trainmaster.core.packed import is_on
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
-from trainmaster.model.allocation import Allocation
-from trainmaster.model.command import Stop
 from trainmaster.model.job import P
 from trainmaster.model.units import NEVER_MS
 
@@ -32,8 +32,11 @@ def lost(state: State, event: ev.NodeLost) -> None:
         state.up[node] = False
         state.changed = True
         _withdraw_plans(state, node)
-    for slot in state.by_arrival(state.held):
-        if not _is_on(state.held[slot], node) or state.last_seq[slot] > event.seen_up_to:
+    columns = state.columns
+    for slot in state.holders():
+        if not is_on(columns.physical, slot * columns.width, node):
+            continue
+        if columns.ints["last_seq"][slot] > event.seen_up_to:
             continue
         if node in state.ended_on.get(slot, ()):
             continue
@@ -43,22 +46,19 @@ def lost(state: State, event: ev.NodeLost) -> None:
             _doubt(state, slot, node, event.last_renewed_ms)
 
 
-def _is_on(allocation: Allocation | None, node: int) -> bool:
-    return allocation is not None and any(part.node == node for part in allocation.parts)
-
-
 def _withdraw_plans(state: State, node: int) -> None:
     """Reservations and moves onto a node that is gone."""
-    for slot in list(state.reserved):
-        if _is_on(state.columns.allocations[slot], node):
-            state.reserved.remove(slot)
-            transitions.drop_allocation(state, slot)
-            transitions.move(state, slot, T.UNRESERVE)
-    for slot in state.by_arrival(state.held):
-        moving = transitions.wanted(state, slot) == P.RESERVED
-        if moving and _is_on(state.columns.allocations[slot], node):
-            transitions.drop_allocation(state, slot)
-            state.columns.ints["after_stop"][slot] = P.PENDING
+    columns, reserved = state.columns, state.reserved
+    for slot in [reserved.values[k] for k in range(reserved.n)]:
+        if is_on(columns.allocation, slot * columns.width, node):
+            unreserve(state, slot)
+            drop_allocation(state, slot)
+            move(state, slot, T.UNRESERVE)
+    for slot in state.holders():
+        moving = wanted(state, slot) == P.RESERVED
+        if moving and is_on(columns.allocation, slot * columns.width, node):
+            drop_allocation(state, slot)
+            columns.ints["after_stop"][slot] = P.PENDING
 
 
 def _doubt(state: State, slot: int, node: int, last_renewed_ms: int) -> None:
@@ -81,8 +81,8 @@ def ended_there(state: State, slot: int, nodes: Iterable[int]) -> None:
             del doubts[node]
         if not doubts:
             del state.doubts[slot]
-    if all(part.node in ended for part in state.held[slot].parts):
-        transitions.gone(state, slot, float(state.columns.floats["work_saved"][slot]))
+    if all(part.node in ended for part in state.holding(slot).parts):
+        gone(state, slot, float(state.columns.floats["work_saved"][slot]))
     elif ended:
         _lose(state, slot)
     else:
@@ -95,14 +95,13 @@ def _lose(state: State, slot: int) -> None:
     if int(ints["phase"][slot]) == P.LOST:
         return
     # A move becomes a requeue; a wish of the user (pause, cancel) stays.
-    after = transitions.wanted(state, slot)
+    after = wanted(state, slot)
     ints["after_stop"][slot] = P.PENDING if after == P.RESERVED else after
-    transitions.drop_allocation(state, slot)
-    transitions.move(state, slot, T.LOSE)
+    drop_allocation(state, slot)
+    move(state, slot, T.LOSE)
     state.changed = True
-    command = state.outstanding.get(slot)
-    if command is None or not isinstance(command[0], Stop):
-        send_stop(state, slot, "a node of the gang was lost")
+    if ints["pending_kind"][slot] != STOP:
+        send(state, slot, STOP, NODE_LOST, state.columns.physical, -1)
 
 
 def expire_leases(state: State) -> None:

@@ -12,10 +12,8 @@ import numpy.typing as npt
 
 from trainmaster.model.command import Command
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.model.gangs import AllocationColumn
 from trainmaster.model.job import JobSpec
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 JsonObject = dict[str, Any]
 
@@ -41,30 +39,6 @@ class Backend(Protocol):
 
     def observe(self) -> None:
         """Ask for an `Inventory` event."""
-        ...
-
-
-class Immediate(Protocol):
-    """A backend that starts and stops gangs without delay, and answers for a whole plan within the call.
-
-    Jobs are named by their slot in the engine's columns, `specs[slot]` is the job.
-    """
-
-    def exchange(
-        self, now_ms: int, last_seq: int, specs: Sequence[JobSpec | None], stops: Ints, launches: Ints, first: Ints,
-        flat: Ints, generation: Ints, answered: int,
-    ) -> tuple[Floats, Floats, Ints] | None:  # fmt: skip
-        """Stop the slots in `stops`, then launch those in `launches`, each in this order, as commands numbered up
-        to `last_seq`. The gang of `launches[k]` begins at `first[k]` of `flat` (see `model.gangs`); its generation
-        is the one after `generation[slot]`.
-
-        Returns the work saved by each stop, and work and productive time of each start; but beyond the first
-        `answered` launches, `Started` follows as an event all the same. None: it cannot be done so, and nothing was.
-        """
-        ...
-
-    def hand_back(self, slots: Sequence[int], allocations: AllocationColumn) -> None:
-        """Commands for these slots will come one by one, as to any backend; `allocations`: what they have now."""
         ...
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.engine_core import wanted
 from trainmaster.engine.core import Engine
 from trainmaster.engine.lifecycle import LIVE
-from trainmaster.engine.transitions import current, wanted
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import JobId, JobSpec, P, Phase
 from trainmaster.model.reasons import MAX_HOLDERS, Reason, Why, size_short_of
@@ -105,7 +105,7 @@ def is_paused(engine: Engine, job_id: str) -> bool:
 
 def is_current(engine: Engine, job_id: JobId, generation: int) -> bool:
     """Whether a report of this generation would pass the fence."""
-    return current(engine, job_id, generation) is not None
+    return engine.current(job_id, generation) is not None
 
 
 def was_submitted(engine: Engine, job_id: str) -> bool:
@@ -187,7 +187,7 @@ def job_states(engine: Engine, job_ids: Iterable[str], now_ms: int) -> list[JobS
             cost=float(floats["cost"][slot]),
             loss=columns.losses[slot][-1][1] if columns.losses.get(slot) else None,
             allocation=columns.allocations[slot],
-            occupied=engine.held.get(slot),
+            occupied=columns.held[slot],
         )
         for slot, work_done, remaining_s in figures
     ]
@@ -261,7 +261,7 @@ def team_use(engine: Engine) -> dict[str, TeamUse]:
 
 
 def n_pending_commands(engine: Engine) -> int:
-    return len(engine.outstanding)
+    return int(np.count_nonzero(engine.columns.ints["pending_kind"][engine.columns.rows]))
 
 
 def last_command_seq(engine: Engine) -> int:

@@ -1,7 +1,6 @@
 """The engine's state as data. The modules beside this one are functions that change it.
 
-Two ledgers: `planned` is what policies see (devices of jobs being stopped count as free), `physical` is
-what processes may really occupy.
+What is a number lives in arrays (`core.engine_core`); here is what has names, or is rare.
 """
 
 from __future__ import annotations
@@ -11,44 +10,43 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.engine.held import Held
-from trainmaster.engine.ports import Estimator, Immediate
+from trainmaster.core.cluster_arrays import ClusterArrays
+from trainmaster.core.codes import WORDS
+from trainmaster.core.engine_core import EngineCore, is_current, list_pending
+from trainmaster.core.message_kinds import LAUNCH, OTHER, RESIZE
+from trainmaster.engine.lifecycle import NEXT_PHASE
+from trainmaster.engine.ports import Estimator
 from trainmaster.engine.records import Ended, Settings
+from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.command import Command
-from trainmaster.model.job import JobId
+from trainmaster.model.command import Command, Launch, Resize, Stop
+from trainmaster.model.gangs import unpacked
+from trainmaster.model.job import JobId, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why
 from trainmaster.model.table import JobColumns
-from trainmaster.model.units import NEVER_MS
 
 
-class State:
+class State(EngineCore):
     """Everything an engine knows. Jobs are named by their slot in `columns`."""
 
+    columns: JobColumns
+    planned: Ledger
+    physical: Ledger
+
     def __init__(self, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> None:
+        self.up = np.ones(len(cluster.nodes), np.bool_)
+        super().__init__(
+            JobColumns(cluster), nodes_of(cluster, self.up), Ledger.full(cluster), Ledger.full(cluster), NEXT_PHASE.copy(),
+            settings.resend_ms, settings.backoff_ms,
+        )  # fmt: skip
+        self.round_ms = settings.round_ms or 0
         self.cluster = cluster
         self.policy = policy
         self.estimator = estimator
         self.settings = settings
-        self.now_ms = 0
-        self.columns = JobColumns(cluster)
-        self.up = np.ones(len(cluster.nodes), np.bool_)
-        self.planned = Ledger.full(cluster)
-        self.physical = Ledger.full(cluster)
-
-        self.held = Held(self.columns.allocations)
-        """What the processes of a live incarnation may occupy; taken from `physical`."""
-        self.outstanding: dict[int, tuple[Command, int]] = {}
-        """The command of a job that has no answer yet, and when it was last sent."""
-        self.last_seq: dict[int, int] = {}
-        """Number of the last command for a live incarnation: what was seen earlier says nothing of it."""
-        self.doubts: dict[int, dict[int, int]] = {}
-        """By job and lost node: when its members there have certainly ended (their lease has run out)."""
-        self.ended_on: dict[int, set[int]] = {}
-        """Nodes on which the members of a live incarnation have certainly ended."""
         self.node_sets: dict[str, frozenset[int]] = {}
         """Nodes that jobs of each set may be given."""
         self.used: dict[int, tuple[int, int, int]] = {}
@@ -57,13 +55,13 @@ class State:
         """What of it is taken from both ledgers: devices, CPU, memory. Less than `used` while our jobs are there."""
         self.short: set[int] = set()
         """Nodes of which not all that others use could be withheld yet."""
-        self.reserved: list[int] = []
-        """Jobs whose launch waits for devices that are being freed, in the order of reservation."""
 
         self.memo_values: Mapping[str, Any] = {}
         self.memo_columns: set[str] = set()
         self.details: dict[int, Mapping[str, Any]] = {}
         self.rejections: dict[int, Rejection] = {}
+        self.rejected: dict[int, Rejection] = {}
+        """By number, of jobs without a name."""
         self.known: set[JobId] = set()
         self.ended_as: dict[JobId, int] = {}
         """The phase in which a job ended, for those that wait for it."""
@@ -73,31 +71,122 @@ class State:
         """Jobs that policies do not see yet, and why."""
         self.caps: dict[int, int] = {}
         """Largest number of workers that a team's quota leaves a job, where that is less than it takes."""
-        self.holds_changed = False
         self.entity_weights: dict[str, float] = dict(settings.entity_weights)
         self.quotas: dict[str, int] = {}
         """GPU thousandths that a team's jobs may use at a time; teams that are absent have no limit."""
         self.ended: list[Ended] = []
-        self.commands: list[Command] = []
-        self.changed = False
-        """Whether something happened that the policy should look at."""
-        self.look_again = False
-        """Whether the policy is asked once more within this step (see `turnover`)."""
-        self.wake_at_ms = NEVER_MS
-        self.round_begun_ms = -1
-        """The step in which the last round began that did not begin at its very start."""
-        self.next_resend_ms = NEVER_MS
-        self.next_backoff_ms = NEVER_MS
-        self.seq = 0
         self.notes: list[str] = []
         self.plans_refused = 0
-        self.decisions = 0
         self.decide_cpu_s = 0.0
-        self.immediate: Immediate | None = None
-        """A backend to which whole plans may be handed (see `turnover`); None: commands and answers alone."""
         self._decide_clock: Callable[[], float] | None = None
 
     def by_arrival(self, slots: Iterable[int]) -> list[int]:
         """Slots in the order in which the jobs came: slots are reused, so their own order means nothing."""
         arrival = self.columns.ints["arrival"]
         return sorted(slots, key=lambda slot: int(arrival[slot]))
+
+    def current(self, job_id: JobId, generation: int) -> int | None:
+        """The slot that a report speaks of, or None when it is not about a live incarnation: the fence."""
+        slot = self.columns.slot_of.get(job_id)
+        return slot if slot is not None and is_current(self, slot, generation) else None
+
+    def holders(self) -> list[int]:
+        """Slots whose processes may occupy something, in order of arrival."""
+        columns = self.columns
+        rows = columns.rows
+        return rows[np.asarray(columns.physical.values)[rows * columns.width] > 0].tolist()
+
+    @property
+    def held(self) -> dict[int, Allocation]:
+        """What processes of live incarnations may occupy, by slot."""
+        return {slot: self.holding(slot) for slot in self.holders()}
+
+    def holding(self, slot: int) -> Allocation:
+        """What processes of a live incarnation may occupy."""
+        allocation = self.columns.held[slot]
+        assert allocation is not None
+        return allocation
+
+    @property
+    def outstanding(self) -> dict[int, tuple[Command, int]]:
+        """By slot: the command that has no answer yet, and when it was last sent; in the order of issue."""
+        list_pending(self)
+        return {
+            int(slot): (self.pending_command(int(slot)), self.columns.ints["pending_sent_ms"].item(slot))
+            for slot in np.asarray(self.pending.values)[: self.pending.n]
+        }
+
+    def pending_command(self, slot: int) -> Command:
+        ints, columns = self.columns.ints, self.columns
+        kind = ints["pending_kind"].item(slot)
+        gang = columns.held[slot] if kind == LAUNCH else columns.allocations[slot] if kind == RESIZE else None
+        return self._command(
+            kind,
+            slot,
+            ints["generation"].item(slot),
+            ints["pending_seq"].item(slot),
+            ints["pending_why"].item(slot),
+            gang,
+        )
+
+    def drain_commands(self) -> list[Command]:
+        """The commands of this step, as objects."""
+        decoded = self.commands_so_far()
+        self.commands.clear()
+        return decoded
+
+    def commands_so_far(self) -> list[Command]:
+        rows, decoded = self.commands, []
+        for k in range(rows.n):
+            if rows.kind[k] == OTHER:
+                decoded.append(rows.others[rows.extra[k]])
+                continue
+            gang = unpacked(rows.numbers.values, rows.extra[k]) if rows.extra[k] >= 0 else None
+            decoded.append(
+                self._command(rows.kind[k], rows.job[k], rows.generation[k], rows.seq[k], rows.code[k], gang)
+            )
+        return decoded
+
+    def _command(self, kind: int, slot: int, generation: int, seq: int, why: int, gang: Allocation | None) -> Command:
+        spec = self.columns.spec(slot)
+        generation, seq = int(generation), int(seq)
+        if kind == LAUNCH:
+            assert gang is not None
+            return Launch(spec.id, generation, seq, gang, spec)
+        if kind == RESIZE:
+            assert gang is not None
+            return Resize(spec.id, generation, seq, gang)
+        return Stop(spec.id, generation, seq, WORDS[why])
+
+    def job_ended(self, slot: int, phase: int) -> None:
+        """The last word on a job, and an end to what is kept of it by name."""
+        columns = self.columns
+        ints, floats = columns.ints, columns.floats
+        spec = columns.spec(slot)
+        self.details.pop(slot, None)
+        self.ended.append(
+            Ended(
+                spec=spec,
+                phase=Phase(phase),
+                ended_ms=self.now_ms,
+                first_start_ms=int(ints["first_start_ms"][slot]),
+                service_gpu_s=float(floats["service_gpu_s"][slot]),
+                run_s=float(floats["run_s"][slot]),
+                work_done=float(floats["work_done"][slot]),
+                preemptions=int(ints["preemptions"][slot]),
+                attempts=int(ints["attempts"][slot]),
+                cost=float(floats["cost"][slot]),
+                rejection=self.rejections.pop(slot, None),
+            )
+        )
+        self.ended_as[spec.id] = phase
+        if self.waits_for or self.quotas or self.held_back:
+            for book in (self.held_back, self.waits_for, self.caps):
+                book.pop(slot, None)
+            self.holds_changed = True
+        columns.forget(slot)
+
+
+def nodes_of(cluster: Cluster, up: np.ndarray) -> ClusterArrays:
+    """The machines as arrays; `up` is shared, not copied."""
+    return ClusterArrays(cluster.type_of, cluster.gpus, cluster.rack_of, len(cluster.types), up)

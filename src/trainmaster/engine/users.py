@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainmaster.engine import holds, transitions
-from trainmaster.engine.dispatch import resize, stop
+from trainmaster.core.codes import USER_CANCELLED, USER_PAUSED, USER_RESIZED
+from trainmaster.core.engine_core import drop_allocation, move, resize, stop, unreserve, wanted
+from trainmaster.engine import holds
 from trainmaster.engine.lifecycle import LIVE, T, Trigger
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import fewer_workers
+from trainmaster.model.gangs import gang_list
 from trainmaster.model.job import JobId, P
 
 
@@ -39,23 +41,16 @@ def _end_by_user(state: State, job_id: JobId, after: int, trigger: Trigger) -> N
     if slot is None:
         return
     phase = int(state.columns.ints["phase"][slot])
-    if phase == after or (phase in LIVE and transitions.wanted(state, slot) == P.CANCELLED):
+    if phase == after or (phase in LIVE and wanted(state, slot) == P.CANCELLED):
         return  # already so, or already being cancelled, which nothing takes back
     state.changed = state.holds_changed = True
-    _by_commands(state, slot)
-    transitions.drop_allocation(state, slot)
+    drop_allocation(state, slot)
     if phase in LIVE:
-        stop(state, slot, after, "cancelled" if after == P.CANCELLED else "paused")
+        stop(state, slot, after, USER_CANCELLED if after == P.CANCELLED else USER_PAUSED)
         return
     if phase == P.RESERVED:
-        state.reserved.remove(slot)
-    transitions.move(state, slot, trigger)
-
-
-def _by_commands(state: State, slot: int) -> None:
-    """What a user changes is never carried out at once: the backend is to expect commands for this job."""
-    if state.immediate is not None:
-        state.immediate.hand_back([slot], state.columns.allocations)
+        unreserve(state, slot)
+    move(state, slot, trigger)
 
 
 def resumed(state: State, event: ev.JobResumed) -> None:
@@ -65,9 +60,9 @@ def resumed(state: State, event: ev.JobResumed) -> None:
     ints = state.columns.ints
     phase = int(ints["phase"][slot])
     if phase == P.PAUSED:
-        transitions.move(state, slot, T.RESUME)
+        move(state, slot, T.RESUME)
         state.changed = state.holds_changed = True
-    elif phase in LIVE and transitions.wanted(state, slot) == P.PAUSED:
+    elif phase in LIVE and wanted(state, slot) == P.PAUSED:
         ints["after_stop"][slot] = P.PENDING
 
 
@@ -91,23 +86,22 @@ def range_changed(state: State, event: ev.JobRangeChanged) -> None:
     allocation = columns.allocations[slot]
     if allocation is None or low <= allocation.workers <= ints["workers_max"][slot]:
         return
-    _by_commands(state, slot)
     phase = int(ints["phase"][slot])
     most = int(ints["workers_max"][slot])
     if phase == P.RUNNING and (was_elastic or spec.elastic) and allocation.workers > most:
         smaller = fewer_workers(allocation, most, spec.worker.devices)
         state.planned.give(allocation, spec.worker, spec.server)
         state.planned.take(smaller, spec.worker, spec.server)
-        resize(state, slot, smaller)
+        resize(state, slot, gang_list(smaller), 0)
         return
-    transitions.drop_allocation(state, slot)
+    drop_allocation(state, slot)
     if phase == P.RESERVED:
-        state.reserved.remove(slot)
-        transitions.move(state, slot, T.UNRESERVE)
-    elif phase in LIVE and transitions.wanted(state, slot) in (P.PENDING, P.RESERVED):
+        unreserve(state, slot)
+        move(state, slot, T.UNRESERVE)
+    elif phase in LIVE and wanted(state, slot) in (P.PENDING, P.RESERVED):
         if phase != P.STOPPING:
             ints["preemptions"][slot] += 1
-        stop(state, slot, P.PENDING, "its user changed its size")
+        stop(state, slot, P.PENDING, USER_RESIZED)
 
 
 def terms_changed(state: State, event: ev.JobTermsChanged) -> None:

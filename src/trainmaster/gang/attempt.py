@@ -174,7 +174,11 @@ class Attempt:
         self._take(self._on_member, name, state)
 
     def on_message(self, name: str, message: Message) -> None:
-        self._take(self._on_message, name, message)
+        """Progress is taken at once, for it is frequent and decides nothing; no `advance` is needed after it."""
+        if isinstance(message, p.Progress):
+            self._on_progress(name, message)
+        else:
+            self._take(self._on_message, name, message)
 
     def on_node(self, node: str, ready: bool) -> None:
         self._take(self._on_node, node, ready)
@@ -255,15 +259,20 @@ class Attempt:
                 self._send(name, p.StopNotice(member.asked.why, member.asked.grace_s))
         elif isinstance(message, Membership):
             self.roster.resume(message)
+            self._told_s = max(self._told_s, self._now_s)
         elif isinstance(message, p.Joined):
             self.roster.joined(name, message.version)
             member.joined, member.suspected = True, 0
-        elif isinstance(message, p.Progress):
-            member.complete = member.complete or message.complete
-            if self.work.report(name, message, lambda other: other in self.members and self.members[other].alive):
-                self._replacements.progressed(self.work.done)
         elif isinstance(message, p.Suspect):
             self._suspect(message)
+
+    def _on_progress(self, name: str, message: p.Progress) -> None:
+        member = self.members.get(name)
+        if member is None or not member.alive:
+            return
+        member.complete = member.complete or message.complete
+        if self.work.report(name, message, lambda other: other in self.members and self.members[other].alive):
+            self._replacements.progressed(self.work.done)
 
     def _on_node(self, node: str, ready: bool) -> None:
         for member in self.alive:
@@ -372,7 +381,8 @@ class Attempt:
                 self._begun_s = self._now_s
             return
         current = self._in_place()
-        if current is None and (len(staying) < len(self.target) or not all(member.attached for member in waiting)):
+        whole = len(staying) >= len(self.target) > 0 and all(member.attached for member in waiting)
+        if not whole and (current is None or not self.target):
             return
         for member in waiting:
             if member.attached and not member.told_to_begin:
@@ -552,7 +562,7 @@ class Attempt:
             self._end(Outcome(EXITED, end.code or 1, why), end.why)
 
     def _nobody_lives(self) -> None:
-        if self.outcome is None and self._restarting:
+        if self.outcome is None and (self._restarting or self._target_changed):
             if self.target:
                 self._start_all()
             return

@@ -1,4 +1,4 @@
-"""A listening socket for the members of one incarnation: reads and writes messages, keeps no opinion.
+"""A listening socket for the members of one attempt: reads and writes messages, keeps no opinion.
 
 Single-threaded: the owner calls `poll` in its loop. A member is known by its name after a `Hello` with the
 right token; a second connection under the same name replaces the first (the process connected again).

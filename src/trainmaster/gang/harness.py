@@ -1,4 +1,4 @@
-"""Members of one incarnation as real processes, driven as a keeper drives them: for the profiler, tests and benchmarks.
+"""Members of one attempt as real processes, driven as a supervisor drives them: for the profiler, tests and benchmarks.
 
 Single-threaded: everything happens inside `run_until`. It holds the rules of `trainmaster.gang.protocol` and no
 more: no logs of its own, no adoption, no limits. A member that dies is dismissed at once, so that survivors
@@ -21,17 +21,14 @@ from pathlib import Path
 from typing import Protocol
 
 from trainmaster.gang import protocol as wire
+from trainmaster.gang.actions import Seat
 from trainmaster.gang.endpoint import Endpoint, Inbound
+from trainmaster.gang.member_env import member_env
 from trainmaster.gang.membership import Roster
+from trainmaster.gang.processes import free_port
+from trainmaster.gang.timeouts import RENEW_AFTER_S
 
 TOKEN = "secret"
-SUSPICION_S = 0.5
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Process(Protocol):
@@ -100,7 +97,7 @@ class Gang:
         self._told_s = 0.0
         self._suspected: dict[int, float] = {}
 
-    # -- what a keeper is ordered to do -----------------------------------------------------------
+    # -- what a supervisor is ordered to do -----------------------------------------------------------
 
     def grow(self, count: int = 1, role: str = wire.WORKER, why: str = "grow") -> list[str]:
         return [self._start(role, why) for _ in range(count)]
@@ -209,7 +206,7 @@ class Gang:
         if current is None:
             return
         suspected_s = self._suspected.get(current.version)
-        if suspected_s is not None and time.monotonic() - suspected_s > SUSPICION_S and not self.roster.awaited:
+        if suspected_s is not None and time.monotonic() - suspected_s > RENEW_AFTER_S and not self.roster.awaited:
             # Mostly it is a death that is about to be noticed; when it was not, the same members come together anew.
             self.roster.renew(f"contact was lost under version {current.version}")
         if self.roster.settled or time.monotonic() < self._told_s + self.patience_s:
@@ -229,12 +226,10 @@ class Gang:
             "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
             **self.env,
+            **member_env(name, Seat(role, "n0"), TOKEN),
             "TRAINMASTER_JOB_ID": "job-1",
             "TRAINMASTER_GENERATION": str(self.generation),
-            "TRAINMASTER_ROLE": role,
-            "TRAINMASTER_MEMBER": name,
             "TRAINMASTER_AGENT": f"unix:{self._path}",
-            "TRAINMASTER_AGENT_TOKEN": TOKEN,
             "TRAINMASTER_CHECKPOINT_DIR": str(self.folder / "checkpoints"),
         }
         command = [*(self.command if role == wire.WORKER else self.server_command)]

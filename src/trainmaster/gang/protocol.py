@@ -1,7 +1,7 @@
 """What a member of a job (one worker or server process) and its agent say to each other.
 
 One JSON object per line over a stream socket; the standard library only. The agent is whoever started the
-process: the keeper on one machine, the launcher in a pod. The first message of a member is `Hello`, and the
+process: the supervisor on one machine, the launcher in a pod. The first message of a member is `Hello`, and the
 agent answers `Welcome`; anything else first ends the connection.
 
 How a job is resized without stopping: newcomers are started, connect, and say `Hello`; only when all of
@@ -11,7 +11,7 @@ that still loads its libraries. A member that is listed goes over to it between 
 done when every listed member has joined. A member that dies is a `Membership` without it.
 
 Members are listed by seniority: the first worker has been there longest and holds a state to copy from.
-Names are never used twice within an incarnation; ranks are positions in one membership.
+Names are never used twice within an attempt; ranks are positions in one membership.
 
 The lease (`trainmaster.model.lease`): a member sends `Renew` and counts from the moment it sent it; when no
 `Renewed` has come for `lease_s`, or the connection is lost for so long, it must end itself.

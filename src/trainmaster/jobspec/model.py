@@ -98,7 +98,7 @@ class JobFields(BaseModel):
     ] = None
     deadline_kind: Annotated[
         Literal["hard", "soft"],
-        Field(description="hard: refused if it cannot be met; soft: runs even when late."),
+        Field(description="soft: runs even when late; hard: refused if it cannot be met."),
         Option(("--soft",), ORDER, sets="soft"),
     ] = "hard"
     utility: Annotated[
@@ -125,7 +125,7 @@ class JobFields(BaseModel):
     ] = 3
     preemptible: Annotated[
         bool,
-        Field(description="false: once started, the policy neither stops nor moves the job."),
+        Field(description="Not preemptible (false): once started, the policy neither stops nor moves the job."),
         Option(("--no-preempt",), ORDER, sets=False),
     ] = True
     after: Annotated[

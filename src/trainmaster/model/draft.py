@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model import kernels
-from trainmaster.model.allocation import Allocation, Part, merged, shrunk, shrunk_counted
-from trainmaster.model.gangs import Changes
+from trainmaster.core.free_resources import give_gang
+from trainmaster.core.int_list import IntList
+from trainmaster.model.allocation import Allocation, merged, shrunk, shrunk_counted
+from trainmaster.model.gangs import Changes, unpacked
+from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
-from trainmaster.model.placement import Strategy, place_gang, place_in_order
+from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Plan, Rejection
 from trainmaster.model.reasons import Why
 from trainmaster.model.units import GPU_MILLI
@@ -58,35 +60,42 @@ class Draft:
 
         Records a reason and returns False when it does not fit.
         """
-        view, jobs = self.view, self.view.jobs
+        jobs = self.view.jobs
         workers = int(jobs.workers_ask[row]) if workers is None else workers
         servers = int(jobs.servers_ask[row]) if servers is None else servers
         share = int(jobs.share_milli[row]) if share_milli is None else share_milli
-        devices_each = int(jobs.devices_each[row])
         allowed = jobs.allowed[row]
         if accelerator is not None:
             kinds = [accelerator] if allowed[accelerator] else []
         else:
             speeds = jobs.throughput[row]
             kinds = sorted(np.flatnonzero(allowed).tolist(), key=lambda k: (-speeds[k], k))
-        out = _Parts(len(view.cluster.nodes), workers * max(devices_each, 1))
-        ledger, open_to = self.ledger, view.open_to(row)
         for kind in kinds:
-            usable = open_to & (view.cluster.type_of == kind)
-            if nodes is not None:
-                usable = usable & nodes
-            parts, _ = place_gang(
-                int(view.placement if strategy is None else strategy), usable, workers, devices_each, share,
-                int(jobs.worker_cpu_milli[row]), int(jobs.worker_mem_mib[row]), servers,
-                int(jobs.server_cpu_milli[row]), int(jobs.server_mem_mib[row]), view.cluster.rack_of,
-                ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib, open_to, *out.arrays,
-            )  # fmt: skip
-            if parts >= 0:
-                self.changes[row] = out.allocation(kind, share, 0, parts, 0)[0]
+            allocation = self._placed(row, kind, workers, servers, share, nodes, strategy)
+            if allocation is not None:
+                self.changes[row] = allocation
                 self._why[row] = Why.NONE
                 return True
         self._why[row] = self._shortage(row, workers)
         return False
+
+    def _placed(
+        self, row: int, kind: int, workers: int, servers: int, share_milli: int,
+        nodes: npt.NDArray[np.bool_] | None = None, strategy: Strategy | None = None,
+    ) -> Allocation | None:  # fmt: skip
+        """A gang of this size for a job on a type, taken from what is left; None if it does not fit."""
+        view, columns, placer = self.view, self.view.jobs.columns, self.view.placer
+        slot = int(view.jobs.slots[row])
+        placer.begin()
+        placer.strategy = int(view.placement if strategy is None else strategy)
+        placer.open_set(int(columns.ints["node_set"][slot]))
+        placer.open_only(nodes)
+        placer.ask(columns, slot, workers, servers)
+        placer.demand.share = share_milli
+        done = placer.place_gang(kind, self.ledger)
+        placer.strategy = int(view.placement)
+        placer.open_only(None)
+        return unpacked(placer.flat.values, 0) if done else None
 
     def release(self, row: int) -> None:
         """Take away what a job has (in this draft); it waits unless it is placed again."""
@@ -120,20 +129,12 @@ class Draft:
         more_workers, more_servers = workers - kept.workers, servers - kept.servers
         allocation = kept
         if more_workers or more_servers:
-            out = _Parts(len(view.cluster.nodes), max(more_workers, 1) * max(int(jobs.devices_each[row]), 1))
-            open_to = view.open_to(row)
-            usable = open_to & (view.cluster.type_of == old.accelerator)
-            parts, _ = place_gang(
-                int(view.placement), usable, more_workers, int(jobs.devices_each[row]), old.share_milli,
-                spec.worker.cpu_milli, spec.worker.mem_mib, more_servers, spec.server.cpu_milli,
-                spec.server.mem_mib, view.cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli,
-                ledger.mem_mib, open_to, *out.arrays,
-            )  # fmt: skip
-            if parts < 0:
+            more = self._placed(row, old.accelerator, more_workers, more_servers, old.share_milli)
+            if more is None:
                 ledger.give(kept, spec.worker, spec.server)
                 ledger.take(old, spec.worker, spec.server)
                 return False
-            allocation = merged(kept, out.allocation(old.accelerator, old.share_milli, 0, parts, 0)[0])
+            allocation = merged(kept, more)
         self.changes[row] = allocation
         if allocation == view.jobs.allocation(row):
             del self.changes[row]
@@ -273,92 +274,36 @@ class Draft:
         return rows[why > 0]
 
     def _place_all(self, rows: Ints, kinds: Ints, strict: bool, workers: Ints, servers: Ints) -> tuple[Ints, int]:
-        if not self.view.node_sets:
-            return self._place_same(rows, kinds, strict, workers, servers, self.view.up)
-        # Neighbours in the order that may use the same nodes are placed together.
-        why, failure, begin = np.zeros(len(rows), np.int64), -1, 0
-        sets = [self.view.jobs.spec(row).node_set for row in rows.tolist()]
-        while begin < len(rows) and not (strict and failure >= 0):
-            end = begin + 1
-            while end < len(rows) and sets[end] == sets[begin]:
-                end += 1
-            some = kinds[begin:end] if len(kinds) else kinds
-            open_to = self.view.open_to(int(rows[begin]))
-            reasons, failed = self._place_same(rows[begin:end], some, strict, workers, servers, open_to)
-            why[begin:end] = reasons
-            failure = begin + failed if failure < 0 <= failed else failure
-            begin = end
-        return why, failure
-
-    def _place_same(
-        self, rows: Ints, kinds: Ints, strict: bool, workers: Ints, servers: Ints, open_to: npt.NDArray[np.bool_]
-    ) -> tuple[Ints, int]:
-        view, jobs, ledger = self.view, self.view.jobs, self.ledger
-        columns = jobs.columns
-        ints = columns.ints
-        placed, first, why, failure, flat = place_in_order(
-            jobs.slots[rows], kinds, strict, int(view.placement), workers, servers, ints["devices_each"],
-            ints["share_milli"], ints["worker_cpu_milli"], ints["worker_mem_mib"], ints["server_cpu_milli"],
-            ints["server_mem_mib"], ints["worker_gpu_milli"], columns.allowed, columns.throughput,
-            view.cluster.type_of, open_to, view.cluster.rack_of, ledger.device_milli, ledger.whole,
-            ledger.cpu_milli, ledger.mem_mib,
-        )  # fmt: skip
+        placer, jobs = self.view.placer, self.view.jobs
+        which, wanted = IntList(len(rows)), IntList(len(kinds))
+        which.values[:] = jobs.slots[rows]
+        which.n, wanted.n = len(rows), len(kinds)
+        if len(kinds):
+            wanted.values[:] = kinds
+        placer.begin()
+        placer.place_list(jobs.columns, which, 0, which.n, wanted, strict, workers, servers, self.ledger)
+        placed = np.asarray(placer.placed.values)[: placer.placed.n]
         if len(placed):
-            self.changes.place(rows[placed].tolist(), first.tolist(), flat)
-        return why, failure
+            first = np.asarray(placer.first.values)[: placer.first.n].tolist()
+            self.changes.place(rows[placed].tolist(), first, np.asarray(placer.flat.values)[: placer.flat.n].copy())
+        why = np.zeros(len(rows), np.int64)
+        why[: placer.why.n] = np.asarray(placer.why.values)[: placer.why.n]
+        return why, placer.failure
 
     def release_rows(self, rows: Ints) -> None:
         """Take away what jobs have that hold something and are not yet changed in this draft."""
         if len(rows) == 0:
             return
         columns = self.view.jobs.columns
-        self.ledger.give_rows(self.view.jobs.slots[rows], columns.allocations.rows(), columns.ints)
+        for slot in self.view.jobs.slots[rows].tolist():
+            give_gang(self.ledger, columns.allocation, slot * columns.width, slot, columns)
         self.changes.stop(rows.tolist())
-
-    def run_in_order(self, rows: Ints) -> None:
-        """Preemptive: down this list, what fits in the cluster shall run and the rest shall wait.
-
-        Jobs chosen that run already stay where they are. Jobs not in the list keep what they have.
-        """
-        view, jobs = self.view, self.view.jobs
-        columns = jobs.columns
-        ints = columns.ints
-        started, _, stopped = kernels.choose_preemptively(
-            rows, jobs.slots, ints["held_type"], ints["workers"], ints["held_gpu_milli"],
-            ints["ask_gpu_milli"], columns.allowed, columns.throughput, view.cluster.type_of, view.up,
-            view.ledger.device_milli,
-        )  # fmt: skip
-        self.release_rows(stopped)
-        rank = np.empty(len(jobs), np.int64)
-        rank[rows] = np.arange(len(rows))
-        begin, failed = 0, False
-        for row, end in zip(stopped.tolist(), np.searchsorted(rank[started], rank[stopped]).tolist(), strict=True):
-            failed = self.place_rows(started[begin:end]) >= 0 or failed
-            begin = end
-            # A stop that turned out not to be needed (the gang did not fit in the end) is taken back, before those that
-            # come after it in the list can take its place: it would have to be given back to it the next time.
-            if self.ledger.take_fitting(jobs.slots[[row]], columns.allocations.rows(), ints)[0]:
-                del self.changes[row]
-        failed = self.place_rows(started[begin:]) >= 0 or failed
-        if failed:
-            for row in started.tolist():
-                if row not in self.changes:
-                    self._why[row] = Why.SHAPE
 
     # -- the end -------------------------------------------------------------------------------------
 
     def plan(self, *, memo: Memo | None = None, wake_at_ms: int | None = None, default: Why = Why.CAPACITY) -> Plan:
         """Close the draft: every job that waits without a stated reason gets the default one."""
-        view, jobs = self.view, self.view.jobs
-        ints = jobs.columns.ints
-        changed, first, _ = self.changes.in_order()
-        if self.rejections:
-            changed = np.concatenate([changed, np.fromiter(self.rejections, np.int64)])
-            first = np.concatenate([first, np.zeros(len(self.rejections), np.int64)])
-        kernels.close_reasons(
-            self._why, jobs.slots, ints["phase"], ints["not_before_ms"], view.now_ms, changed, first, int(default),
-            _BACKOFF,
-        )  # fmt: skip
+        self._close_reasons(int(default))
         return Plan(
             based_on=self.view.version,
             changes=self.changes,
@@ -372,6 +317,19 @@ class Draft:
             notes=tuple(self.notes),
         )
 
+    def _close_reasons(self, default: int) -> None:
+        """Every waiting job has a reason, no other job has one."""
+        view, jobs, why = self.view, self.view.jobs, self._why
+        changed, first, _ = self.changes.in_order()
+        stated = why[changed]
+        waits = jobs.phase == P.PENDING
+        why[~waits] = 0
+        why[waits & (why == 0)] = default
+        why[waits & (jobs.not_before_ms > view.now_ms)] = _BACKOFF
+        why[changed] = np.where(first >= 0, 0, np.where(stated != 0, stated, default))
+        if self.rejections:
+            why[np.fromiter(self.rejections, np.int64)] = 0
+
     def _shortage(self, row: int, workers: int) -> Why:
         jobs = self.view.jobs
         usable = self.view.open_to(row) & jobs.allowed[row][self.view.cluster.type_of]
@@ -380,31 +338,3 @@ class Draft:
         free = (self.ledger.device_milli.sum(axis=1) * usable).astype(np.int64)
         by_type = np.bincount(self.view.cluster.type_of, weights=free)
         return Why.SHAPE if by_type.max() >= workers * jobs.worker_gpu_milli[row] else Why.CAPACITY
-
-
-class _Parts:
-    """Output buffers of the placement kernels and their translation into allocations."""
-
-    def __init__(self, max_parts: int, max_devices: int) -> None:
-        self.node, self.workers, self.servers, self.n_devices = (np.empty(max_parts + 1, np.int64) for _ in range(4))
-        self.device = np.empty(max_devices + 1, np.int64)
-
-    @property
-    def arrays(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        return self.node, self.workers, self.servers, self.n_devices, self.device
-
-    def allocation(self, kind: int, share: int, first: int, n_parts: int, device: int) -> tuple[Allocation, int]:
-        """The allocation of one gang and where the devices of the next begin."""
-        parts = []
-        for k in range(first, first + n_parts):
-            end = device + int(self.n_devices[k])
-            parts.append(
-                Part(
-                    int(self.node[k]),
-                    int(self.workers[k]),
-                    int(self.servers[k]),
-                    tuple(self.device[device:end].tolist()),
-                )
-            )
-            device = end
-        return Allocation(kind, tuple(parts), share), device

@@ -9,10 +9,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model import kernels
+from trainmaster.core.cluster_arrays import ClusterArrays
+from trainmaster.core.placement import Placer
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.draft import Draft
-from trainmaster.model.job import JobSpec
+from trainmaster.model.job import JobSpec, P
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.placement import Strategy
@@ -79,11 +80,27 @@ class Snapshot:
         return rows[np.argsort(self.jobs.arrival[rows], kind="stable")]
 
     def _ready(self, with_running: bool) -> Ints:
-        ints = self.jobs.columns.ints
-        return kernels.ready_rows(
-            self.jobs.slots, ints["phase"], ints["not_before_ms"], ints["arrival"], ints["preemptible"], self.now_ms,
-            with_running,
-        )  # fmt: skip
+        jobs = self.jobs
+        phase = jobs.phase
+        ready = (phase == P.PENDING) & (jobs.not_before_ms <= self.now_ms)
+        if with_running:
+            ready |= (phase == P.RESERVED) | ((phase == P.RUNNING) & (jobs.preemptible > 0))
+        return self.in_arrival_order(np.flatnonzero(ready))
+
+    @cached_property
+    def nodes(self) -> ClusterArrays:
+        cluster = self.cluster
+        return ClusterArrays(cluster.type_of, cluster.gpus, cluster.rack_of, len(cluster.types), self.up)
+
+    @cached_property
+    def placer(self) -> Placer:
+        """Places gangs by the strategy of this snapshot, each on the nodes that its job may use."""
+        placer = Placer(int(self.placement), self.nodes)
+        if self.node_sets:
+            names = self.jobs.columns.node_set_names
+            everywhere = np.ones(len(self.cluster.nodes), np.bool_)
+            placer.set_masks(np.stack([self.node_sets.get(name, everywhere) for name in names]))
+        return placer
 
     def rng(self, salt: int = 0) -> np.random.Generator:
         """Random numbers that depend only on seed, version and salt, so that a replay draws the same."""

@@ -1,6 +1,6 @@
 """Job state in columns: one array per attribute, one row per active job, in arrival order.
 
-`JobColumns` is the engine's own mutable store, indexed by slot. `JobTable` is what a snapshot shows of it:
+`JobColumns` is the engine's own mutable store, indexed by slot (the arrays themselves: `core.job_arrays`). `JobTable` is what a snapshot shows of it:
 columns are gathered when first read, so a policy pays only for what it looks at. A table is only readable
 while the engine has not moved on (`freeze` copies everything for those who need to keep it).
 """
@@ -8,16 +8,24 @@ while the engine has not moved on (`freeze` copies everything for those who need
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model import kernels
+from trainmaster.core.job_arrays import (
+    JobArrays,
+    close_gaps,
+    remaining_column,
+    service_column,
+    take_index,
+    work_done_column,
+)  # fmt: skip
+from trainmaster.core.schema import FLOAT_COLUMNS, INT_COLUMNS, NEW_JOB
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.gangs import AllocationColumn
+from trainmaster.model.gangs import unpacked
 from trainmaster.model.job import JobId, JobSpec, P
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import MS_PER_S
@@ -29,20 +37,9 @@ Bools = npt.NDArray[np.bool_]
 MAX_LOSSES = 32
 """Points of a job's loss history that are kept."""
 
-INT_COLUMNS = (
-    "submit_ms", "arrival", "workers_min", "workers_max", "servers_min", "servers_max", "workers_ref",
-    "servers_ref", "devices_each", "share_milli", "worker_gpu_milli", "worker_cpu_milli", "worker_mem_mib",
-    "server_cpu_milli", "server_mem_mib", "priority", "entity", "deadline_ms", "deadline_kind", "preemptible",
-    "curve", "phase", "generation", "attempts", "failures", "preemptions", "held_type", "workers", "servers",
-    "nodes_held", "first_start_ms", "as_of_ms", "productive_ms", "waiting_since_ms", "not_before_ms",
-    "reason", "blocker", "admitted", "after_stop",
-    "workers_ask", "servers_ask", "ask_gpu_milli", "held_gpu_milli",
-)  # fmt: skip
-FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget", "cost")
-_NEW_ROW = dict.fromkeys(INT_COLUMNS, 0) | {
-    "held_type": -1, "first_start_ms": -1, "blocker": -1, "phase": P.PENDING,
-}  # fmt: skip
+_NEW_ROW = dict.fromkeys(INT_COLUMNS, 0) | NEW_JOB
 """What a row holds when a job arrives, before the job's own figures."""
+_PLACE = INT_COLUMNS.index("place")
 
 
 def float_row(spec: JobSpec) -> tuple[float, ...]:
@@ -54,65 +51,62 @@ def float_row(spec: JobSpec) -> tuple[float, ...]:
     )  # fmt: skip
 
 
-class JobColumns:
-    """The engine's job state. A slot is given on arrival, kept for life and reused afterwards."""
+class AllocationColumn:
+    """What the plan gives each job (or, with `held`, what its processes may occupy), read as `Allocation | None`."""
+
+    def __init__(self, columns: JobColumns, held: bool) -> None:
+        self._columns, self._held = columns, held
+
+    def __len__(self) -> int:
+        return self._columns.capacity
+
+    def __getitem__(self, slot: int) -> Allocation | None:
+        columns = self._columns
+        gangs = columns.physical if self._held else columns.allocation
+        at = slot * columns.width
+        return unpacked(gangs.values, at) if gangs.values[at] else None
+
+    def __iter__(self) -> Iterator[Allocation | None]:
+        return (self[slot] for slot in range(len(self)))
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+class JobColumns(JobArrays):
+    """The engine's job state: the arrays and, beside them, what is no number. A slot is a job index."""
 
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__(np.ascontiguousarray(cluster.prices, np.float64))
         self.cluster = cluster
-        self.version = 0
-        self.capacity = 0
-        self.int_block: Ints = np.zeros((len(INT_COLUMNS), 0), np.int64)
-        """All columns of integers, one after the other: for compiled passes that need many of them."""
-        self.float_block: Floats = np.zeros((len(FLOAT_COLUMNS), 0))
-        self.ints: dict[str, Ints] = {}
-        self.floats: dict[str, Floats] = {}
-        n_types = len(cluster.types)
-        self.throughput: Floats = np.zeros((0, n_types))
-        self.throughput_spread: Floats = np.zeros((0, n_types))
-        self.allowed: Bools = np.zeros((0, n_types), np.bool_)
-        self.memo: dict[str, Floats] = {}
-        self.specs: list[JobSpec | None] = []
-        self.allocations = AllocationColumn()
+        self.specs: list[JobSpec | None] = [None] * self.capacity
+        self.allocations = AllocationColumn(self, held=False)
+        self.held = AllocationColumn(self, held=True)
         self.losses: dict[int, list[tuple[float, float]]] = {}
         """(work done, loss) by slot, for jobs that report a loss; thinned, at most `MAX_LOSSES` points."""
-        self.free_slots: list[int] = []
-        self.rows: Ints = np.zeros(0, np.int64)
+        self.spec_source: Sequence[JobSpec] = ()
+        """Jobs without a name, by number."""
         self.slot_of: dict[JobId, int] = {}
         self.curves: list[Scaling] = []
         self.entities: list[str] = []
+        self.node_set_names: list[str] = [""]
         self._curve_index: dict[Scaling, int] = {}
         self._entity_index: dict[str, int] = {}
-        self.n_arrivals = 0
-        self.prices: Floats = cluster.prices
-        self._prices: list[float] = cluster.prices.tolist()
-        self._used = 0
-        self._grow(64)
 
-    def _grow(self, capacity: int) -> None:
-        extra = capacity - self.capacity
-        self.int_block = np.concatenate([self.int_block, np.zeros((len(INT_COLUMNS), extra), np.int64)], axis=1)
-        self.float_block = np.concatenate([self.float_block, np.zeros((len(FLOAT_COLUMNS), extra))], axis=1)
-        self.ints.update({name: self.int_block[k] for k, name in enumerate(INT_COLUMNS)})
-        self.floats.update({name: self.float_block[k] for k, name in enumerate(FLOAT_COLUMNS)})
-        for name, column in self.memo.items():
-            self.memo[name] = np.concatenate([column, np.zeros((extra, *column.shape[1:]), column.dtype)])
-        n_types = len(self.cluster.types)
-        self.throughput = np.concatenate([self.throughput, np.zeros((extra, n_types))])
-        self.throughput_spread = np.concatenate([self.throughput_spread, np.zeros((extra, n_types))])
-        self.allowed = np.concatenate([self.allowed, np.zeros((extra, n_types), np.bool_)])
-        self.specs.extend([None] * extra)
-        self.allocations.grow(capacity)
-        self.free_slots.extend(range(capacity - 1, self.capacity - 1, -1))
-        self.capacity = capacity
-        self.row_store = np.concatenate([self.rows, np.zeros(capacity - len(self.rows), np.int64)])
-        self.rows = self.row_store[: self._used]
+    @property
+    def rows(self) -> Ints:
+        """Slots of the jobs that are there, in order of arrival; to be read at once."""
+        close_gaps(self)
+        return np.asarray(self.order.values)[: self.order.n]
 
     def add(self, spec: JobSpec, now_ms: int, throughput: Floats, throughput_spread: Floats) -> int:
         """Enter a job; its speed by type comes from the estimator (0 or NaN: cannot run there)."""
-        if not self.free_slots:
+        if not self.unused.n:
             self.grow()
-        slot = self.free_slots.pop()
-        self.int_block[:, slot] = self.int_row(spec, self.n_arrivals, now_ms)
+        row = self.int_row(spec, self.n_arrivals, now_ms)
+        slot = take_index(self)
+        row[_PLACE] = self.ints["place"].item(slot)
+        self.int_block[:, slot] = row
         self.float_block[:, slot] = float_row(spec)
         self.throughput[slot] = throughput
         self.throughput_spread[slot] = throughput_spread
@@ -120,12 +114,7 @@ class JobColumns:
         for column in self.memo.values():
             column[slot] = 0.0
         self.specs[slot] = spec
-        self.allocations[slot] = None
         self.slot_of[spec.id] = slot
-        self.row_store[self._used] = slot
-        self._used += 1
-        self.rows = self.row_store[: self._used]
-        self.n_arrivals += 1
         return slot
 
     def int_row(self, spec: JobSpec, arrival: int, now_ms: int) -> list[int]:
@@ -144,6 +133,7 @@ class JobColumns:
             preemptible=int(spec.preemptible), curve=self.intern_curve(spec.scaling), as_of_ms=now_ms,
             productive_ms=now_ms, waiting_since_ms=now_ms, workers_ask=asked, ask_gpu_milli=asked * worker.gpu_milli,
             servers_ask=min(max(spec.servers_ref, spec.servers_min), spec.servers_max),
+            max_attempts=spec.max_attempts, node_set=self.intern_node_set(spec.node_set), elastic=int(spec.elastic),
         )  # fmt: skip
         return list(values.values())
 
@@ -155,26 +145,19 @@ class JobColumns:
 
     def grow(self) -> None:
         """Make room for as many jobs again."""
-        self._grow(self.capacity * 2)
+        extra = self.capacity
+        self.resize(2 * extra)
+        for name, column in self.memo.items():
+            self.memo[name] = np.concatenate([column, np.zeros((extra, *column.shape[1:]), column.dtype)])
+        self.specs.extend([None] * extra)
 
-    def set_rows(self, used: int, n_arrivals: int) -> None:
-        """A compiled pass has let jobs come and go in `row_store`: so many are there, so many ever came."""
-        self._used, self.n_arrivals = used, n_arrivals
-        self.rows = self.row_store[:used]
-
-    def remove(self, slot: int) -> None:
-        """Forget a job that has ended."""
-        used = self._used
-        kernels.drop(self.row_store, used, slot)
-        self._used = used - 1
-        self.rows = self.row_store[: self._used]
+    def forget(self, slot: int) -> None:
+        """A job has ended: drop what is kept of it beside the arrays."""
         spec = self.specs[slot]
         assert spec is not None
         del self.slot_of[spec.id]
         self.specs[slot] = None
-        self.allocations[slot] = None
         self.losses.pop(slot, None)
-        self.free_slots.append(slot)
 
     def record_loss(self, slot: int, work_done: float, loss: float) -> None:
         """Keep a measured loss. A full history loses every second point, so that it spans the whole run;
@@ -198,9 +181,15 @@ class JobColumns:
             self.entities.append(entity)
         return index
 
+    def intern_node_set(self, name: str) -> int:
+        if name not in self.node_set_names:
+            self.node_set_names.append(name)
+        return self.node_set_names.index(name)
+
     def spec(self, slot: int) -> JobSpec:
         spec = self.specs[slot]
-        assert spec is not None
+        if spec is None:
+            return self.spec_source[self.ints["number"].item(slot)]
         return spec
 
     def rate_of(self, slot: int, accelerator: int, workers: int, servers: int, spread: bool) -> float:
@@ -208,34 +197,13 @@ class JobColumns:
         table = self.throughput_spread if spread else self.throughput
         base = float(table[slot, max(accelerator, 0)])
         ref_w, ref_s = int(self.ints["workers_ref"][slot]), int(self.ints["servers_ref"][slot])
-        if workers == ref_w and servers == ref_s:
-            return base
-        curve = self.curves[self.ints["curve"][slot]]
-        reference = float(curve.speed(ref_w, ref_s))
-        return base * float(curve.speed(workers, servers)) / reference
+        return base if workers == ref_w and servers == ref_s else self.scaled_rate(slot, base, workers, servers)
 
-    def settle(self, slot: int, now_ms: int) -> None:
-        """Bring a running job's work, run time and GPU service up to now, at its estimated rate."""
-        ints = self.ints
-        as_of = int(ints["as_of_ms"][slot])
-        if as_of == now_ms:
-            return
-        ints["as_of_ms"][slot] = now_ms
-        if not P.RUNNING <= int(ints["phase"][slot]) <= P.STOPPING:
-            return
-        floats = self.floats
-        since = max(as_of, int(ints["productive_ms"][slot]))
-        if now_ms > since:
-            done = float(floats["work_done"][slot] + floats["rate"][slot] * (now_ms - since) / MS_PER_S)
-            total = float(floats["work_total"][slot])
-            floats["work_done"][slot] = min(done, total) if total == total else done
-        held_s = (now_ms - as_of) / MS_PER_S
-        service = held_s * int(ints["held_gpu_milli"][slot]) / 1000.0
-        floats["service_gpu_s"][slot] += service
-        kind = int(ints["held_type"][slot])
-        if kind >= 0:
-            floats["cost"][slot] += service / 3600.0 * self._prices[kind]
-        floats["run_s"][slot] += held_s
+    def scaled_rate(self, slot: int, base: float, workers: int, servers: int) -> float:
+        """The same at another size than the reference, where `base` steps are done."""
+        curve = self.curves[self.ints["curve"][slot]]
+        reference = float(curve.speed(int(self.ints["workers_ref"][slot]), int(self.ints["servers_ref"][slot])))
+        return base * float(curve.speed(workers, servers)) / reference
 
 
 class JobView:
@@ -416,29 +384,15 @@ class JobTable:
 
 
 def _work_done(table: JobTable) -> Floats:
-    c = table._source()
-    i, f = c.ints, c.floats
-    return kernels.work_done_now(
-        table.slots, i["phase"], f["work_done"], f["work_total"], f["rate"], i["as_of_ms"], i["productive_ms"],
-        table._now_ms,
-    )  # fmt: skip
+    return work_done_column(table._source(), table.slots, table._now_ms)
 
 
 def _remaining_s(table: JobTable) -> Floats:
-    c = table._source()
-    i, f = c.ints, c.floats
-    return kernels.remaining_seconds(
-        table.slots, i["phase"], f["work_done"], f["work_total"], f["rate"], i["as_of_ms"], i["productive_ms"],
-        table._now_ms, c.allowed, c.throughput,
-    )  # fmt: skip
+    return remaining_column(table._source(), table.slots, table._now_ms)
 
 
 def _service(table: JobTable) -> Floats:
-    c = table._source()
-    i = c.ints
-    return kernels.service_now(
-        table.slots, i["phase"], c.floats["service_gpu_s"], i["as_of_ms"], i["held_gpu_milli"], table._now_ms
-    )  # fmt: skip
+    return service_column(table._source(), table.slots, table._now_ms)
 
 
 def _run_s(table: JobTable) -> Floats:

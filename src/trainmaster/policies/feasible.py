@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.model.ledger import Ledger
-from trainmaster.model.placement import place_gang
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.sizing import smallest_servers
 
@@ -38,21 +37,9 @@ def feasible_when_empty(view: Snapshot, rows: Ints) -> Bools:
 
 
 def _fits_type(view: Snapshot, empty: Ledger, demand: tuple[int, ...], kind: int) -> bool:
-    scratch = empty.copy()
-    n_parts = len(view.cluster.nodes) + 1
-    buffers = [np.empty(n_parts, np.int64) for _ in range(4)]
-    devices = np.empty(demand[0] * max(demand[1], 1) + 1, np.int64)
-    usable = view.up & (view.cluster.type_of == kind)
-    free = (scratch.device_milli, scratch.whole, scratch.cpu_milli, scratch.mem_mib)
-    arguments = (
-        int(view.placement),
-        usable,
-        *demand,
-        view.cluster.rack_of,
-        *free,
-        view.up,
-        *buffers,
-        devices,
-    )
-    parts, _ = place_gang(*arguments)
-    return parts >= 0
+    placer, asked = view.placer, view.placer.demand
+    asked.workers, asked.devices_each, asked.share, asked.cpu_each, asked.mem_each = demand[:5]
+    asked.servers, asked.server_cpu, asked.server_mem = demand[5:]
+    placer.begin()
+    placer.open_set(0)
+    return placer.place_gang(kind, empty.copy())

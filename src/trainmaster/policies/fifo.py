@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.queue_pass import QueuePass
 from trainmaster.model.draft import Draft
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
-from trainmaster.model.rules import QueueRule
 from trainmaster.model.snapshot import Snapshot
+from trainmaster.policies.queue_policy import QueuePolicy
 from trainmaster.policies.registry import register
 
 
 @register("fifo", fair=True)
 @dataclass(frozen=True)
-class Fifo:
+class Fifo(QueuePolicy):
     """Jobs start in order of arrival and run to their end; with `backfill`, later ones that fit may pass."""
 
     backfill: bool = field(default=False, metadata={"help": "start later jobs that fit while the first one waits"})
     elastic: bool = field(
         default=False, metadata={"help": "start an elastic job with what fits, if not at the size it asks for"}
     )
-    own_rounds = False
 
     @property
     def fair(self) -> bool:
@@ -35,20 +35,15 @@ class Fifo:
     def strict(self) -> bool:
         return not self.backfill
 
-    @property
-    def rule(self) -> QueueRule | None:
-        """None: sizes are looked for, which is no rule over the columns."""
-        if self.elastic:
-            return None
-        return QueueRule(by_remaining_time=False, preemptive=False, strict=self.strict, default=Why.CAPACITY)
+    def compiled_pass(self) -> QueuePass | None:
+        return None if self.elastic else super().compiled_pass()
 
     def decide(self, view: Snapshot) -> Plan:
+        if not self.elastic:
+            return super().decide(view)
         draft = view.draft()
         waiting = view.waiting_rows()
-        if self.elastic:
-            blocked = self._start_with_what_fits(draft, waiting)
-        else:
-            blocked = draft.place_rows(waiting, stop_at_first_failure=not self.backfill)
+        blocked = self._start_with_what_fits(draft, waiting)
         if blocked >= 0 and not self.backfill:
             behind = waiting[int(np.argmax(waiting == blocked)) + 1 :]
             draft.wait_rows(behind, Why.BEHIND, blocker=blocked)

@@ -37,7 +37,7 @@ from trainmaster.gang.protocol import (
     encode,
 )
 from trainmaster.model.lease import LeaseRule
-from trainmaster.runtime.errors import AgentUnreachable
+from trainmaster.runtime.errors import AgentUnreachable, LeaseOver
 
 REPORT_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 1.0
@@ -117,6 +117,12 @@ class AgentLink:
     @property
     def lease_left_s(self) -> float:
         return (self._lease_ends_ms - self._clock_ms()) / 1000.0
+
+    def check_lease(self) -> None:
+        """`LeaseOver` unless this process may change anything now."""
+        if self.lease_left_s <= 0:
+            member = self._hello.member
+            raise LeaseOver(f"the lease of {member} has run out; nothing may be changed or saved any more")
 
     def wait(self, until: Callable[[], bool], timeout_s: float | None) -> bool:
         """Sleep until something heard makes `until()` true; False when the time is over first."""

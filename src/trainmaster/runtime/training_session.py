@@ -23,7 +23,7 @@ from typing import Any
 from trainmaster.gang.protocol import EXIT_STOPPED, Hello, Membership, Progress
 from trainmaster.model.errors import InputError
 from trainmaster.runtime.checkpoint import Checkpoints, Folder, Location
-from trainmaster.runtime.errors import IncompatibleState, LeaseOver, MisuseError
+from trainmaster.runtime.errors import IncompatibleState, MisuseError
 from trainmaster.runtime.link import AgentLink
 from trainmaster.runtime.place import Place, read_place, stretch
 
@@ -112,8 +112,8 @@ class Session:
         """`LeaseOver` unless this process may change anything now."""
         if not self._open:
             raise MisuseError("the session is not open; use `with runtime.session() as session:` around the training")
-        if self.link is not None and self.link.lease_left_s <= 0:
-            raise LeaseOver(f"the lease of {self.place.member} has run out; nothing may be changed or saved any more")
+        if self.link is not None:
+            self.link.check_lease()
 
     def steps(
         self,

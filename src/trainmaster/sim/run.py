@@ -9,7 +9,25 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from trainmaster.engine.core import Ended, Engine, Settings
+from trainmaster.core.codes import N_OVER_FLOATS, N_OVER_INTS
+from trainmaster.core.placement import Placer
+from trainmaster.core.run_codes import (
+    DECIDE,
+    FAIL_NODES,
+    HEARD,
+    HOLDS,
+    LEASES,
+    OVER,
+    PAUSED_RUN,
+    REPORT,
+    RESTLESS,
+    SENT,
+    SUBMIT,
+)  # fmt: skip
+from trainmaster.core.run_loop import RunLoop
+from trainmaster.engine import holds, nodes, users
+from trainmaster.engine.core import HANDLERS, Ended, Engine, Settings
+from trainmaster.engine.message_rows import report_of
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.pairs import PairSlowdowns
@@ -21,15 +39,15 @@ from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.coming import Coming, enter_world
 from trainmaster.sim.history import AllocationHistory
-from trainmaster.sim.instant import is_instant
-from trainmaster.sim.passage import MAX_DECISIONS, Passage
-from trainmaster.sim.passage_backend import PassageBackend
 from trainmaster.sim.truth import Truth, TruthOptions
 
 MAX_STEPS_AT_ONCE = 10_000
 """Steps at one and the same moment after which a run is stuck: plans are carried out and nothing comes of it."""
 MAX_IDLE_WAKES = 100_000
+PROGRESS_EVERY = 64
+"""Jobs that end between two calls of a progress function."""
 
 
 class Unaccounted(TrainmasterError):
@@ -74,12 +92,8 @@ def simulate(
     progress: Progress | None = None,
     record_timeline: bool = False,
     record_history: bool = False,
-    at_once: bool = True,
-    passage_decisions: int = MAX_DECISIONS,
 ) -> RunResult:
-    """Run to the end; `pairs` is how jobs really fare on shared devices. `at_once`: where nothing can come in
-    between, plans are carried out within a call (`trainmaster.engine.turnover`), and up to `passage_decisions` of
-    them in one (`trainmaster.sim.passage`; 0: never). The results are the same.
+    """Run to the end; `pairs` is how jobs really fare on shared devices.
 
     Raises `Unaccounted` unless every job has finished, failed or been rejected.
     """
@@ -94,74 +108,11 @@ def simulate(
         resize_cost_ms=truth.resize_cost_ms,
     )
     wall_begin, cpu_begin = time.perf_counter(), time.process_time()
-    world_type = SimulatedBackend
-    if at_once and not (record_timeline or record_history) and is_instant(truth):  # those want to see every event
-        world_type = PassageBackend
-    backend = world_type(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
-    engine = Engine(cluster, policy, estimator or DeclaredSpeeds(truth.spread_penalty), settings)
-    engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
-    passage = None
-    if isinstance(backend, PassageBackend):
-        engine.immediate = backend.answer_at_once()
-        passage = Passage.of(engine, backend, specs, passage_decisions) if passage_decisions else None
-    failures = _NodeFailures(cluster, truth, settings.seed)
-    ended: list[Ended] = []
-    timeline: list[tuple[int, float, int, int]] = []
+    run = _Run(specs, cluster, policy, settings, truth, estimator or DeclaredSpeeds(truth.spread_penalty), pairs)
+    timeline: list[tuple[int, float, int, int]] | None = [] if record_timeline else None
     history = AllocationHistory(cluster) if record_history else None
-    total, next_job, now_ms, events_seen, idle, still = len(specs), 0, 0, 0, 0, 0
-    while len(ended) < total:
-        if passage is not None:
-            went_on = passage.go_on(next_job, now_ms, total - len(ended))
-            if went_on is not None:
-                next_job, now_ms, n_events = went_on
-                events_seen += n_events
-                if engine.changed:  # a decision that is the engine's
-                    for command in engine.step(now_ms):
-                        backend.perform(command)
-                ended.extend(engine.drain_ended())
-                if progress is not None:
-                    progress(len(ended), total, now_ms)
-                if passage.idle > MAX_IDLE_WAKES:
-                    break
-                continue
-        next_arrival = specs[next_job].submit_ms if next_job < total else NEVER_MS
-        upcoming = min(next_arrival, backend.next_ms, engine.next_wake_ms, failures.next_ms)
-        if upcoming >= NEVER_MS // 4:
-            break
-        now_ms = max(now_ms, upcoming)
-        if failures.next_ms <= now_ms and isinstance(backend, SimulatedBackend):
-            failures.act(backend, now_ms)
-        events = backend.advance(now_ms)
-        while next_job < total and specs[next_job].submit_ms <= now_ms:
-            events.append(ev.JobSubmitted(specs[next_job]))
-            next_job += 1
-        events_seen += len(events)
-        if not events and engine.next_wake_ms > now_ms:
-            continue  # the end of an incarnation that was stopped before: nobody hears of it
-        still = still + 1 if now_ms == engine.now_ms else 0
-        if still > MAX_STEPS_AT_ONCE:
-            engine.notes.append(f"the policy does not come to rest at {now_ms / MS_PER_S:g} s: it stops and starts")
-            break
-        idle = 0 if events else idle + 1
-        if passage is not None:
-            passage.idle = 0 if events else passage.idle
-        if idle > MAX_IDLE_WAKES:
-            break
-        if history is not None:
-            history.reported(now_ms, events)
-        for command in engine.step(now_ms, *events):
-            if history is not None:
-                history.commanded(now_ms, command)
-            backend.perform(command)
-        over = engine.drain_ended()
-        if over:
-            ended.extend(over)
-            if progress is not None and len(ended) % 64 < len(over):
-                progress(len(ended), total, now_ms)
-        if record_timeline:
-            timeline.append(_sample(engine, now_ms))
-    if progress is not None:
-        progress(len(ended), total, now_ms)
+    run.go(progress, timeline, history)
+    engine, ended = run.engine, run.ended()
     _account(specs, ended, engine)
     cpu_s, wall_s = time.process_time() - cpu_begin, time.perf_counter() - wall_begin
     return RunResult(
@@ -169,18 +120,166 @@ def simulate(
         cluster=cluster,
         truth=truth,
         settings=settings,
-        end_ms=now_ms,
+        end_ms=run.loop.now_ms,
         decisions=engine.decisions,
-        events=events_seen,
-        lost_gpu_s=backend.lost_gpu_s,
+        events=run.loop.events,
+        lost_gpu_s=run.backend.lost_gpu_s,
         cpu_s=cpu_s,
         wall_s=wall_s,
         decide_cpu_s=engine.decide_cpu_s * min(1.0, cpu_s / wall_s) if wall_s > 0 else 0.0,
         notes=engine.notes,
         plans_refused=engine.plans_refused,
-        timeline=timeline,
+        timeline=timeline or [],
         history=history,
     )
+
+
+class _Run:
+    """A world, an engine, and the compiled loop (`core.run_loop`) that lets them go on; here is what needs Python."""
+
+    def __init__(
+        self, specs: Sequence[JobSpec], cluster: Cluster, policy: Policy, settings: Settings, truth: TruthOptions,
+        estimator: Estimator, pairs: PairSlowdowns | None,
+    ) -> None:  # fmt: skip
+        self.specs = specs
+        self.backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
+        self.engine = engine = Engine(cluster, policy, estimator, settings)
+        engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
+        engine.named = _need_names(specs, truth, estimator)
+        engine.own_rounds = policy.own_rounds
+        self.coming = Coming(specs, engine, engine.named)
+        enter_world(self.backend, self.coming)
+        self.failures = _NodeFailures(cluster, truth, settings.seed)
+        compiled = getattr(policy, "compiled_pass", None)
+        decision = compiled() if compiled is not None else None
+        if any(spec.after for spec in specs):
+            decision = None  # some are held back, and a pass sees all jobs
+        placer = Placer(int(settings.placement), engine.nodes)
+        self.loop = RunLoop(engine, self.backend.core, self.coming.arrivals, decision, placer, False)
+        if decision is not None:
+            decision.bind(engine)
+        self.loop.failure_ms = self.failures.next_ms
+        self.loop.steps_at_once_max, self.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
+
+    def go(
+        self, progress: Progress | None, timeline: list[tuple[int, float, int, int]] | None,
+        history: AllocationHistory | None,
+    ) -> None:  # fmt: skip
+        """Run to the end."""
+        engine, loop, total = self.engine, self.loop, len(self.specs)
+        loop.watched = timeline is not None or history is not None
+        loop.until_over = PROGRESS_EVERY if progress is not None else NEVER_MS
+        while True:
+            begun = time.perf_counter()
+            code = loop.go()
+            if loop.decision is not None:
+                engine.decide_cpu_s += time.perf_counter() - begun
+            if code == OVER:
+                break
+            if code == RESTLESS:
+                at_s = loop.now_ms / MS_PER_S
+                engine.notes.append(f"the policy does not come to rest at {at_s:g} s: it stops and starts")
+                break
+            if code == PAUSED_RUN and progress is not None:
+                loop.until_over = engine.n_over + PROGRESS_EVERY
+                progress(engine.n_over, total, loop.now_ms)
+            elif code == HEARD and history is not None:
+                history.reported(loop.now_ms, self._reports())
+            elif code == SENT:
+                if history is not None:
+                    for command in engine.commands_so_far():
+                        history.commanded(loop.now_ms, command)
+                if timeline is not None:
+                    timeline.append(_sample(engine, loop.now_ms))
+            else:
+                self._serve(code)
+        if progress is not None:
+            progress(engine.n_over, total, loop.now_ms)
+
+    def _serve(self, code: int) -> None:
+        engine, loop = self.engine, self.loop
+        if code == DECIDE:
+            if not engine.named:
+                self.coming.name_teams(engine)
+            if loop.decision is not None:
+                loop.decision.store(engine)
+            engine.decide()
+            if loop.decision is not None:
+                loop.decision.bind(engine)
+        elif code == SUBMIT:
+            number = self.coming.arrivals.next
+            self.coming.arrivals.next += 1
+            spec = self.specs[number]
+            is_new = spec.id not in engine.known
+            users.submitted(engine, ev.JobSubmitted(spec))
+            if is_new:
+                self.backend.core.arrived(engine.columns.slot_of[spec.id], number)
+        elif code == REPORT:
+            event = self._report(loop.report_at - 1)
+            HANDLERS[type(event)](engine, event)
+        elif code == FAIL_NODES:
+            self.failures.act(self.backend, loop.now_ms)
+            loop.failure_ms = self.failures.next_ms
+        elif code == LEASES:
+            nodes.expire_leases(engine)
+        elif code == HOLDS:
+            holds.review(engine)
+
+    def _reports(self) -> list[ev.Event]:
+        arrivals, rows = self.coming.arrivals, self.backend.core.reports
+        events = [self._report(k) for k in range(rows.n)]
+        number = arrivals.next
+        while number < arrivals.n and self.specs[number].submit_ms <= self.loop.now_ms:
+            events.append(ev.JobSubmitted(self.specs[number]))
+            number += 1
+        return events
+
+    def _report(self, row: int) -> ev.Event:
+        return report_of(self.backend.core.reports, row, _Ids(self.engine))
+
+    def ended(self) -> list[Ended]:
+        """What is over, in the order of its end."""
+        engine = self.engine
+        if engine.named:
+            return engine.drain_ended()
+        ints = np.asarray(engine.over_ints.values)[: engine.over_ints.n].reshape(-1, N_OVER_INTS)
+        floats = np.asarray(engine.over_floats)[: len(ints) * N_OVER_FLOATS].reshape(-1, N_OVER_FLOATS)
+        return [
+            Ended(
+                self.specs[number],
+                Phase(phase),
+                ended_ms,
+                first_start_ms,
+                service,
+                run_s,
+                work,
+                preemptions,
+                attempts,
+                cost,
+                engine.rejected.get(number),
+            )  # fmt: skip
+            for (number, phase, ended_ms, first_start_ms, preemptions, attempts), (service, run_s, work, cost) in zip(
+                ints.tolist(), floats.tolist(), strict=True
+            )
+        ]
+
+
+class _Ids:
+    """Ids by the engine's job index."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._columns = engine.columns
+
+    def __getitem__(self, slot: int) -> JobId:
+        return self._columns.spec(slot).id
+
+
+def _need_names(specs: Sequence[JobSpec], truth: TruthOptions, estimator: Estimator) -> bool:
+    """Whether jobs are spoken of by name: they wait for others, an estimator learns of each, nodes are lost, or losses are
+    told. Else numbers will do."""
+    if hasattr(estimator, "observe") or truth.node_mtbf_ms or truth.loss_period_ms:
+        return True
+    return any(spec.after for spec in specs) or len({spec.id for spec in specs}) < len(specs)
 
 
 _loaded: set[str] = set()
@@ -215,9 +314,10 @@ def _account(specs: Sequence[JobSpec], ended: list[Ended], engine: Engine) -> No
     missing = [spec.id for spec in specs if spec.id not in over]
     first = missing[0]
     phase = ""
-    slot = engine.columns.slot_of.get(first)
-    if slot is not None:
-        phase = f" ({first} is {Phase(int(engine.columns.ints['phase'][slot])).name.lower()})"
+    columns = engine.columns
+    for slot in columns.rows.tolist():
+        if columns.spec(slot).id == first:
+            phase = f" ({first} is {Phase(int(columns.ints['phase'][slot])).name.lower()})"
     shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
     note = f" Last note: {engine.notes[-1]}." if engine.notes else ""
     raise Unaccounted(f"{len(missing)} of {len(specs)} jobs are not accounted for: {shown}{phase}.{note}")

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from trainmaster.core.engine_core import write_allocation
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
+from trainmaster.model.gangs import gang_list
 from trainmaster.model.job import NO_DEMAND, Demand, JobId, JobSpec, P, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.memo import EMPTY_MEMO, Memo
@@ -189,13 +191,10 @@ def _hold(columns: JobColumns, ledger: Ledger, strategy: Strategy, now_ms: int, 
         allocation = draft.changes[row]
     assert allocation is not None
     ledger.take(allocation, spec.worker, spec.server)
-    columns.allocations[slot] = allocation
+    write_allocation(columns, slot, gang_list(allocation), 0)
     ints, floats = columns.ints, columns.floats
     for name, value in (
-        ("phase", int(how.phase)), ("held_type", allocation.accelerator), ("workers", allocation.workers),
-        ("servers", allocation.servers), ("nodes_held", len(allocation.parts)),
-        ("held_gpu_milli", allocation.gpu_milli),
-        ("generation", 1), ("attempts", 1),
+        ("phase", int(how.phase)), ("generation", 1), ("attempts", 1),
         ("as_of_ms", now_ms), ("productive_ms", round(how.since_s * MS_PER_S)),
         ("first_start_ms", round(how.since_s * MS_PER_S)),
     ):  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from trainmaster.cli.profile import profile
-from trainmaster.cli.profile_runs import NothingMeasured, measure
+from trainmaster.cli.learning.profile import profile
+from trainmaster.cli.learning.profile_runs import NothingMeasured, measure
 from trainmaster.estimate.catalogue_files import read_catalogue
 
 app = typer.Typer()

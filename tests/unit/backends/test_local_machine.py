@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from trainmaster.backends.local import devices as machine
-from trainmaster.backends.local.nvml import Gpu, find_gpus
+from trainmaster.backends.local.nvml import Gpu, ask_gpus, find_gpus
 from trainmaster.estimate.accelerators import find_accelerator
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import InputError
@@ -64,12 +65,12 @@ def test_only_gpus_left_to_the_service_are_offered(shown: str | None, indices: l
 
 
 def test_no_driver_means_no_gpus() -> None:
-    assert find_gpus("libno-such-library.so.1") == []
+    assert ask_gpus() is None and find_gpus() == []
 
 
 FAKE_NVML = r"""
 #include <string.h>
-int nvmlInit_v2(void) { return 0; }
+int nvmlInitWithFlags(unsigned flags) { return 0; }
 int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *n) { *n = 3; return 0; }
 static int handles[3] = {0, 1, 2};
@@ -84,12 +85,14 @@ int nvmlDeviceGetMemoryInfo(void *h, unsigned long long *m) { m[0] = 80ull << 30
 def test_the_drivers_library_is_asked_as_its_header_says(tmp_path: Path) -> None:
     """A stand-in with the library's signatures; the second of its GPUs has fallen off the bus."""
     (tmp_path / "nvml.c").write_text(FAKE_NVML)
-    library = tmp_path / "libfake.so"
+    library = tmp_path / "libnvidia-ml.so.1"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(tmp_path / "nvml.c")], check=True)
-    assert find_gpus(str(library)) == [
-        Gpu(0, "NVIDIA H100 80GB HBM3", "GPU-a", 81920),
-        Gpu(2, "NVIDIA H100 80GB HBM3", "GPU-b", 81920),
-    ]
+    program = "from trainmaster.backends.local.nvml import find_gpus; print(find_gpus())"
+    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
+    assert found.strip() == repr(
+        [Gpu(0, "NVIDIA H100 80GB HBM3", "GPU-a", 81920), Gpu(2, "NVIDIA H100 80GB HBM3", "GPU-b", 81920)]
+    )
 
 
 def test_emulated_slots_are_slowed_until_the_cores_can_bear_them_all() -> None:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import pytest
 import uvicorn
+from click.testing import CliRunner
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
-from typer.testing import CliRunner
 
 from trainmaster.cli.main import app
 from trainmaster.wire import api

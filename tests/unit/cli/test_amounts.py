@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainmaster.cli.amounts import mib_of, range_of
-from trainmaster.cli.times import deadline_seconds, seconds_of, short
+from trainmaster.cli.shared.amounts import mib_of, range_of
+from trainmaster.cli.shared.times import deadline_seconds, seconds_of, short
 from trainmaster.model.errors import InputError
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC).timestamp()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.cli.lazy import Deferred, Entry
 from trainmaster.cli.main import ENTRIES
+from trainmaster.cli.shared.lazy import Entry
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"}
@@ -30,7 +30,7 @@ def test_help_lists_every_command_without_loading_one() -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_command_loads_and_its_help_is_its_own(entry: Entry) -> None:
-    command = Deferred(entry).load()
+    command = entry.load()
     assert command.help.strip().splitlines()[0] == entry.help
 
 
@@ -49,7 +49,7 @@ def test_live_commands_are_promised() -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_reading_commands_take_o_json(entry: Entry) -> None:
     if entry.name in ("queue", "job", "why", "logs", "nodes", "events", "doctor", "policy", "entities", "submit"):
-        options = {name for parameter in Deferred(entry).load().params for name in parameter.opts}
+        options = {name for parameter in entry.load().params for name in parameter.opts}
         assert {"-o", "--output", "--home"} <= options
 
 

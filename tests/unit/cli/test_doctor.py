@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.cli import diagnosis
+from trainmaster.cli.live import diagnosis
 
 
 def _check(invoke: Any, name: str, *options: object) -> tuple[int, dict[str, Any]]:
@@ -33,7 +33,7 @@ def test_no_service_is_no_error(tmp_path: Path, invoke: Any, monkeypatch: pytest
     monkeypatch.delenv("TRAINMASTER_URL", raising=False)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        monkeypatch.setattr("trainmaster.cli.doctor.DEFAULT_PORT", taken.getsockname()[1])
+        monkeypatch.setattr("trainmaster.cli.live.doctor.DEFAULT_PORT", taken.getsockname()[1])
         taken.listen()
         code, check = _check(invoke, "service", "--home", tmp_path / "none")
         assert (code, check["status"]) == (0, "note")
@@ -51,7 +51,7 @@ def test_a_wrong_token_is_an_error(service: Any, invoke: Any) -> None:
 
 
 def test_another_version_is_a_note(service: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainmaster.cli.doctor.__version__", "9.9.9")
+    monkeypatch.setattr("trainmaster.cli.live.doctor.__version__", "9.9.9")
     assert "this command is 9.9.9" in _check(invoke, "service")[1]["detail"]
 
 

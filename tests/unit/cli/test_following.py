@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.cli.following import exit_code
-from trainmaster.cli.safe_text import safe_block, safe_line
+from trainmaster.cli.live.following import exit_code
+from trainmaster.cli.shared.safe_text import safe_block, safe_line
 
 LONG = "".join(f"line {number}\n" for number in range(30))
 

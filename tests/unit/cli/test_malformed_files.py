@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from support.trace_formats import MALFORMED
 from trainmaster.cli.main import app

@@ -77,7 +77,7 @@ def test_queue_by_state(busy: Any, as_json: Any, invoke: Any) -> None:
     assert [job["id"] for job in as_json("queue", "--state", "finished")["jobs"]] == ["job-0"]
     assert [job["id"] for job in as_json("queue", "--entity", "blue")["jobs"]] == ["job-1"]
     code, _, err = invoke("queue", "--state", "sleeping")
-    assert code == 2 and "'sleeping' is no state" in err
+    assert code == 2 and "invalid state 'sleeping'" in err
 
 
 def test_queue_of_nothing(service: Any, invoke: Any) -> None:
@@ -171,7 +171,7 @@ def test_entities_keep_what_was_not_named(service: Any, invoke: Any, as_json: An
     assert invoke("entities", "blue", "--quota", "much")[0] == 2
     for name in ("", "../blue", "blue/green"):
         code, _, err = invoke("entities", name, "--weight", "2")
-        assert (code, err) == (2, f"error: '{name}' is no team; expected a name; `trainmaster entities` lists them\n")
+        assert (code, err) == (2, f"error: invalid team '{name}'; expected a name; `trainmaster entities` lists them\n")
 
 
 def test_control_characters_of_names_arguments_and_reasons_do_not_reach_the_terminal(service: Any, invoke: Any) -> None:

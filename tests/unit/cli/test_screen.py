@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainmaster.cli.screen import Cell, bar, cell, cut, paint, table_lines, text_width
+from trainmaster.cli.shared.screen import Cell, bar, cell, cut, paint, table_lines, text_width
 
 WORDS = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp", "Mn", "Me"]), max_size=60

@@ -25,6 +25,15 @@ def test_options_before_the_command_are_ours_and_after_it_the_programs(service: 
     assert request.command == ["prog", "--name", "b", "-o", "x", "--unknown"]
 
 
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_an_unknown_option_never_becomes_the_command(service: Any, invoke: Any, command: str) -> None:
+    for arguments in (("--nmae", "a", "--", "true"), ("--nmae=a", "true"), ("--nmae",)):
+        code, out, err = invoke(command, *arguments)
+        assert (code, out) == (2, "")
+        assert "No such option" in err and "--name" in err
+    assert not service.submitted
+
+
 def test_a_name_that_is_none_is_refused_in_words(service: Any, invoke: Any) -> None:
     code, _, err = invoke("submit", "--name", "Bad Name!", "--", "true")
     assert code == 2 and "'--name': invalid value 'Bad Name!'; expected at most 63 letters" in err
@@ -103,7 +112,7 @@ def test_the_environment_of_the_shell_decides_which_python_runs(
             ["--gpu-type", "nothere", "x"],
             "'--gpu-type': it runs on nothere; the cluster has v100=4; expected a known type",
         ),
-        (["-o", "xml", "x"], "is no output"),
+        (["-o", "xml", "x"], "invalid output 'xml'"),
     ],
 )
 def test_bad_options_are_refused_with_code_2_and_nothing_is_submitted(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from trainmaster.cli.main import app
 from trainmaster.engine.core import Engine, Settings

@@ -23,6 +23,9 @@ ALLOWED = {
     "job_arrays.JobArrays.resize": {"k", "name", "values"},
     "job_arrays.JobArrays.widen": {"rows"},
     "job_arrays.JobArrays._bind": {"floats", "ints"},
+    # Once a run, and for policies that remember something of each job.
+    "arrivals.Arrivals._constants": {"first", "name", "values", "varied"},
+    "arrivals.submit": {"column"},
     # They return an array that a typed function fills.
     "job_arrays.work_done_column": {"out"},
     "job_arrays.remaining_column": {"out"},

@@ -108,7 +108,7 @@ def test_reservations_on_a_lost_node_are_withdrawn() -> None:
     assert phase_of(engine, "b") == Phase.RESERVED
     engine.step(2_000, ev.NodeLost(1, 0, confirmed=True))
     assert phase_of(engine, "b") == Phase.PENDING
-    assert not engine.reserved
+    assert engine.reserved.n == 0
 
 
 def test_an_unreachable_node_is_not_the_jobs_fault() -> None:

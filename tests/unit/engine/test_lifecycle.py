@@ -17,14 +17,14 @@ LOST       pause PAUSED, cancel CANCELLED, requeue PENDING, finish FINISHED, giv
 PAUSED     resume PENDING, cancel CANCELLED
 """
 EXPECTED = {
-    (Phase[line.split()[0]], Trigger(pair.split()[0])): Phase[pair.split()[1]]
+    (Phase[line.split()[0]], Trigger[pair.split()[0].upper().replace("-", "_")]): Phase[pair.split()[1]]
     for line in LEGAL.strip().splitlines()
     for pair in line.split(maxsplit=1)[1].split(", ")
 }
 
 
 @pytest.mark.parametrize("phase", list(Phase), ids=lambda p: p.name)
-@pytest.mark.parametrize("trigger", list(Trigger), ids=lambda t: t.value)
+@pytest.mark.parametrize("trigger", list(Trigger), ids=lambda t: t.name)
 def test_every_pair(phase: Phase, trigger: Trigger) -> None:
     if (phase, trigger) in EXPECTED:
         assert next_phase(int(phase), trigger) == EXPECTED[phase, trigger]

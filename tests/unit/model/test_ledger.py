@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.job import NO_DEMAND, Demand
-from trainmaster.model.ledger import Ledger, union
+from trainmaster.model.gangs import union
+from trainmaster.model.ledger import Ledger
 from trainmaster.testing.builders import a_cluster, a_node
 
 CLUSTER = a_cluster([a_node("n0", 4, cpu=16, mem_mib=1000), a_node("n1", 2, cpu=16, mem_mib=1000)])

@@ -7,7 +7,8 @@ from trainmaster.engine.verify import verify
 from trainmaster.model.allocation import Allocation, Part, only_share_differs
 from trainmaster.model.draft import HALF_MILLI
 from trainmaster.model.job import Demand
-from trainmaster.model.ledger import Ledger, union
+from trainmaster.model.gangs import union
+from trainmaster.model.ledger import Ledger
 from trainmaster.model.reasons import Why
 from trainmaster.testing.builders import Held, a_cluster, a_job, a_node, a_view
 from trainmaster.testing.recount import recount

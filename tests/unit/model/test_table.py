@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from trainmaster.model import kernels
-from trainmaster.model.job import P, Phase
+from trainmaster.core.job_arrays import free_index
+from trainmaster.model.job import Phase
 from trainmaster.model.scaling import amdahl
 from trainmaster.model.table import MAX_LOSSES, JobColumns, JobTable
 from trainmaster.testing.builders import Held, a_cluster, a_job, a_view, row_of
@@ -50,7 +50,9 @@ def test_unknown_columns_are_named() -> None:
 
 def test_rows_stay_in_arrival_order_while_slots_are_reused() -> None:
     columns = _columns(4)
-    columns.remove(columns.slot_of[a_job("j1").id])
+    slot = columns.slot_of[a_job("j1").id]
+    columns.forget(slot)
+    free_index(columns, slot)
     columns.add(a_job("late"), 0, np.ones(1), np.ones(1))
     assert JobTable(columns, 0).ids == ["j0", "j2", "j3", "late"]
 
@@ -82,13 +84,6 @@ def test_ready_rows_leave_out_what_cannot_be_touched() -> None:
     assert [view.jobs.id(row) for row in view.movable_rows().tolist()] == ["a", "d", "f", "g"]
 
 
-def test_kernels_know_the_phases() -> None:
-    assert (kernels.PENDING, kernels.RESERVED, kernels.RUNNING, kernels.STOPPING) == (
-        P.PENDING, P.RESERVED, P.RUNNING, P.STOPPING,
-    )  # fmt: skip
-    assert {name: getattr(P, name) for name in Phase.__members__} == {m.name: int(m) for m in Phase}
-
-
 def test_loss_history_is_thinned_and_forgets_lost_work() -> None:
     columns = _columns(1)
     slot = columns.slot_of[a_job("j0").id]
@@ -101,7 +96,7 @@ def test_loss_history_is_thinned_and_forgets_lost_work() -> None:
     assert [k for k, _ in history] == sorted(k for k, _ in history)
     columns.record_loss(slot, 50.0, 0.5)
     assert columns.losses[slot][-1] == (50.0, 0.5)
-    columns.remove(slot)
+    columns.forget(slot)
     assert slot not in columns.losses
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from service_bench import Bench
 
-from trainmaster.cli.learn import learn_app
+from trainmaster.cli.learning.learn import learn_app
 from trainmaster.engine.image import ended_from_record
 from trainmaster.learn.baselines import equal_shares
 from trainmaster.learn.compiled_rollout import play_compiled

@@ -166,7 +166,7 @@ def test_jobs_do_not_take_turns_at_one_moment(policy: str, seed: int) -> None:
 def test_a_run_that_stays_at_one_moment_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "MAX_STEPS_AT_ONCE", 0)
     with pytest.raises(Unaccounted, match=r"1 of 1 jobs.*does not come to rest at 0 s"):
-        simulate([job("a")], parse_cluster("gpu=1"), create("fifo"), at_once=False)
+        simulate([job("a")], parse_cluster("gpu=1"), create("fifo"))
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))

@@ -26,7 +26,7 @@ rigid = [a_job(f"r{k}", gpus=1 + k % 3, seconds=20.0 + 13 * k, submit_s=3.0 * k)
 elastic = [a_job(f"e{k}", elastic=(1, 3), seconds=40.0 + 7 * k, submit_s=5.0 * k) for k in range(8)]
 for policy, jobs in (("srtf", rigid), ("fifo", rigid), ("optimus", elastic)):
     for truth in (TruthOptions(), COSTS):
-        done = simulate(jobs, parse_cluster("a=4x2,b=3x1"), create(policy), truth=truth, at_once=False,
+        done = simulate(jobs, parse_cluster("a=4x2,b=3x1"), create(policy), truth=truth,
                         estimator=DeclaredSpeeds(truth.spread_penalty))
         print(policy, done.events, done.decisions, done.end_ms, repr(float(done.lost_gpu_s)))
         for end in done.ended:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trainmaster.cli.traces import app
+from trainmaster.cli.simulation.traces import app
 from trainmaster.traces import load
 
 DEMO = (

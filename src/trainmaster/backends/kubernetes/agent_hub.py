@@ -1,7 +1,8 @@
-"""All launchers of the cluster: renewals, leases that lapse, and the way to and from each incarnation's launchers.
+"""All launchers of the cluster: their connections, renewals, and leases that lapse.
 
 Lives in one asyncio loop. A renewal costs a few microseconds and touches nothing but its trainer's record: thousands
-of trainers renew several times per lease.
+of trainers renew several times per lease. What launchers say otherwise is passed on; what they are told comes from the
+attempt that they belong to.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import json
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from trainmaster.backends.kubernetes.agent_lines import AgentLine
-from trainmaster.backends.kubernetes.agent_run import AgentRun, HubListener, Trainer
-from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
-from trainmaster.gang.protocol import Attach, Message, Refused, Renew, Renewed
+from trainmaster.backends.kubernetes.facts import RunFacts, RunKey, run_token
+from trainmaster.gang.protocol import Attach, Began, Begin, Ended, Message, Noted, Refused, Renew, Renewed, Welcome
 from trainmaster.launcher.notices import PATH as NOTICE_PATH
 from trainmaster.launcher.settings import NOTICE_PORT
 from trainmaster.model.lease import LeaseRule
@@ -29,6 +31,55 @@ HELD_UP_S = 1.0
 NOTICE_EVERY_S = 1.0
 NOTICE_TIMEOUT_S = 2.0
 NOTICES_AT_ONCE = 100
+
+
+class HubListener(Protocol):
+    """What the backend is told. Calls come from the loop, one at a time, and must not block."""
+
+    def attached(self, run: RunKey, member: str, host: str, begun: bool) -> None:
+        """A launcher speaks for this member from now on. `begun`: its command was started before."""
+        ...
+
+    def detached(self, run: RunKey, member: str) -> None: ...
+
+    def said(self, run: RunKey, member: str, message: Message) -> None:
+        """Of the launcher itself (`Began`, `Ended`, `Membership` that it has heard of), or of its member."""
+        ...
+
+    def lapsed(self, run: RunKey, member: str) -> None:
+        """Its lease has certainly run out: it has ended itself, and will not be renewed."""
+        ...
+
+
+@dataclass(eq=False)
+class Trainer:
+    """One member as its launcher shows it. `answered_ms` is in engine time."""
+
+    name: str
+    run: HubRun
+    line: AgentLine | None = None
+    boot: str = ""
+    host: str = ""
+    answered_ms: int | None = None
+    """None: it has never had a lease, so its command has never run."""
+    begun: bool = False
+    """Its command was started, or it was told to."""
+    ended: bool = False
+    fenced: str = ""
+    """Why it is not renewed any more; its end is still waited for."""
+    lapsed: bool = False
+    adopted: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.ended or bool(self.fenced)
+
+
+@dataclass(eq=False)
+class HubRun:
+    key: RunKey
+    token: str
+    trainers: dict[str, Trainer] = field(default_factory=dict)
 
 
 class AgentHub:
@@ -48,9 +99,10 @@ class AgentHub:
         self._lease = lease
         self._now_ms = now_ms
         self._listener = listener
-        self._first_version = first_version
+        self.first_version = first_version
+        """Of memberships that this leader sends: beyond whatever the one before may have sent."""
         self._notice_port = notice_port
-        self._runs: dict[RunKey, AgentRun] = {}
+        self._runs: dict[RunKey, HubRun] = {}
         self._lines: set[AgentLine] = set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,7 +131,7 @@ class AgentHub:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def halt(self) -> None:
-        """This process leads no more: nothing is renewed from now on, and launchers look for another."""
+        """Leadership lost: nothing is renewed from now on, and launchers look for another leader."""
         self._halted = True
         if self._server is not None:
             self._server.close()
@@ -95,20 +147,19 @@ class AgentHub:
     # -- the backend's orders ----------------------------------------------------------------------------
 
     def open(self, facts: RunFacts) -> None:
-        if facts.key not in self._runs:
-            run = AgentRun(facts, self._lease.lease_ms / 1000, self._listener, time.monotonic, self._first_version)
-            self._runs[facts.key] = run
+        self._runs.setdefault(facts.key, HubRun(facts.key, facts.token))
 
-    def admit(self, key: RunKey, seat: PodSeat) -> None:
-        """A member whose pod is about to be made. All that begin together are admitted without awaiting in between."""
-        self._runs[key].admit(seat)
+    def admit(self, key: RunKey, member: str) -> Trainer:
+        """A member whose pod is about to be made."""
+        run = self._runs[key]
+        return run.trainers.setdefault(member, Trainer(member, run))
 
-    def adopt(self, key: RunKey, seat: PodSeat, host: str = "") -> None:
+    def adopt(self, key: RunKey, member: str, host: str = "") -> None:
         """A member whose pod was made by the leader before. It may hold a lease until what that one last answered
         has run out: at the latest now."""
-        trainer = self._runs[key].admit(seat, adopted=True)
-        trainer.answered_ms = self._now_ms()
-        self.address(key, seat.member, host)
+        trainer = self.admit(key, member)
+        trainer.adopted, trainer.answered_ms = True, self._now_ms()
+        self.address(key, member, host)
 
     def address(self, key: RunKey, member: str, pod_ip: str) -> None:
         """The pod's address. An adopted launcher is told there who leads now."""
@@ -120,32 +171,33 @@ class AgentHub:
             trainer.adopted = False
             self._spawn(self._tell_leader(trainer, pod_ip))
 
-    def dismiss(self, key: RunKey, members: Iterable[str], why: str, died: bool = False) -> None:
-        """They leave the gang, by handing over what they hold, or because they have `died`."""
-        if key in self._runs:
-            self._runs[key].dismiss(members, why, died)
-
-    def stop(self, key: RunKey, why: str, grace_s: float, members: Iterable[str] | None = None) -> None:
-        """Notice, SIGTERM, grace, SIGKILL: carried out by the launchers. A repeated order is harmless."""
-        if key in self._runs:
-            self._runs[key].stop(why, grace_s, members)
+    def send(self, key: RunKey, member: str, message: Message) -> bool:
+        """False when its launcher is not attached: it will say where it stands when it is."""
+        trainer = self._trainer(key, member)
+        if trainer is None or trainer.line is None:
+            return False
+        trainer.begun = trainer.begun or isinstance(message, Begin)
+        trainer.line.send(message)
+        return True
 
     def fence(self, key: RunKey, members: Iterable[str] | None = None, why: str = "it is no longer wanted") -> None:
-        """Promise: they are not renewed any more, whatever happens."""
-        if key in self._runs:
-            self._runs[key].fence(members, why)
+        """Promise: they are not renewed any more, whatever happens. Their connections stay, for their last word is
+        better than the end of their leases."""
+        run = self._runs.get(key)
+        if run is None:
+            return
+        for name in run.trainers if members is None else members:
+            trainer = run.trainers.get(name)
+            if trainer is not None:
+                trainer.fenced = trainer.fenced or why
+                self.send(key, name, Refused(why))
 
     def close_run(self, key: RunKey) -> None:
         """Nothing of it lives; launchers that speak of it still are refused."""
-        run = self._runs.pop(key, None)
-        if run is not None:
-            run.fence(None, "the incarnation is over")
+        self.fence(key, None, "the attempt is over")
+        self._runs.pop(key, None)
 
     # -- what may be asked -------------------------------------------------------------------------------
-
-    def elastic(self, key: RunKey) -> bool | None:
-        run = self._runs.get(key)
-        return None if run is None else run.elastic
 
     def attached(self, key: RunKey, member: str) -> bool:
         trainer = self._trainer(key, member)
@@ -199,17 +251,27 @@ class AgentHub:
                     self.renewals += 1
                     line.send(Renewed(message.number))
             else:
-                trainer.run.hear(trainer, message)
+                self._pass_on(trainer, message)
         elif isinstance(message, Attach):
             self._attach(line, message)
         else:
             line.close()
+
+    def _pass_on(self, trainer: Trainer, message: Message) -> None:
+        if isinstance(message, Ended):
+            self.send(trainer.run.key, trainer.name, Noted())
+            if trainer.ended:
+                return
+            trainer.ended = True
+        trainer.begun = trainer.begun or isinstance(message, Began)
+        self._listener.said(trainer.run.key, trainer.name, message)
 
     def gone(self, line: AgentLine) -> None:
         self._lines.discard(line)
         trainer = line.owner
         if isinstance(trainer, Trainer) and trainer.line is line:
             trainer.line = None
+            self._listener.detached(trainer.run.key, trainer.name)
 
     def _attach(self, line: AgentLine, attach: Attach) -> None:
         key = RunKey(attach.job_id, attach.generation)
@@ -217,11 +279,35 @@ class AgentHub:
             line.close()
             return
         run = self._runs.get(key)
+        trainer = None if run is None else run.trainers.get(attach.member)
         if run is None:
-            line.send(Refused(f"incarnation {key.generation} of {key.job_id} is over"))
-            line.close()
-            return
-        run.attach(line, attach, self._now_ms())
+            self._refuse(line, f"attempt {key.generation} of {key.job_id} is over")
+        elif trainer is None:
+            self._refuse(line, f"{attach.member} does not belong to attempt {key.generation} of {key.job_id}")
+        elif trainer.over and (trainer.ended or trainer.lapsed):
+            self._refuse(line, trainer.fenced or "its end was reported before")
+        elif trainer.over:  # it still has a last word
+            trainer.line, line.owner = line, trainer
+            line.send(Refused(trainer.fenced))
+        elif trainer.boot not in ("", attach.boot) and trainer.begun:
+            self._refuse(line, "its container was started again")
+        else:
+            self._welcome(trainer, line, attach)
+
+    def _refuse(self, line: AgentLine, why: str) -> None:
+        line.send(Refused(why))
+        line.close()
+
+    def _welcome(self, trainer: Trainer, line: AgentLine, attach: Attach) -> None:
+        if trainer.line is not None and trainer.line is not line:
+            trainer.line.owner = None
+            trainer.line.close()
+        trainer.line, line.owner = line, trainer
+        trainer.boot, trainer.host = attach.boot, attach.host or line.remote_host
+        trainer.begun = trainer.begun or attach.begun
+        trainer.answered_ms = self._now_ms()
+        line.send(Welcome(self._lease.lease_ms / 1000))
+        self._listener.attached(trainer.run.key, trainer.name, trainer.host, attach.begun)
 
     # -- time --------------------------------------------------------------------------------------------
 
@@ -240,8 +326,6 @@ class AgentHub:
                     renewed_ms = trainer.answered_ms
                     if renewed_ms is not None and renewed_ms <= over_ms and not trainer.ended and not trainer.lapsed:
                         self._lapse(trainer)
-                if now_s >= run.due_s:
-                    run.tick(now_s)
 
     def _lapse(self, trainer: Trainer) -> None:
         trainer.lapsed, trainer.fenced = True, trainer.fenced or "its lease ran out"
@@ -255,7 +339,7 @@ class AgentHub:
         """Until it has attached, or cannot any more."""
         while trainer.line is None and not trainer.over and not self._halted:
             if self._advertised:  # adopted before we listen
-                body = json.dumps({"token": trainer.run.facts.token, "address": self._advertised}).encode()
+                body = json.dumps({"token": trainer.run.token, "address": self._advertised}).encode()
                 head = f"POST {NOTICE_PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
                     async with self._notices:

@@ -1,27 +1,27 @@
 """The Kubernetes backend: turns commands into pods and what pods and launchers say into events.
 
 Everything happens in one event loop; `perform` and `observe` only leave a note for it, in order. What it knows is in
-the API server, in pods' labels and annotations; so another process finds all incarnations again (`start` adopts them).
+the API server, in pods' labels and annotations; so another process finds all attempts again (`start` adopts them).
 
-    commands ──> orders ─────────┐                      ┌──> pod_work ──> API server
-    watch ─────> sightings ──────┼──> run_book, run ──> conclusions
-    launchers ─> launcher_words ─┘                      └──> run_reports ──> events
+    commands ──> orders ────┐                              ┌──> pod_work ──> API server
+    watch ─────> sightings ─┼──> run, gang.attempt ──> run_driver ──> launchers
+    launchers ─> run_driver ┘                              └──> run_reports ──> events
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from trainmaster.backends.kubernetes import pods as p
 from trainmaster.backends.kubernetes.client import KubeClient, Object
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.conclusions import Conclusions
 from trainmaster.backends.kubernetes.facts import RunKey
 from trainmaster.backends.kubernetes.gang_runs import GangRuns
-from trainmaster.backends.kubernetes.launcher_words import LauncherWords
 from trainmaster.backends.kubernetes.orders import Orders
 from trainmaster.backends.kubernetes.pod_work import PodWork
 from trainmaster.backends.kubernetes.run import Run
 from trainmaster.backends.kubernetes.run_book import Launchers, NoLaunchers, PodOptions, RunBook
+from trainmaster.backends.kubernetes.run_driver import RunDriver
 from trainmaster.backends.kubernetes.run_reports import RunReports
 from trainmaster.backends.kubernetes.sightings import Sightings
 from trainmaster.backends.kubernetes.slow_starts import SlowStarts
@@ -59,12 +59,11 @@ class KubernetesBackend:
         self._book = RunBook(watch, lease, launchers, secret, options or PodOptions(), job_of)
         self.slow_starts = SlowStarts(self._book)
         self._reports = RunReports(self._book, deliver, now_ms)
-        self._conclusions = Conclusions(self._book, self._reports, self.slow_starts)
-        self._work = PodWork(self._book, client, self.slow_starts, self._conclusions.judge)
-        self._conclusions.tend = self._work.tend
-        self._orders = Orders(self._book, self._reports, self._conclusions, self._work)
-        self._sightings = Sightings(self._book, self._reports, self._conclusions, self._work, self.slow_starts)
-        self.launcher_words = LauncherWords(self._book, self._reports, self._conclusions, self._work)
+        self._work = PodWork(self._book, client, self.slow_starts)
+        self._driver = RunDriver(self._book, self._reports, self._work, self.slow_starts)
+        self._orders = Orders(self._book, self._reports, self._driver, self._work)
+        self._sightings = Sightings(self._book, self._reports, self._driver, self._work, self.slow_starts)
+        self.launcher_words = self._driver
         """Whom the hub tells."""
         self.gangs: GangRuns | None = None
         """Gangs of other controllers, if they are scheduled too."""
@@ -91,22 +90,23 @@ class KubernetesBackend:
     def start(self, expected: Iterable[Launch] = ()) -> None:
         """Adopt every pod that is there. The watch has been synchronised.
 
-        `expected` are incarnations that have been answered for: what they hold, by their last command.
+        `expected` are attempts that have been answered for: what they hold, by their last command.
         """
         self._book.adopting = True
         for launch in expected:
             if launch.spec.payload.get("kind") != "Gang":
                 self._orders.expect(launch)
-        for pod in self._watch.our_pods():
+        pods = list(self._watch.our_pods())
+        for pod in sorted(pods, key=p.is_over):  # who lives first (see `Run.adopt`)
             self._sightings.pod_changed(pod, gone=False)
         self._book.adopting = False
         self._watch.listener = self._sightings
         self._watch.tell_all()
         for run in list(self.runs.values()):
-            if run.started and run.unfilled() and not (run.facts.launcher and run.facts.spec.elastic and run.alive):
-                run.stop("its pods vanished while nobody watched")
+            if run.started and run.empty_seats() and not (run.facts.launcher and run.facts.spec.elastic and run.alive):
                 self._sightings.vanished(run)
-            self._conclusions.judge(run)
+                run.attempt.stop("its pods vanished while nobody watched")
+            self._driver.advance(run)
 
     def halt(self) -> None:
         """This process does not lead any more: nothing is written from now on."""

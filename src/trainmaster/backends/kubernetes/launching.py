@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping, Set
 from typing import Any, Protocol
 
-from trainmaster.backends.kubernetes.agent_run import port_of
 from trainmaster.backends.kubernetes.facts import USERS_OWN, PodSeat, RunFacts
+from trainmaster.backends.kubernetes.run import pod_seat, port_of
+from trainmaster.gang.member_env import Rendezvous, job_env, member_env, rank_env
 from trainmaster.gang.protocol import WORKER
 from trainmaster.launcher.bundle import FILE_NAME, launcher_bytes, launcher_hash
 from trainmaster.launcher.settings import IDENTITY
@@ -100,29 +101,19 @@ def folded(env: Mapping[str, str]) -> str:
 def environment(seat: PodSeat, run: RunFacts) -> dict[str, str]:
     """What all members of Trainmaster's jobs are told, wherever they run."""
     spec = run.spec
-    env = {
-        "TRAINMASTER_JOB_ID": run.key.job_id,
-        "TRAINMASTER_JOB_NAME": run.name,
-        "TRAINMASTER_GENERATION": str(run.key.generation),
-        "TRAINMASTER_ATTEMPT": str(run.key.generation),
-        "TRAINMASTER_ROLE": seat.role,
-        "TRAINMASTER_MEMBER": seat.member,
-        "TRAINMASTER_NODE": seat.node,
-        "TRAINMASTER_ACCELERATOR": seat.accelerator,
-        "PYTHONUNBUFFERED": "1",
-    }
-    if spec.steps_per_s:
-        per_worker = {name: speed / spec.workers_ref for name, speed in sorted(spec.steps_per_s.items())}
-        env["TRAINMASTER_STEPS_PER_S"] = json.dumps(per_worker)
-    if spec.work_total is not None:
-        env["TRAINMASTER_STEPS"] = f"{spec.work_total:.17g}"
-    return env
+    env = job_env(
+        run.key.job_id, run.name, run.key.generation, seat.accelerator, spec.work_total, spec.steps_per_s,
+        spec.workers_ref,
+    )  # fmt: skip
+    member = member_env(seat.member, pod_seat(seat.role, seat.node), run.token)
+    if not run.launcher:
+        del member["TRAINMASTER_AGENT_TOKEN"]
+    return env | member | {"PYTHONUNBUFFERED": "1"}
 
 
 def _launcher_environment(run: RunFacts) -> dict[str, str]:
     return {
         "TRAINMASTER_SERVICE": ",".join(run.agents),
-        "TRAINMASTER_AGENT_TOKEN": run.token,
         "TRAINMASTER_GRACE_S": f"{run.grace_s:g}",
         "TRAINMASTER_RUN_DIR": RUN_DIR,
     }
@@ -133,13 +124,8 @@ def static_rendezvous(pod_name: str, seat: PodSeat, run: RunFacts) -> dict[str, 
     base, _, last = pod_name.rpartition("-")
     number = int(last[1:]) - seat.rank if seat.role == WORKER else 0  # a gang that was made anew counts on
     first = f"{base}-w{number}"
-    env = {"MASTER_ADDR": f"{first}.{SUBDOMAIN}.{run.namespace}.svc", "MASTER_PORT": str(port_of(run.key, 0))}
-    if seat.role != WORKER:
-        return env
-    return env | {
-        "RANK": str(seat.rank), "WORLD_SIZE": str(seat.workers), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-        "GROUP_RANK": str(seat.rank), "GROUP_WORLD_SIZE": str(seat.workers),
-    }  # fmt: skip
+    gang = Rendezvous(seat.workers, f"{first}.{SUBDOMAIN}.{run.namespace}.svc", port_of(run.key, 0))
+    return rank_env(pod_seat(seat.role, seat.node), seat.rank, gang)
 
 
 def launcher_config_map() -> dict[str, Any]:

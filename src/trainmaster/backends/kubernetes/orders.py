@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainmaster.backends.kubernetes.conclusions import Conclusions
 from trainmaster.backends.kubernetes.facts import RunKey
 from trainmaster.backends.kubernetes.pod_work import PodWork
-from trainmaster.backends.kubernetes.run import Run
 from trainmaster.backends.kubernetes.run_book import RunBook
+from trainmaster.backends.kubernetes.run_driver import RunDriver
 from trainmaster.backends.kubernetes.run_reports import RunReports
 from trainmaster.model.command import Command, Launch, Resize, Stop
 
 
 class Orders:
-    def __init__(self, book: RunBook, reports: RunReports, conclusions: Conclusions, work: PodWork) -> None:
+    def __init__(self, book: RunBook, reports: RunReports, driver: RunDriver, work: PodWork) -> None:
         self._book = book
         self._reports = reports
-        self._conclusions = conclusions
+        self._driver = driver
         self._work = work
 
     def take(self, command: Command) -> None:
@@ -32,13 +31,13 @@ class Orders:
             self._resize(command)
 
     def expect(self, launch: Launch) -> None:
-        """An incarnation that an earlier leader has answered for."""
+        """An attempt that an earlier leader has answered for."""
         key = RunKey(launch.job_id, launch.generation)
         facts = self._book.facts(launch.spec, key, launch.seq)
         if facts is not None:
-            run = self._book.enter(Run(key, facts, started=True, told_started=True))
-            run.applied_seq = launch.seq
-            run.aim(self._book.slots(launch.spec, launch.allocation), launch.seq)
+            run = self._book.new_run(key, facts)
+            run.attempt.assume_started()
+            run.aim(self._book.seats(launch.allocation), launch.seq, launch=True)
 
     def _launch(self, command: Launch) -> None:
         key = RunKey(command.job_id, command.generation)
@@ -48,13 +47,11 @@ class Orders:
             return
         if run is not None and run.seq >= command.seq:  # it is only said again
             if run.started:
-                self._conclusions.tell_started(run)
-            elif stranded := self._conclusions.stranded(run):
+                self._driver.tell_started(run)
+            elif stranded := self._driver.stranded(run):
                 # Others there may be heard for days: this gang begins sooner elsewhere.
-                why = f"node {stranded[0].slot.node} is not ready"
-                run.stop(why)
-                self._book.launchers.stop(key, why, run.facts.grace_s)
-            self._conclusions.judge(run)
+                run.attempt.stop(f"node {stranded[0].node} is not ready")
+            self._driver.advance(run)
             return
         if self._book.is_fenced(key):
             self._reports.never_was(command)
@@ -63,18 +60,15 @@ class Orders:
         if facts is None:
             self._reports.without_object(command)
             return
-        slots = self._book.slots(command.spec, command.allocation)
         if run is None:
-            run = self._book.enter(Run(key, facts))
+            run = self._book.new_run(key, facts)
             self._fence(RunKey(key.job_id, key.generation - 1))
         else:
             run.facts = replace(facts, seq=max(facts.seq, run.facts.seq))
-        if run.seq == 0:
-            run.applied_seq = max(run.applied_seq, command.seq)
-        run.aim(slots, command.seq)
+        run.aim(self._book.seats(command.allocation), command.seq, launch=True)
         if run.started:
-            self._conclusions.tell_started(run)
-        self._conclusions.judge(run)
+            self._driver.tell_started(run)
+        self._driver.advance(run)
 
     def _stop(self, command: Stop) -> None:
         key = RunKey(command.job_id, command.generation)
@@ -87,10 +81,9 @@ class Orders:
         if run.over:
             self._reports.ended(run)
             return
-        run.stop(command.why)
-        run.reported_silent = frozenset()  # it is asked again, so it is answered again
-        self._book.launchers.stop(key, command.why, run.facts.grace_s)
-        self._conclusions.judge(run)
+        run.attempt.stop(command.why)
+        self._work.ask_again(run)
+        self._driver.advance(run)
 
     def _resize(self, command: Resize) -> None:
         key = RunKey(command.job_id, command.generation)
@@ -100,17 +93,17 @@ class Orders:
         if run.over:
             self._reports.ended(run)
             return
-        if run.applied_seq >= command.seq:
+        if run.attempt.applied_seq >= command.seq:
             self._reports.resized(run, command.seq)
             return
         if run.seq == 0:  # an earlier leader began with it: who is resized has started
-            run.started = run.told_started = True
+            run.attempt.assume_started()
         run.facts = replace(run.facts, seq=max(run.facts.seq, command.seq))
-        run.aim(self._book.slots(run.facts.spec, command.allocation), command.seq)
-        self._conclusions.judge(run)
+        run.aim(self._book.seats(command.allocation), command.seq)
+        self._driver.advance(run)
 
     def _fence(self, key: RunKey) -> None:
-        """Incarnations up to this one are over for the engine: what is left of them goes."""
+        """Attempts up to this one are over for the engine: what is left of them goes."""
         if self._book.is_fenced(key):
             return
         self._book.fence(key)
@@ -119,8 +112,8 @@ class Orders:
             run = runs[old]
             left = [m for m in run.members.values() if m.pod is not None and not m.gone]
             if not run.over:
-                run.stop("superseded")
-                self._conclusions.judge(run)
+                run.attempt.stop("superseded")
+                self._driver.advance(run)
             elif left:
                 self._book.spawn(self._work.delete(run, left))
             else:

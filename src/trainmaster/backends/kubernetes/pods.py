@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
@@ -11,12 +11,11 @@ from trainmaster.backends.kubernetes import facts as f
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
 from trainmaster.backends.kubernetes.paths import API_VERSION
 from trainmaster.backends.kubernetes.translate import job_id_of
-from trainmaster.gang.protocol import EXIT_LEASE_OVER, EXIT_STOPPED, SERVER, WORKER
+from trainmaster.gang.actions import NOBODYS, NODES, OWN, Exited
+from trainmaster.gang.protocol import EXIT_LEASE_OVER, EXIT_NOT_RUN, EXIT_STOPPED, SERVER, WORKER
 
 Object = dict[str, Any]
-EXIT_FENCED = 78
-"""The launcher did not run the command: its incarnation was over."""
-NOBODYS_FAULT = frozenset({EXIT_STOPPED, EXIT_LEASE_OVER, EXIT_FENCED})
+NOBODYS_FAULT = frozenset({EXIT_STOPPED, EXIT_LEASE_OVER, EXIT_NOT_RUN})
 KILLED = 137
 HOPELESS = frozenset(
     {"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
@@ -26,17 +25,8 @@ EVICTED = frozenset(
     {"Evicted", "Preempting", "NodeShutdown", "Terminated", "NodeLost", "Shutdown", "TerminationByKubelet"}
 )
 CANNOT_RUN = frozenset({"StartError", "ContainerCannotRun"})
-OWN, NODES, NOBODYS = "own", "node", "nobody"
-
-
-@dataclass(frozen=True)
-class PodEnd:
-    """How a member ended. `fault`: the job's own, the node's (it never ran there), or nobody's (it was taken away)."""
-
-    code: int
-    why: str
-    fault: str
-    ran: bool = True
+CLOCK_SKEW_S = 30.0
+"""A node's clock and the API server's differ by no more than this."""
 
 
 # -- making ------------------------------------------------------------------------------------------
@@ -144,7 +134,7 @@ def run_of(pod: Object) -> RunKey | None:
     """The incarnation a pod belongs to; None when what it says of itself cannot be."""
     meta = pod["metadata"]
     generation = meta["labels"][f.GENERATION]
-    if not generation.isdigit():
+    if not _is_number(generation):
         return None
     return RunKey(meta["annotations"][f.JOB_ID], int(generation))
 
@@ -153,13 +143,24 @@ def member_of(pod: Object) -> tuple[str, str, int]:
     """(member, role, number); the number is never used twice within an incarnation."""
     member = str(pod["metadata"]["annotations"].get(f.MEMBER, ""))
     role, _, digits = member.rpartition("-")
-    return member, role if role in (WORKER, SERVER) else WORKER, int(digits) if digits.isdigit() else 0
+    return member, role if role in (WORKER, SERVER) else WORKER, int(digits) if _is_number(digits) else 0
+
+
+def rank_of(pod: Object) -> int:
+    """At its creation."""
+    text = pod["metadata"]["labels"].get(f.RANK, "0")
+    return int(text) if _is_number(text) else 0
 
 
 def seq_of(pod: Object) -> int:
     """Number of the command that made it."""
     text = pod["metadata"]["annotations"].get(f.SEQ, "0")
-    return int(text) if text.isdigit() else 0
+    return int(text) if _is_number(text) else 0
+
+
+def _is_number(text: str) -> bool:
+    """Anybody who may make pods may write anything: no digits but 0 to 9, and not many."""
+    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def node_of(pod: Object) -> str | None:
@@ -224,41 +225,59 @@ def waits_for(pod: Object) -> str:
     return ""
 
 
-def end_of(pod: Object, with_launcher: bool) -> PodEnd | None:
+def end_of(pod: Object, with_launcher: bool) -> Exited | None:
     """How its trainer ended; None: it may still live."""
     status = pod.get("status", {})
     phase, reason = status.get("phase"), status.get("reason") or ""
     ended = (trainer_status(pod).get("state") or {}).get("terminated")
-    taken_away = reason in EVICTED or any(
-        c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in status.get("conditions") or ()
+    taken_away = (
+        reason in EVICTED
+        or _was_deleted(pod, ended or {})
+        or any(
+            c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in status.get("conditions") or ()
+        )
     )
     name = pod["metadata"]["name"]
     if ended is None:
         if phase == "Succeeded":
-            return PodEnd(0, "", OWN)
+            return Exited(0, "", NOBODYS if taken_away else OWN)
         if phase != "Failed":
             return None
         if taken_away:
-            return PodEnd(KILLED, f"{name}: {reason}: {status.get('message', '')}", NOBODYS, ran=False)
+            return Exited(KILLED, f"{name}: {reason}: {status.get('message', '')}", NOBODYS, ran=False)
         for init in status.get("initContainerStatuses") or ():
             broken = (init.get("state") or {}).get("terminated") or {}
             if broken.get("exitCode"):
-                return PodEnd(broken["exitCode"], f"{name}: init container {init['name']} failed", OWN, ran=False)
-        return PodEnd(KILLED, f"{name}: {reason}: {status.get('message', '')}", NODES, ran=False)
+                return Exited(broken["exitCode"], f"{name}: init container {init['name']} failed", OWN, ran=False)
+        return Exited(KILLED, f"{name}: {reason}: {status.get('message', '')}", NODES, ran=False)
     code, why = int(ended.get("exitCode", KILLED)), ended.get("reason") or ""
     if why in CANNOT_RUN:
-        return PodEnd(code, f"{name}: {ended.get('message') or why}", OWN, ran=False)
+        return Exited(code, f"{name}: {ended.get('message') or why}", OWN, ran=False)
     if taken_away or (why == "ContainerStatusUnknown" and code == KILLED):
-        return PodEnd(code, f"{name}: {reason or 'its node went down'}", NOBODYS)
+        return Exited(code, f"{name}: {reason or 'deleted, or its node went down'}", NOBODYS)
     if with_launcher and code in NOBODYS_FAULT:
-        return PodEnd(code, f"{name}: stopped", NOBODYS)
-    return PodEnd(code, "" if code == 0 else f"{name}: {why or 'exit code'} {code}", OWN)
+        return Exited(code, f"{name}: stopped", NOBODYS)
+    return Exited(code, "" if code == 0 else f"{name}: {why or 'exit code'} {code}", OWN)
+
+
+def _was_deleted(pod: Object, ended: Object) -> bool:
+    """Whether its deletion was asked for before its trainer had ended, as far as clocks tell."""
+    meta = pod["metadata"]
+    if not meta.get("deletionTimestamp"):
+        return False
+    grace = timedelta(seconds=float(meta.get("deletionGracePeriodSeconds") or 0) + CLOCK_SKEW_S)
+    try:
+        finished = datetime.fromisoformat(ended["finishedAt"])
+        return finished >= datetime.fromisoformat(meta["deletionTimestamp"]) - grace
+    except (KeyError, TypeError, ValueError):
+        return True
 
 
 # -- keeping ----------------------------------------------------------------------------------------
 
 _POD_META = (
     "name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp", "ownerReferences",
+    "deletionGracePeriodSeconds",
     "creationTimestamp",
 )  # fmt: skip
 _POD_SPEC = (

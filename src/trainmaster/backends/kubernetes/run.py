@@ -1,43 +1,41 @@
-"""One incarnation as pods: who belongs to it, what is to be done next, and how it ended. No I/O.
+"""One attempt as pods: its state machine, and what was seen of each member's pod and launcher. No I/O.
 
-The backend tells it what is wanted (`aim`, `stop`) and what was seen (pods, launchers); it says which pods to create,
-bind and delete (`steps`), and what is to be reported. Every answer follows from what is there, so a new leader that
-finds the same pods comes to the same conclusions.
+`gang.attempt` decides; here what pods and launchers say becomes what it is fed. Every answer follows from what is
+there, so a new leader that finds the same pods comes to the same conclusions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainmaster.backends.kubernetes import pods as p
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
-from trainmaster.backends.kubernetes.pods import KILLED, NOBODYS, Object, PodEnd
+from trainmaster.backends.kubernetes.pods import KILLED, Object
+from trainmaster.gang.actions import ALONE, NOBODYS, OWN, Exited, Hopeless, Released, Running, Seat, Start, change_seats
+from trainmaster.gang.attempt import Attempt, Rules
+from trainmaster.gang.attempt import Member as GangMember
 from trainmaster.gang.protocol import SERVER, WORKER
+from trainmaster.model.units import GPU_MILLI
 
-EXITED, STOPPED, START_FAILED = "exited", "stopped", "start-failed"
-MAX_REPLACEMENTS = 100
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A place for one member: a role on a node, with so many devices."""
-
-    role: str
-    node: str
-    n_devices: int
-    accelerator: str = ""
+FIRST_PORT, PORTS = 20_000, 12_000
+"""Below the range that Linux gives to whoever asks for any port."""
+RELEASE_S = 5.0
+"""So long after the last container has ended, a kubelet that does not say that its devices are free is believed to have
+freed them."""
 
 
-@dataclass(frozen=True)
-class Ending:
-    """Why an incarnation is ending; it is over when nobody lives any more."""
+def port_of(run: RunKey, version: int) -> int:
+    """The same for every leader; another one for every membership."""
+    return FIRST_PORT + zlib.crc32(f"{run.job_id}/{run.generation}/{version}".encode()) % PORTS
 
-    kind: str
-    code: int = 0
-    why: str = ""
-    node: str | None = None
-    """Of a failed start: the node that refused; None: the job's own fault."""
+
+def pod_seat(role: str, node: str) -> Seat:
+    """A member alone in its pod."""
+    return Seat(role, node, group_rank=ALONE)
 
 
 @dataclass
@@ -45,75 +43,72 @@ class Member:
     """`pod` is what was last seen of it; None: nothing yet."""
 
     name: str
-    role: str
     number: int
-    slot: Slot
-    rank: int
+    gang: GangMember
     pod_name: str
     pod: Object | None = None
+    making: bool = False
+    """Its creation has been asked for."""
     gone: bool = False
     """The pod object has vanished."""
     bound: bool = False
-    end: PodEnd | None = None
-    leaving: bool = False
+    unwanted: bool = False
+    """The attempt has asked for its end."""
+    grace_s: float = 0.0
+    """In which it is to end, once it is unwanted."""
     delete_asked: bool = False
     running: bool = False
     heard: bool = False
     """A launcher has spoken for it, so it runs under a lease."""
-    released: bool = True
-    """Its node has its devices back."""
-    severed: bool = False
-    """Its node is lost."""
     last_word: tuple[int, str] | None = None
     """Its launcher says that the command has ended: with what code, and why."""
+    end: Exited | None = None
+    """As the attempt was told."""
 
     @property
     def alive(self) -> bool:
         return self.end is None
+
+    @property
+    def node(self) -> str:
+        return self.gang.seat.node
+
+    @property
+    def leaving(self) -> bool:
+        return self.gang.leaving or self.unwanted
 
 
 @dataclass
 class Run:
     key: RunKey
     facts: RunFacts
-    target: tuple[Slot, ...] = ()
+    hello_wait_s: float = 10.0
+    first_version: int = 1
+    target: tuple[Seat, ...] = ()
     seq: int = 0
     """Of the command whose allocation is the target."""
-    applied_seq: int = 0
     members: dict[str, Member] = field(default_factory=dict)
-    started: bool = False
-    told_started: bool = False
-    begun: bool = False
-    """Launchers say that every command runs."""
-    begun_s: float = 0.0
-    settled: frozenset[str] = frozenset()
-    """Who works under the last membership."""
-    speaks: bool | None = None
-    """Whether its runtime goes along with changes of size; None: not known."""
-    ending: Ending | None = None
-    over: bool = False
-    reported_silent: frozenset[str] = frozenset()
-    restarting: bool = False
-    """A gang that does not speak is resized by a restart: all go, then all come."""
-    creating: bool = False
-    replaced: int = 0
-    work: float = float("nan")
-    work_saved: float = float("nan")
-    ended_s: float = 0.0
-    emptied_s: float | None = None
-    """When the last of its members had ended."""
+    told_progress: tuple[Any, ...] = ()
+    timer: asyncio.TimerHandle | None = None
 
-    # -- wishes ----------------------------------------------------------------------------------------
-
-    def aim(self, slots: Sequence[Slot], seq: int) -> None:
-        if seq > self.seq:
-            self.target, self.seq = tuple(slots), seq
-
-    def stop(self, why: str) -> None:
-        if self.ending is None:
-            self.ending = Ending(STOPPED, why=why)
+    def __post_init__(self) -> None:
+        facts = self.facts
+        may_speak = facts.launcher and facts.spec.elastic
+        rules = Rules(
+            facts.lease_s, facts.grace_s, self.hello_wait_s if may_speak else 0.0,
+            max_deaths=facts.spec.max_attempts, release_s=RELEASE_S,
+        )  # fmt: skip
+        self.attempt = Attempt(rules, lambda version: port_of(self.key, version), first_version=self.first_version)
 
     # -- who is there ------------------------------------------------------------------------------------
+
+    @property
+    def started(self) -> bool:
+        return self.attempt.started
+
+    @property
+    def over(self) -> bool:
+        return self.attempt.over
 
     @property
     def alive(self) -> list[Member]:
@@ -122,61 +117,74 @@ class Run:
     def staying(self) -> list[Member]:
         return [member for member in self.alive if not member.leaving]
 
-    def unfilled(self) -> list[Slot]:
-        """Places of the target that nobody has."""
-        have = [(m.slot.role, m.slot.node) for m in self.members.values() if not m.leaving and not self._replaceable(m)]
-        missing = []
-        for slot in self.target:
-            if (slot.role, slot.node) in have:
-                have.remove((slot.role, slot.node))
-            else:
-                missing.append(slot)
-        return missing
+    def aim(self, seats: Sequence[Seat], seq: int, launch: bool = False) -> None:
+        if seq > self.seq:
+            self.target, self.seq = tuple(seats), seq
+            self.attempt.set_target(seats, seq, launch=launch)
 
-    def _replaceable(self, member: Member) -> bool:
-        """A dead member whose place is open to another. One that finished its work is not."""
-        return member.end is not None and (member.end.code != 0 or member.leaving)
+    def enlist(self, start: Start) -> Member:
+        """The attempt wants this member."""
+        return self._enter(start.member, self.attempt.members[start.member])
 
-    def surplus(self) -> list[Member]:
-        """Members that the target has no place for: the junior ones of each node."""
-        wanted = [(slot.role, slot.node) for slot in self.target]
-        out = []
-        for member in sorted(self.staying(), key=lambda m: m.number):
-            if (member.slot.role, member.slot.node) in wanted:
-                wanted.remove((member.slot.role, member.slot.node))
-            else:
-                out.append(member)
-        return out
-
-    def enlist(self, slots: Sequence[Slot]) -> list[Member]:
-        """New members for these places; numbers go on from the highest ever seen."""
-        new = []
-        for slot in sorted(slots, key=lambda slot: slot.role, reverse=True):  # workers first
-            number = max((m.number for m in self.members.values() if m.role == slot.role), default=-1) + 1
-            name = f"{slot.role}-{number}"
-            rank = sum(m.role == slot.role and m.alive and not m.leaving for m in self.members.values())
-            member = Member(name, slot.role, number, slot, rank, p.pod_name(self.facts, slot.role, number))
-            self.members[name] = member
-            new.append(member)
-        return new
-
-    def seat(self, member: Member) -> PodSeat:
-        here = [m for m in self.staying() if m.slot.node == member.slot.node and m.role == member.role]
-        local = next((k for k, m in enumerate(here) if m is member), 0)
-        count = {role: sum(slot.role == role for slot in self.target) for role in (WORKER, SERVER)}
-        return PodSeat(
-            member.name, member.role, member.rank, member.slot.node, local, member.slot.n_devices, count[WORKER],
-            count[SERVER], member.slot.accelerator,
-        )  # fmt: skip
-
-    def adopt(self, pod: Object) -> Member:
-        """A pod that another process has made."""
-        name, role, number = p.member_of(pod)
-        slot = Slot(role, p.node_of(pod) or pod["metadata"]["annotations"].get(p.f.NODE, ""), 0)
-        rank = pod["metadata"]["labels"].get(p.f.RANK, "0")
-        member = Member(name, role, number, slot, int(rank) if rank.isdigit() else 0, pod["metadata"]["name"])
+    def _enter(self, name: str, gang: GangMember) -> Member:
+        number = int(name.rpartition("-")[2])
+        member = Member(name, number, gang, p.pod_name(self.facts, gang.seat.role, number))
         self.members[name] = member
         return member
+
+    def pod_seat(self, member: Member, accelerator: str) -> PodSeat:
+        seat, spec = member.gang.seat, self.facts.spec
+        here = [m for m in self.staying() if m.node == seat.node and m.gang.seat.role == seat.role]
+        local = next((k for k, m in enumerate(here) if m is member), 0)
+        count = {role: sum(other.role == role for other in self.target) for role in (WORKER, SERVER)}
+        n_devices = spec.worker.devices if seat.role == WORKER and spec.worker.gpu_milli >= GPU_MILLI else 0
+        return PodSeat(
+            member.name, seat.role, member.gang.rank, seat.node, local, n_devices, count[WORKER], count[SERVER],
+            accelerator,
+        )  # fmt: skip
+
+    def adopt(self, pod: Object) -> Member | None:
+        """A pod that another process has made; None when what it says of itself cannot be."""
+        name, role, number = p.member_of(pod)
+        if name != f"{role}-{number}":
+            return None
+        seat = pod_seat(role, p.node_of(pod) or pod["metadata"]["annotations"].get(p.f.NODE, ""))
+        end = p.end_of(pod, self.facts.launcher)
+        asked = pod["metadata"].get("deletionTimestamp") is not None
+        leaving = asked if end is None else self._had_left(name, seat, end)
+        gang = self.attempt.adopt(name, seat, p.rank_of(pod), leaving)
+        gang.told_to_begin = self.facts.launcher  # without one, the pod's status tells whether the command runs
+        member = self._enter(name, gang)
+        member.unwanted = member.delete_asked = asked
+        return member
+
+    def _had_left(self, name: str, seat: Seat, end: Exited) -> bool:
+        """Whether an adopted member that has ended had been replaced or left out before. One that a resize had left out
+        ended with 0, as those do who finish, but the target has no seat for it. Adopt those who live first."""
+        if end.code == 0 and end.fault == OWN and self.target:
+            return name not in change_seats({**self._seated(), name: seat}, self.target).stay
+        return bool(self.staying()) and self.facts.spec.elastic
+
+    def empty_seats(self) -> tuple[Seat, ...]:
+        """Seats of the target without a member that holds them, or has ended there."""
+        return change_seats(self._seated(), self.target).fill
+
+    def _seated(self) -> dict[str, Seat]:
+        return {m.name: m.gang.seat for m in self.members.values() if not m.leaving}
+
+    def vanish(self, is_ready: Callable[[str], bool], leased: bool) -> list[Member]:
+        """Members of the target whose pods went while nobody watched, which says nothing of their trainers: they are
+        waited for like those of any pod that vanishes."""
+        lost = []
+        for seat in self.empty_seats():
+            number = max((m.number for m in self.members.values() if m.gang.seat.role == seat.role), default=-1) + 1
+            name = f"{seat.role}-{number}"
+            member = self._enter(name, self.attempt.adopt(name, seat, number))
+            member.heard = leased
+            lost.append(member)
+        for member in lost:
+            self.saw(member, p.unseen_pod(member.pod_name, member.node), True, is_ready(member.node))
+        return lost
 
     # -- what was seen -----------------------------------------------------------------------------------
 
@@ -185,19 +193,28 @@ class Run:
         member.pod, member.gone = pod, gone
         member.bound = member.bound or p.node_of(pod) is not None
         member.running = p.is_running(pod)
-        member.released = gone or p.is_released(pod)
-        if member.end is None:
-            member.end = p.end_of(pod, self.facts.launcher)
-        if member.end is not None or not gone:
+        if member.end is not None:
+            if (gone or p.is_released(pod)) and not member.end.released:
+                self.attempt.on_member(member.name, Released())
             return
-        # It vanished before its status told the end. Where a lease runs, that is waited for (the launcher's word, or
-        # the lease's end), whatever the status says: it lags, or is that of a silent kubelet. Where none does, the
-        # node is believed as long as it answers.
+        end = p.end_of(pod, self.facts.launcher)
+        if end is not None:
+            self.ended(member, Exited(end.code, end.why, end.fault, end.ran, gone or p.is_released(pod)))
+        elif gone:
+            self._vanished(member, node_ready)
+        elif member.running and not self.facts.launcher:
+            self.attempt.on_member(member.name, Running())
+        elif (hopeless := p.hopeless(pod)) is not None:
+            self.attempt.on_member(member.name, Hopeless(f"{member.pod_name}: {hopeless}"))
+
+    def _vanished(self, member: Member, node_ready: bool) -> None:
+        """It vanished before its status told the end. Where a lease runs, that is waited for (the launcher's word, or
+        the lease's end), whatever the status says: it lags, or is that of a silent kubelet. Where none does, the node
+        is believed as long as it answers."""
         if member.last_word is not None:
             self.certainly_over(member, *member.last_word)
         elif not member.bound or (not member.heard and (not member.running or node_ready)):
-            why = f"{member.pod_name}: deleted"
-            member.end = PodEnd(KILLED, why, NOBODYS, ran=member.running)
+            self.ended(member, Exited(KILLED, f"{member.pod_name}: deleted", NOBODYS, ran=member.running))
 
     def said_ended(self, member: Member, code: int, why: str, node_ready: bool = True) -> None:
         """The launcher's word. The pod follows and says it too, unless it has vanished, or vanishes before that, or its
@@ -210,82 +227,15 @@ class Run:
 
     def believe_last_word(self, member: Member) -> None:
         """Its kubelet is silent: nobody else will tell. Nothing is started there, so nobody needs its devices."""
-        if member.end is None and member.last_word is not None:
+        if member.last_word is not None:
             code, why = member.last_word
-            fault = NOBODYS if code in p.NOBODYS_FAULT else p.OWN
-            member.end, member.released = PodEnd(code, "" if code == 0 else f"{member.pod_name}: {why}", fault), True
+            fault = NOBODYS if code in p.NOBODYS_FAULT or member.delete_asked else OWN
+            self.ended(member, Exited(code, "" if code == 0 else f"{member.pod_name}: {why}", fault))
 
     def certainly_over(self, member: Member, code: int = KILLED, why: str = "its lease ran out") -> None:
+        self.ended(member, Exited(code, f"{member.pod_name}: {why}", NOBODYS))
+
+    def ended(self, member: Member, end: Exited) -> None:
         if member.end is None:
-            member.end = PodEnd(code, f"{member.pod_name}: {why}", NOBODYS)
-
-    # -- conclusions ---------------------------------------------------------------------------------------
-
-    def conclude(self, max_replacements: int = MAX_REPLACEMENTS) -> list[Member]:
-        """Decide whether it is ending. Returns the dead whose places are to be filled again."""
-        if self.ending is not None or self.restarting:
-            return []
-        dead = [m for m in self.members.values() if m.end is not None and not m.leaving and m.end.code != 0]
-        for member in dead:
-            assert member.end is not None
-            end = member.end
-            if self.started and self._goes_on_without(member) and self.replaced < max_replacements:
-                continue
-            if not end.ran and not self.started:
-                if end.fault == NOBODYS:
-                    self.ending = Ending(STOPPED, why=end.why)
-                else:
-                    node = member.slot.node if end.fault == p.NODES else None
-                    self.ending = Ending(START_FAILED, end.code, end.why, node)
-            elif end.fault == NOBODYS or end.fault == p.NODES:
-                self.ending = Ending(STOPPED, why=end.why)
-            else:
-                self.ending = Ending(EXITED, end.code, end.why)
-            return []
-        for member in self.staying():
-            hopeless = None if member.pod is None else p.hopeless(member.pod)
-            if hopeless is not None:
-                self.ending = Ending(START_FAILED, 1, f"{member.pod_name}: {hopeless}")
-                return []
-        workers = [m for m in self.members.values() if m.role == WORKER and not m.leaving]
-        done = [m for m in workers if m.end is not None and m.end.code == 0]
-        if done and all(m.end is not None for m in workers):
-            self.ending = Ending(EXITED, 0)
-            return []
-        return dead
-
-    def _goes_on_without(self, member: Member) -> bool:
-        """Whether the others can: the runtime speaks, and someone who has joined is left."""
-        if not self.speaks:
-            return False
-        others = [m for m in self.staying() if m.role == member.role and m.name in self.settled]
-        return bool(others)
-
-    def is_started(self, hello_wait_s: float, now_s: float) -> bool:
-        """Whether the gang runs as a whole."""
-        if not self.facts.launcher:
-            members = self.staying()
-            return len(members) >= len(self.target) > 0 and all(m.running for m in members)
-        if not self.begun:
-            return False
-        if not self.facts.spec.elastic or self.speaks is False:
-            return True
-        return bool(self.settled) or now_s >= self.begun_s + hello_wait_s
-
-    def is_applied(self) -> bool:
-        """Whether the target is reached, and nobody is left who is not of it."""
-        if self.unfilled() or self.surplus() or any(m.leaving for m in self.alive) or self.restarting:
-            return False
-        if not self.facts.launcher:
-            return all(m.running for m in self.staying())
-        if self.speaks:
-            return {m.name for m in self.staying()} <= self.settled
-        return self.begun
-
-    def is_released(self) -> bool:
-        """Whether its nodes have their devices back."""
-        return all(m.released or m.severed or m.gone for m in self.members.values() if m.pod is not None)
-
-    def silent_nodes(self) -> frozenset[str]:
-        """Nodes that are lost, with members on them of which nothing is known."""
-        return frozenset(m.slot.node for m in self.alive if m.severed)
+            member.end = end
+            self.attempt.on_member(member.name, end)

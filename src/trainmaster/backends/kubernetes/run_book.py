@@ -1,4 +1,4 @@
-"""The incarnations that a leader knows of: which there are, which of them are fenced, and what each is made from.
+"""The attempts that a leader knows of: which there are, which of them are fenced, and what each is made from.
 
 Shared by the parts of the backend, all of which live in one event loop; see `backend` for who does what.
 """
@@ -13,13 +13,14 @@ from typing import Any, Protocol
 
 from trainmaster.backends.kubernetes.client import Object
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
-from trainmaster.backends.kubernetes.run import Run, Slot
-from trainmaster.gang.protocol import SERVER, WORKER
+from trainmaster.backends.kubernetes.facts import RunFacts, RunKey, run_token
+from trainmaster.backends.kubernetes.run import Run, pod_seat
+from trainmaster.gang.actions import Seat
+from trainmaster.gang.protocol import SERVER, WORKER, Message
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import JobSpec
 from trainmaster.model.lease import LeaseRule
-from trainmaster.model.units import GPU_MILLI, MS_PER_S
+from trainmaster.model.units import MS_PER_S
 
 log = logging.getLogger(__name__)
 
@@ -37,17 +38,18 @@ class PodOptions:
 class Launchers(Protocol):
     """What the backend asks of `agent_hub.AgentHub`. All but the first three do nothing to a run without launchers."""
 
+    @property
+    def first_version(self) -> int: ...
+
     def open(self, facts: RunFacts) -> None: ...
 
-    def admit(self, key: RunKey, seat: PodSeat) -> None: ...
+    def admit(self, key: RunKey, member: str) -> object: ...
 
-    def adopt(self, key: RunKey, seat: PodSeat) -> None: ...
+    def adopt(self, key: RunKey, member: str) -> None: ...
 
     def address(self, key: RunKey, member: str, pod_ip: str) -> None: ...
 
-    def dismiss(self, key: RunKey, members: Iterable[str], why: str, died: bool = False) -> None: ...
-
-    def stop(self, key: RunKey, why: str, grace_s: float) -> None: ...
+    def send(self, key: RunKey, member: str, message: Message) -> bool: ...
 
     def fence(self, key: RunKey, members: Iterable[str] | None = None) -> None: ...
 
@@ -64,6 +66,8 @@ class Launchers(Protocol):
 
 class NoLaunchers:
     """Where no job has one."""
+
+    first_version = 1
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
@@ -94,15 +98,7 @@ class RunBook:
         self.halted = False
         self.tasks: set[asyncio.Task[None]] = set()
 
-    # -- incarnations ----------------------------------------------------------------------------------
-
-    def enter(self, run: Run) -> Run:
-        """A run that was not known before."""
-        self.runs[run.key] = run
-        self.note(run.key)
-        if run.facts.launcher:
-            self.launchers.open(run.facts)
-        return run
+    # -- attempts ----------------------------------------------------------------------------------
 
     def note(self, key: RunKey) -> None:
         self.newest[key.job_id] = max(key.generation, self.newest.get(key.job_id, 0))
@@ -114,7 +110,7 @@ class RunBook:
         return key.generation <= self._fenced.get(key.job_id, 0)
 
     def fence(self, key: RunKey) -> None:
-        """This incarnation and all before it are over for the engine."""
+        """This attempt and all before it are over for the engine."""
         self._fenced[key.job_id] = max(key.generation, self._fenced.get(key.job_id, 0))
 
     # -- what they are made from -----------------------------------------------------------------------
@@ -134,15 +130,25 @@ class RunBook:
             self._lease.lease_ms / MS_PER_S, self.options.grace_s if given is None else float(given), spec, job,
         )  # fmt: skip
 
-    def slots(self, spec: JobSpec, allocation: Allocation) -> list[Slot]:
-        """A place for each member."""
-        slots = []
+    def new_run(self, key: RunKey, facts: RunFacts) -> Run:
+        """A run that was not known before."""
+        run = self.runs[key] = Run(key, facts, self.options.hello_wait_s, self.launchers.first_version)
+        self.note(key)
+        if facts.launcher:
+            self.launchers.open(facts)
+        return run
+
+    def seats(self, allocation: Allocation) -> list[Seat]:
+        """A seat for each member."""
+        seats = []
         for part in allocation.parts:
-            node = self.watch.cluster.nodes[part.node]
-            each = 0 if spec.worker.gpu_milli < GPU_MILLI else spec.worker.devices
-            slots += [Slot(WORKER, node.id, each, node.accelerator)] * part.workers
-            slots += [Slot(SERVER, node.id, 0, node.accelerator)] * part.servers
-        return slots
+            node = self.watch.cluster.nodes[part.node].id
+            seats += [pod_seat(WORKER, node)] * part.workers + [pod_seat(SERVER, node)] * part.servers
+        return seats
+
+    def accelerator_of(self, node: str) -> str:
+        index = self.watch.index_of(node)
+        return "" if index is None else self.watch.cluster.nodes[index].accelerator
 
     # -- tasks -----------------------------------------------------------------------------------------
 

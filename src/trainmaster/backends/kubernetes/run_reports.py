@@ -1,11 +1,12 @@
-"""What the engine is told of incarnations: started, resized, ended, and all that is there."""
+"""What the engine is told of attempts: started, resized, ended, and all that is there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trainmaster.backends.kubernetes.run import EXITED, START_FAILED, STOPPED, Run
+from trainmaster.backends.kubernetes.run import Run
 from trainmaster.backends.kubernetes.run_book import RunBook
+from trainmaster.gang.actions import EXITED, START_FAILED, STOPPED
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command, Launch
 from trainmaster.model.job import JobId
@@ -24,28 +25,36 @@ class RunReports:
             self._deliver(event)
 
     def started(self, run: Run) -> None:
-        run.told_started = True
-        self.tell(ev.Started(JobId(run.key.job_id), run.key.generation, run.work_saved, self.now_ms()))
+        saved = run.attempt.work.saved
+        self.tell(ev.Started(JobId(run.key.job_id), run.key.generation, saved, self.now_ms()))
+
+    def progressed(self, run: Run) -> None:
+        work = run.attempt.work
+        told = (work.done, work.rate, work.loss)
+        if work.known and told != run.told_progress and not run.over:
+            run.told_progress = told
+            job_id = JobId(run.key.job_id)
+            self.tell(ev.Progressed(job_id, run.key.generation, work.done, self.now_ms(), work.rate, work.loss))
 
     def resized(self, run: Run, seq: int) -> None:
-        self.tell(ev.Resized(JobId(run.key.job_id), run.key.generation, seq, run.work, self.now_ms()))
+        self.tell(ev.Resized(JobId(run.key.job_id), run.key.generation, seq, run.attempt.work.done, self.now_ms()))
 
     def ended(self, run: Run) -> None:
-        job_id, generation, ending = JobId(run.key.job_id), run.key.generation, run.ending
+        job_id, generation, ending = JobId(run.key.job_id), run.key.generation, run.attempt.outcome
         assert ending is not None
         if ending.kind == START_FAILED:
             node = None if ending.node is None else self._book.watch.index_of(ending.node) or 0
             self.tell(ev.StartFailed(job_id, generation, ending.why, node))
         elif ending.kind == EXITED:
-            self.tell(ev.Exited(job_id, generation, ending.code, run.work_saved, ending.why))
+            self.tell(ev.Exited(job_id, generation, ending.code, run.attempt.work.saved, ending.why))
         else:
-            self.tell(ev.Stopped(job_id, generation, run.work_saved))
+            self.tell(ev.Stopped(job_id, generation, run.attempt.work.saved))
 
     def silent(self, run: Run, nodes: Iterable[str]) -> None:
         """All that may still live of it is on nodes that nobody hears of."""
         found = (self._book.watch.index_of(node) for node in nodes)
         indices = frozenset(index for index in found if index is not None)
-        self.tell(ev.Stopped(JobId(run.key.job_id), run.key.generation, run.work_saved, indices))
+        self.tell(ev.Stopped(JobId(run.key.job_id), run.key.generation, run.attempt.work.saved, indices))
 
     def never_was(self, command: Command) -> None:
         """There is nothing of it, and there will not be."""
@@ -68,11 +77,15 @@ class RunReports:
         """None: it is over, and its end needs no repeating."""
         key, job_id = run.key, JobId(run.key.job_id)
         if not run.over:
-            return ev.Observed(job_id, key.generation, run.work, run.applied_seq, starting=not run.started)
-        if run.ending is None or key.generation != self._book.newest.get(key.job_id):
+            return ev.Observed(
+                job_id, key.generation, run.attempt.work.done, run.attempt.applied_seq, starting=not run.started
+            )
+        if run.attempt.outcome is None or key.generation != self._book.newest.get(key.job_id):
             return None
-        if run.ending.kind == EXITED:
-            return ev.Observed(job_id, key.generation, run.work_saved, run.applied_seq, run.ending.code)
-        if run.ending.kind == STOPPED:
-            return ev.Observed(job_id, key.generation, run.work_saved, run.applied_seq, stopped=True)
+        if run.attempt.outcome.kind == EXITED:
+            return ev.Observed(
+                job_id, key.generation, run.attempt.work.saved, run.attempt.applied_seq, run.attempt.outcome.code
+            )
+        if run.attempt.outcome.kind == STOPPED:
+            return ev.Observed(job_id, key.generation, run.attempt.work.saved, run.attempt.applied_seq, stopped=True)
         return None

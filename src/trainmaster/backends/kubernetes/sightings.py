@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from trainmaster.backends.kubernetes import pods as p
 from trainmaster.backends.kubernetes.client import Object
-from trainmaster.backends.kubernetes.conclusions import Conclusions
 from trainmaster.backends.kubernetes.facts import RunKey
 from trainmaster.backends.kubernetes.pod_work import PodWork
 from trainmaster.backends.kubernetes.run import Member, Run
 from trainmaster.backends.kubernetes.run_book import RunBook
+from trainmaster.backends.kubernetes.run_driver import RunDriver
 from trainmaster.backends.kubernetes.run_reports import RunReports
 from trainmaster.backends.kubernetes.slow_starts import SlowStarts
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
@@ -19,12 +19,10 @@ from trainmaster.model.errors import InputError
 
 
 class Sightings:
-    def __init__(
-        self, book: RunBook, reports: RunReports, conclusions: Conclusions, work: PodWork, slow: SlowStarts
-    ) -> None:
+    def __init__(self, book: RunBook, reports: RunReports, driver: RunDriver, work: PodWork, slow: SlowStarts) -> None:
         self._book = book
         self._reports = reports
-        self._conclusions = conclusions
+        self._driver = driver
         self._work = work
         self._slow = slow
 
@@ -44,17 +42,19 @@ class Sightings:
             if gone:
                 return
             member = self._adopt(run, pod)
+            if member is None:
+                return
         self._saw(run, member, pod, gone)
-        if run.ending is not None and not member.alive and not gone and p.node_of(pod) is None:
+        if run.attempt.outcome is not None and not member.alive and not gone and p.node_of(pod) is None:
             self._work.delete_stray(pod)  # it was believed never to have been made
         self._slow.changed(run)
-        self._conclusions.judge(run)
+        self._driver.advance(run)
 
     def _saw(self, run: Run, member: Member, pod: Object, gone: bool) -> None:
         launchers, key = self._book.launchers, run.key
         if gone:
             member.heard = member.heard or launchers.last_renewed_ms(key, member.name) is not None
-        run.saw(member, pod, gone, self._book.watch.is_ready(member.slot.node))
+        run.saw(member, pod, gone, self._book.watch.is_ready(member.node))
         address = pod.get("status", {}).get("podIP")
         if address and not gone:
             launchers.address(key, member.name, address)
@@ -77,41 +77,37 @@ class Sightings:
         except InputError:
             return None
         facts = book.facts(spec, key, p.seq_of(pod)) if spec.id == key.job_id else None
-        return None if facts is None else book.enter(Run(key, facts))
+        return None if facts is None else book.new_run(key, facts)
 
-    def _adopt(self, run: Run, pod: Object) -> Member:
+    def _adopt(self, run: Run, pod: Object) -> Member | None:
         member = run.adopt(pod)
-        if run.facts.launcher:
-            self._book.launchers.adopt(run.key, run.seat(member))
+        if member is not None and run.facts.launcher:
+            self._book.launchers.adopt(run.key, member.name)
         return member
 
     def vanished(self, run: Run) -> None:
-        """Pods of it went while nobody watched, which says nothing of their trainers: they are waited for like those of
-        any pod that vanishes. A launcher's lease was renewed by the last leader, at the latest now."""
-        launchers = self._book.launchers
-        for member in run.enlist(run.unfilled()):
+        """Pods of it went while nobody watched. The last leader may have renewed leases until now."""
+        launchers, is_ready = self._book.launchers, self._book.watch.is_ready
+        for member in run.vanish(is_ready, leased=run.facts.launcher):
             if run.facts.launcher:
-                member.heard = True
-                launchers.adopt(run.key, run.seat(member))
+                launchers.adopt(run.key, member.name)
                 launchers.fence(run.key, [member.name])
-            pod = p.unseen_pod(member.pod_name, member.slot.node)
-            run.saw(member, pod, True, self._book.watch.is_ready(member.slot.node))
 
     # -- nodes -----------------------------------------------------------------------------------------
 
     def heard_nodes(self) -> frozenset[str]:
         renews = self._book.launchers.renews
-        return frozenset(m.slot.node for run in self._book.runs.values() for m in run.alive if renews(run.key, m.name))
+        return frozenset(m.node for run in self._book.runs.values() for m in run.alive if renews(run.key, m.name))
 
     def nodes_unready(self, nodes: Iterable[str]) -> None:
         """What launchers have said already of ends there has to do."""
         silent = frozenset(nodes)
         for run in list(self._book.runs.values()):
-            ended = [m for m in run.alive if m.slot.node in silent and m.last_word is not None]
+            ended = [m for m in run.alive if m.node in silent and m.last_word is not None]
             for member in ended:
                 run.believe_last_word(member)
             if ended:
-                self._conclusions.judge(run)
+                self._driver.advance(run)
 
     def node_lost(self, node: str, index: int) -> None:
         """The node is not ready, and silent: nothing that runs there has its lease renewed from now on."""
@@ -119,25 +115,24 @@ class Sightings:
         launchers, now_ms = self._book.launchers, self._reports.now_ms()
         renewed_ms: list[int] = []
         for run in self._book.runs.values():
-            there = [m for m in run.alive if m.slot.node == node and m.bound]
+            run.attempt.on_node(node, ready=False)
+            there = [m for m in run.alive if m.node == node and m.bound]
             for member in there:
-                member.severed = True
                 last_ms = launchers.last_renewed_ms(run.key, member.name)
                 renewed_ms.append(now_ms if last_ms is None else last_ms)
             if there:
                 launchers.fence(run.key, [m.name for m in there])
         self._reports.tell(ev.NodeLost(index, max(renewed_ms, default=now_ms), False, self._book.seen_seq))
-        self._conclusions.judge_all()
+        self._driver.advance_all()
 
     def node_ready(self, node: str, index: int) -> None:
         for run in self._book.runs.values():
+            run.attempt.on_node(node, ready=True)
             for member in run.alive:
-                if member.slot.node == node:
-                    member.severed = False
-                    if member.gone and not member.heard and member.pod is not None:
-                        run.saw(member, member.pod, True, True)
+                if member.node == node and member.gone and not member.heard and member.pod is not None:
+                    run.saw(member, member.pod, True, True)
         self._reports.tell(ev.NodeJoined(index))
-        self._conclusions.judge_all()
+        self._driver.advance_all()
 
     def node_used(self, index: int, amounts: tuple[int, int, int]) -> None:
         self._reports.tell(ev.NodeUsed(index, *amounts))

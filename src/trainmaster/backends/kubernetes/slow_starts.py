@@ -33,8 +33,8 @@ class SlowStarts:
     def _look(self, run: Run) -> None:
         if not self._book.is_newest(run.key):
             return
-        found = [] if run.started or run.ending is not None else [
-            f"{member.pod_name} on {member.slot.node}: {waits}"
+        found = [] if run.started or run.attempt.outcome is not None else [
+            f"{member.pod_name} on {member.node}: {waits}"
             for member in run.staying()
             if member.pod is not None and (waits := p.waits_for(member.pod))
         ]  # fmt: skip

@@ -1,13 +1,12 @@
-"""NVIDIA GPUs of this machine, asked of the driver's own library through ctypes: no package needed."""
+"""NVIDIA GPUs of this machine, asked of the driver by nvidia-ml-py."""
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 from dataclasses import dataclass
 
-_NAME_BYTES = 96
-_UUID_BYTES = 96
+
+class NvmlFault(Exception):
+    """The GPUs cannot be asked for; one sentence says why."""
 
 
 @dataclass(frozen=True)
@@ -20,41 +19,38 @@ class Gpu:
     memory_mib: int
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
-def find_gpus(library: str = "libnvidia-ml.so.1") -> list[Gpu]:
-    """Empty when there is no driver, no library, or no GPU."""
+def ask_gpus() -> list[Gpu] | None:
+    """None when the driver's library is not there. A GPU that has fallen off the bus is left out."""
     try:
-        nvml = ctypes.CDLL(library)
-    except OSError:
-        return []
-    if nvml.nvmlInit_v2() != 0:
-        return []
+        import pynvml as nvml
+    except ImportError:
+        raise NvmlFault("the package nvidia-ml-py is not installed") from None
     try:
-        count = ctypes.c_uint()
-        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-            return []
-        found = [_gpu(nvml, index) for index in range(count.value)]
-        return [gpu for gpu in found if gpu is not None]
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        if error.value == nvml.NVML_ERROR_LIBRARY_NOT_FOUND:  # type: ignore[attr-defined]
+            return None
+        raise NvmlFault(f"NVML does not start: {error}") from None
+    found = []
+    try:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                name, memory = nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetMemoryInfo(handle)
+                uuid = nvml.nvmlDeviceGetUUID(handle)
+            except nvml.NVMLError:
+                continue
+            found.append(Gpu(index, str(name), str(uuid), int(memory.total) >> 20))
+    except nvml.NVMLError as error:
+        raise NvmlFault(f"NVML does not count the GPUs: {error}") from None
     finally:
         nvml.nvmlShutdown()
+    return found
 
 
-def _gpu(nvml: ctypes.CDLL, index: int) -> Gpu | None:
-    """None for a GPU that has fallen off the bus: it answers nothing."""
-    handle = ctypes.c_void_p()
-    name, uuid, memory = (
-        ctypes.create_string_buffer(_NAME_BYTES),
-        ctypes.create_string_buffer(_UUID_BYTES),
-        _Memory(),
-    )
-    if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
-        return None
-    if nvml.nvmlDeviceGetName(handle, name, _NAME_BYTES) != 0:
-        return None
-    if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) != 0:
-        return None
-    known = nvml.nvmlDeviceGetUUID(handle, uuid, _UUID_BYTES) == 0
-    return Gpu(index, name.value.decode(), uuid.value.decode() if known else "", memory.total >> 20)
+def find_gpus() -> list[Gpu]:
+    """Empty when there are none, or they cannot be asked for; `trainmaster doctor` says why."""
+    try:
+        return ask_gpus() or []
+    except NvmlFault:
+        return []

@@ -189,10 +189,9 @@ class Checker:
         books = (
             engine.held,
             engine.outstanding,
-            engine.last_seq,
             engine.doubts,
             engine.ended_on,
-            engine.reserved,
+            engine.reserved.n,
         )
         if any(books):
             raise Violation("the engine still keeps books about jobs that are over")

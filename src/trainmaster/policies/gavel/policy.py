@@ -24,8 +24,8 @@ from trainmaster.policies.gavel import sharing
 from trainmaster.policies.gavel.objectives import NO_PAIRS, POLICIES
 from trainmaster.policies.gavel.realising import each_alone, with_companions
 from trainmaster.policies.gavel.round_pass import BY_TYPE, ONLY_POSITIVE, SHUFFLED, survey
-from trainmaster.policies.gavel.round_rule import RoundRule, shares_are_due
-from trainmaster.policies.gavel.round_state import DEFAULT_ROUND_MS, RoundState, round_ms, speeds_of
+from trainmaster.policies.gavel.round_rule import shares_are_due
+from trainmaster.policies.gavel.round_state import RoundState, round_ms, speeds_of
 from trainmaster.policies.gavel.shares import QUEUES, compute_shares
 from trainmaster.policies.registry import register
 
@@ -84,17 +84,6 @@ class GavelPolicy:
     def preferred_placement(self) -> str | None:
         """The original knows no nodes: it only counts GPUs of each type."""
         return "count" if self.mechanism == "original" else None
-
-    @property
-    def rule(self) -> RoundRule | None:
-        """Between two computations of the shares the rounds follow a rule, unless jobs share devices."""
-        if self.shares:
-            return None
-        original = self.mechanism == "original"
-        return RoundRule(
-            original, self.allocation in _TIME_DEPENDENT, self.queueing, 0.0 if original else self.patience_s, RESET_MS,
-            DEFAULT_ROUND_MS,
-        )  # fmt: skip
 
     @property
     def queueing(self) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from trainmaster.model.kernels import work_done_now
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
 from trainmaster.policies.gavel.rounds import NEVER_RUN
 
@@ -25,6 +24,23 @@ MS_PER_S = 1000.0
 BY_TYPE, SHUFFLED, ONLY_POSITIVE = 1, 2, 4
 """How entries queue, as the original has it: one type after the other, in a new order each time, and only those with a
 share. 0: one queue over all types."""
+
+
+@njit(cache=True)
+def work_done_now(slots, phase, work_done, work_total, rate, as_of_ms, productive_ms, now_ms):
+    """Work at `now_ms`: what was last known plus the estimated rate since, never beyond the total."""
+    out = np.empty(slots.size)
+    for row in range(slots.size):
+        slot = slots[row]
+        done = work_done[slot]
+        if RUNNING <= phase[slot] <= 5:
+            since = max(as_of_ms[slot], productive_ms[slot])
+            if now_ms > since:
+                done += rate[slot] * (now_ms - since) / MS_PER_S
+                if done > work_total[slot]:
+                    done = work_total[slot]
+        out[row] = done
+    return out
 
 
 @njit(cache=True)

@@ -36,11 +36,13 @@ def serve(place: Place) -> int:
 
 async def _serve(place: Place) -> int:
     loop = asyncio.get_running_loop()
-    server = ShardServer(place.member, place.agent_token, Saver(checkpoints_in(place.checkpoint_dir)))
+    saver = Saver(checkpoints_in(place.checkpoint_dir))
+    server = ShardServer(place.member, place.agent_token, saver)
     host, advertise = _where(place.master_addr)
     server.start(host, advertise=advertise)
     hello = Hello(place.agent_token, place.member, os.getpid(), elastic=True, address=server.address)
     link = AgentLink(place.agent, hello)
+    saver.check_lease = link.check_lease
     server.on_settled, server.on_suspect = link.joined, link.suspect
     await loop.run_in_executor(None, link.open)
     stopping = asyncio.Event()

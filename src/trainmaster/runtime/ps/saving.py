@@ -8,6 +8,7 @@ some updates apart, as they are at any moment anyway.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,8 @@ class Saver:
 
     def __init__(self, checkpoints: Checkpoints | None) -> None:
         self._checkpoints = checkpoints
+        self.check_lease: Callable[[], None] = lambda: None
+        """Raises when this process may not change anything any more."""
         self._lock = asyncio.Lock()
 
     async def save(self, server: ShardServer) -> dict[str, Any]:
@@ -53,7 +56,7 @@ class Saver:
         # A recovery may have cost a few updates: the newest checkpoint must all the same be the one found first.
         earlier = self._checkpoints.steps()
         number = max(work, earlier[-1] + 1 if earlier else 0)
-        self._checkpoints.save(number, {"terms": terms.to_json(), "work": work, "blocks": blocks})
+        self._checkpoints.save(number, {"terms": terms.to_json(), "work": work, "blocks": blocks}, self.check_lease)
 
     def load(self, terms: Terms) -> list[BlockState] | None:
         """The blocks of the newest checkpoint, or None; `InputError` when it is of another model or optimizer."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from trainmaster.jobspec.engine import demand_of, payload_of, to_engine
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import Demand, JobSpec
-from trainmaster.model.ledger import Ledger
-from trainmaster.model.placement import Strategy, place_gang
+from trainmaster.model.room import fits_when_empty
 from trainmaster.model.units import GPU_MILLI
 
 MAX_KNOWN_SHAPES = 10_000
@@ -100,14 +97,6 @@ class Fitting:
 
     def _placed(self, spec: JobSpec, workers: int, kind: int) -> bool:
         cluster, worker = self.cluster, spec.worker
-        n_nodes, n_devices = len(cluster.nodes), workers * max(worker.devices, 1)
         if worker.gpu_milli and workers * worker.gpu_milli > cluster.total_gpus * GPU_MILLI:
             return False
-        ledger, out = Ledger.full(cluster), np.empty((4, n_nodes + 1), np.int64)
-        parts, _ = place_gang(
-            int(Strategy.PACK), cluster.type_of == kind, workers, worker.devices, worker.share_milli,
-            worker.cpu_milli, worker.mem_mib, spec.servers_min, spec.server.cpu_milli, spec.server.mem_mib,
-            cluster.rack_of, ledger.device_milli, ledger.whole, ledger.cpu_milli, ledger.mem_mib,
-            np.ones(n_nodes, np.bool_), out[0], out[1], out[2], out[3], np.empty(n_devices + 1, np.int64),
-        )  # fmt: skip
-        return bool(parts >= 0)
+        return fits_when_empty(cluster, spec, workers, kind)

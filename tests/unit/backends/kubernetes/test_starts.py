@@ -138,7 +138,7 @@ def test_a_launch_that_is_said_again_makes_nothing_twice_and_asks_nobody() -> No
         story.backend.perform(launch)
         await asyncio.sleep(0)
         assert story.told == []
-        next(iter(story.backend.runs.values())).started = True
+        next(iter(story.backend.runs.values())).attempt.assume_started()
         story.backend.perform(launch)
         await asyncio.sleep(0)
         assert [type(event) for event in story.told] == [ev.Started]

@@ -1,0 +1,223 @@
+"""`trainmaster learn`: train DL2, and compare what was learned with the baselines."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from trainmaster.cli.learning.learn_das import das, das_evaluate
+from trainmaster.cli.learning.learn_options import documented, need_torch, typed_options
+from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
+from trainmaster.cli.shared.typer_options import Output
+from trainmaster.engine.image import ended_from_record
+from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
+from trainmaster.learn.history import COMMANDS, HISTORY, Lived, lived
+from trainmaster.learn.job_kinds import ANALYTIC, DATA_PARALLEL, LINEAR, MEASURED
+from trainmaster.learn.options import TrainOptions, paper
+from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
+from trainmaster.learn.teachers import check_teacher
+from trainmaster.model.errors import InputError
+from trainmaster.policies.dl2.weights import shared_weights
+from trainmaster.report.statistics import mean_interval, paired_ratio
+from trainmaster.service.local.home import Home
+from trainmaster.service.online_learning import REMEMBERED
+from trainmaster.stores.sqlite import read_history
+from trainmaster.traces import load
+
+learn_app = typer.Typer(help="Train policies that learn, and compare them with the baselines.", no_args_is_help=True)
+learn_app.command("das")(das)
+learn_app.command("das-evaluate")(das_evaluate)
+
+_FIELDS = {"servers": "servers", "gpus": "gpus_per_server", "cpus": "cpus_per_server", "slot": "slot_s", "jobs": "jobs",
+           "arrivals": "arrivals_per_slot_max", "noise": "profile_noise", "variation": "speed_variation",
+           "load": "arrival_scale", "speeds": "kinds"}  # fmt: skip
+_SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC, "data-parallel": DATA_PARALLEL, "linear": LINEAR}
+
+
+@learn_app.command()
+@one_message
+def dl2(
+    out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint and metrics.")],
+    teacher: Annotated[
+        str, typer.Option(help="Policy to learn from first, 'rule', or 'history:HOME' of a service.")
+    ] = "drf",
+    iterations: Annotated[int, typer.Option(min=0, help="Of reinforcement; 0: only learn from the teacher.")] = 100,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(help="servers=48,jobs=60,arrivals=3,speeds=measured; repeat it and all feed one learner."),
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="ours, or paper: the published recipe.")] = "ours",
+    option: Annotated[
+        list[str] | None, typer.Option("--set", help="Any training option, such as critic=false; repeatable.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="That play episodes; the result is the same.")] = 1,
+    resume: Annotated[bool, typer.Option(help="Continue the run in this folder.")] = False,
+    start: Annotated[
+        Path | None, typer.Option(help="Weights of an earlier run to go on from, instead of imitating a teacher.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same weights.")] = 0,
+) -> None:
+    """Train DL2: imitate a teacher, then improve by reinforcement. Writes weights.npz for `dl2:weights=FILE`."""
+    need_torch()
+    import torch
+
+    from trainmaster.learn import checkpoints
+    from trainmaster.learn.metrics import MetricsWriter
+    from trainmaster.learn.parallel import collectors
+    from trainmaster.learn.run_folder import WEIGHTS, check_folder, writing
+    from trainmaster.learn.trainer import Row, Trainer
+
+    if recipe not in ("ours", "paper"):
+        raise InputError(f"recipe '{recipe}'", "ours or paper", column="--recipe")
+    base = TrainOptions() if recipe == "ours" else paper()
+    set_by_name = typed_options(option or [], TrainOptions().to_json(), ("teacher", "iterations", "seed"))
+    clusters = [_cluster(text) for text in cluster or [""]]
+    recorded = None
+    if teacher.startswith(f"{HISTORY}:"):
+        recorded = _recorded(Path(teacher.partition(":")[2]), clusters)
+        teacher, clusters = HISTORY, [recorded.trace.spec]
+    else:
+        check_teacher(teacher, draw_trace(clusters[0], 0).job_specs())
+    options = replace(base, **set_by_name, teacher=teacher, iterations=iterations, seed=seed)
+    begun = None
+    if start is not None:
+        begun = shared_weights(start)
+        options = replace(options, network="shared", warm_up=False, hidden=len(begun["u"]), context=len(begun["v"]))
+    check_folder(out)
+    torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
+    with collectors(processes) as collector:
+        trainer = Trainer(options, clusters, collector, recorded)
+        if begun is not None:
+            trainer.start_from(begun)
+        if resume:
+            checkpoints.resume(trainer, out)
+        with writing(out):
+            out.mkdir(exist_ok=True)
+            metrics = MetricsWriter(out, trainer.iteration if resume else None)
+        paths = ("--out", "--processes", "--start", *(("--teacher",) if recorded else ()))
+        command = shlex.join(["trainmaster", *documented(sys.argv[1:], paths)])
+        if start is not None:
+            command += f" --start {start.name}"
+        with progress_bar("training", max(iterations, 1)) as advance:
+
+            def report(row: Row) -> None:
+                with writing(out):
+                    metrics.write(row)
+                note = f"validation {row['validation_s']:,.0f} s" if "validation_s" in row else None
+                advance(int(row["iteration"]), text=note)
+
+            trainer.run(report, lambda: checkpoints.save(trainer, out, command))
+        if resume:
+            checkpoints.save(trainer, out, command)  # a run that had got so far already is told by this command, too
+        metrics.close()
+    typer.echo(f"{out / WEIGHTS}: validation {trainer.best_s:,.0f} s mean completion time")
+
+
+@learn_app.command("evaluate")
+@one_message
+def evaluate_command(
+    policies: Annotated[str, typer.Option(help="Joined by ';'; the first is what the others are compared with.")] = "",
+    weights: Annotated[Path | None, typer.Option(help="Weights for dl2; default: those that are shipped.")] = None,
+    scenario_name: Annotated[str, typer.Option("--scenario", help="small, large, unseen-kinds...")] = "small",
+    trace: Annotated[Path | None, typer.Option(help="Sample lengths and gaps of a real trace instead.")] = None,
+    traces: Annotated[int, typer.Option(min=1, help="Test traces; none was used to train or to choose.")] = 50,
+    output: Output = "table",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Every figure, by trace.")] = None,
+) -> None:
+    """Mean completion times on unseen traces, in the engine, with 95 % intervals paired by trace."""
+    check_output(output)
+    check_writable(json_file)
+    learned = LEARNED if weights is None else f"{LEARNED},weights={weights}"
+    named = list(dict.fromkeys(name.strip() for name in policies.split(";") if name.strip()))
+    if named and weights is not None:
+        raise InputError("--weights beside --policies", "one of them", f"Name them in the policy: {learned}",
+                         column="--weights")  # fmt: skip
+    names = named or ["drf", learned, *BASELINES[1:]]
+    spec, label = scenario(scenario_name), scenario_name
+    if trace is not None:
+        spec, label = sampled_from(load(trace), spec), f"{trace.name} on {scenario_name}"
+    with progress_bar("evaluating", traces) as advance:
+        scores = evaluate(label, spec, names, traces, advance)
+    summary = summarise(scores)
+    if json_file is not None:
+        by_trace = {name: list(values) for name, values in scores.completion_s.items()}
+        write_text(json_file, to_json({**summary, "by_trace_s": by_trace}))
+    if output == "json":
+        typer.echo(to_json(summary), nl=False)
+    else:
+        _print(summary)
+
+
+def summarise(scores: Scores) -> dict[str, Any]:
+    """Means with intervals, and how far each policy is below the first, on the same traces."""
+    names = list(scores.completion_s)
+    base = scores.completion_s[names[0]]
+    rows = []
+    for name in names:
+        values = scores.completion_s[name]
+        mean = mean_interval(values)
+        # Of the means over all traces, as the paper counts; the interval is that of the paired ratios.
+        ratio = paired_ratio(values, base)
+        assert ratio is not None
+        rows.append(
+            {
+                "policy": name, "mean_s": mean.mean, "low_s": mean.low, "high_s": mean.high,
+                "below": 1.0 - sum(values) / sum(base), "below_paired": 1.0 - ratio.mean,
+                "below_low": None if ratio.high is None else 1.0 - ratio.high,
+                "below_high": None if ratio.low is None else 1.0 - ratio.low,
+            }
+        )  # fmt: skip
+    return {"scenario": scores.scenario, "traces": len(base), "baseline": names[0], "policies": rows}
+
+
+def _print(summary: dict[str, Any]) -> None:
+    table = Table(title=f"{summary['scenario']}: {summary['traces']} traces", title_justify="left")
+    table.add_column("policy")
+    for header in ("mean completion, s", "95 %", f"under {summary['baseline']}", "paired, 95 %"):
+        table.add_column(header, justify="right")
+    for row in summary["policies"]:
+        ends = "" if row["low_s"] is None else f"{row['low_s']:,.0f} .. {row['high_s']:,.0f}"
+        paired = "" if row["below_low"] is None else f"{row['below_low']:.1%} .. {row['below_high']:.1%}"
+        table.add_row(row["policy"], f"{row['mean_s']:,.0f}", ends, f"{row['below']:.1%}", paired)
+    Console().print(table)
+
+
+def _recorded(home: Path, clusters: list[SizingSpec]) -> Lived:
+    """What the service of this home folder decided. It may be running."""
+    database = Home(home).database
+    if not database.is_file():
+        raise InputError(f"there is no {database.name}", "the home folder of a service",
+                         "Give the folder of `up --home`.", file=home)  # fmt: skip
+    if len(clusters) != 1:
+        raise InputError(f"{len(clusters)} clusters with a history", "one: the service's machines", column="--cluster")
+    records, log = read_history(database, REMEMBERED, COMMANDS)
+    return lived([ended_from_record(record) for record in records], log, clusters[0])
+
+
+def _cluster(text: str) -> SizingSpec:
+    changes: dict[str, Any] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = pair.partition("=")
+        if not equals or name not in _FIELDS:
+            raise InputError(f"'{pair}' describes no cluster", ", ".join(f"{key}=..." for key in _FIELDS),
+                             column="--cluster")  # fmt: skip
+        if name == "speeds":
+            if value not in _SPEEDS:
+                raise InputError(f"'speeds' is '{value}'", " or ".join(_SPEEDS), column="--cluster")
+            changes["kinds"] = _SPEEDS[value]
+            if _SPEEDS[value] in (DATA_PARALLEL, LINEAR):
+                changes["servers_max"] = 0
+            continue
+        try:
+            whole = name in ("servers", "gpus", "cpus", "jobs", "arrivals")
+            changes[_FIELDS[name]] = int(value) if whole else float(value)
+        except ValueError:
+            raise InputError(f"'{name}' is '{value}'", "a number", column="--cluster") from None
+    return SizingSpec(**changes)

@@ -1,0 +1,79 @@
+"""`trainmaster run`: submit a job, follow its log, exit with its code; Ctrl-C cancels it."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import click
+
+from trainmaster.cli.live.following import (
+    LogReader,
+    ended_line,
+    exit_code,
+    follow,
+    job_view,
+    remark,
+    wait_for_all,
+    write_log,
+)
+from trainmaster.cli.live.job_options import JobOptions, PanelCommand, with_job_options
+from trainmaster.cli.live.request import build
+from trainmaster.cli.live.submit import hand_in
+from trainmaster.cli.shared.command import command
+from trainmaster.client.client import Client, job_path
+from trainmaster.model.errors import TrainmasterError
+
+
+@command(output=False, cls=PanelCommand)
+@with_job_options
+@click.option("--raw", is_flag=True, help="Pass control characters of the log on.")
+def run(client: Client, options: JobOptions, raw: bool) -> None:
+    """Submit a job, follow its log, exit with its code."""
+    request = build(options, time.time())
+    request.body.setdefault("max_attempts", 1)  # who watches a program fail starts it again himself
+    jobs = hand_in(client, request, options.bare_env)["ids"]
+    reader = LogReader(client, jobs[0], None, None)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _announce(client, jobs)
+        code = _follow(client, jobs, reader, raw)
+    except KeyboardInterrupt:
+        code = _cancel(client, jobs, reader, raw)
+    raise SystemExit(code)
+
+
+def _announce(client: Client, jobs: list[str]) -> None:
+    if len(jobs) > 1:
+        remark(f"{len(jobs)} jobs, {jobs[0]} to {jobs[-1]}; see `trainmaster logs ID`")
+        return
+    view = job_view(client, jobs[0])
+    waits = f": {view['reason']}" if view["state"] == "pending" and view["reason"] else ""
+    remark(f"{jobs[0]} is {view['state']}{waits}")
+
+
+def _follow(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> int:
+    """A job's log, or, of an array, the end of each member."""
+    if len(jobs) > 1:
+        return wait_for_all(client, jobs)
+    ended = follow(reader, client, jobs[0], lambda text: write_log(text, raw))
+    view = ended or job_view(client, jobs[0])
+    if view["state"] != "finished":
+        remark(ended_line(view))
+    return exit_code(view)
+
+
+def _cancel(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> int:
+    """Ask the service to end what was started, and stay until it has; a second Ctrl-C leaves at once."""
+    remark(f"cancelling {', '.join(jobs[:3])}{' ...' if len(jobs) > 3 else ''}; Ctrl-C again: do not wait for the end")
+    client.close()  # the interrupted request may have left half an answer on the connection
+    try:
+        for job in jobs:
+            client.post(job_path(job, "/cancel"), again=1)
+        _follow(client, jobs, reader, raw)
+    except KeyboardInterrupt:
+        remark("detached; cancellation continues")
+    except TrainmasterError as error:
+        remark(f"it may still run: {error}")
+        return 1
+    return 130

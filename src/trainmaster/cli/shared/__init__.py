@@ -1,0 +1,1 @@
+"""What commands share: lazy groups, the `@command` decorator, output, tables, units."""

@@ -1,0 +1,14 @@
+from trainmaster.core.cluster_arrays cimport ClusterArrays
+from trainmaster.core.free_resources cimport FreeResources
+from trainmaster.core.int_list cimport IntList
+from trainmaster.core.job_arrays cimport JobArrays
+from trainmaster.core.placement cimport Placer
+from trainmaster.core.plan_arrays cimport PlanArrays
+from trainmaster.core.types cimport i64
+
+cdef class Pass:
+    cpdef bint decide(
+        self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, FreeResources free, Placer placer,
+        PlanArrays plan) except -1
+    cpdef object bind(self, object engine)
+    cpdef object store(self, object engine)

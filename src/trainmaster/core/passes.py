@@ -1,0 +1,30 @@
+"""A decision that needs no Python: what the run loop calls in place of `Policy.decide`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainmaster.core.cluster_arrays import ClusterArrays
+from trainmaster.core.free_resources import FreeResources
+from trainmaster.core.int_list import IntList
+from trainmaster.core.job_arrays import JobArrays
+from trainmaster.core.placement import Placer
+from trainmaster.core.plan_arrays import PlanArrays
+
+
+class Pass:
+    """Subclasses write the plan."""
+
+    def decide(
+        self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
+        plan: PlanArrays,
+    ) -> bool:  # fmt: skip
+        """Write the plan for the jobs in `which`, which are in order of arrival; `free` is left as it was. False: it is
+        not made, the policy's `decide` shall do it."""
+        return False
+
+    def bind(self, engine: Any) -> None:
+        """Read what the engine remembers for the policy; called before a run and whenever Python has written there."""
+
+    def store(self, engine: Any) -> None:
+        """Write back what the pass has changed of it; called before Python reads it."""
