@@ -23,7 +23,9 @@ except ImportError:  # run as a script, without a build front end
 ROOT = Path(__file__).resolve().parent
 SUFFIX = ".abi3.so"
 RECORD = "trainmaster/_compiled.json"
-ABI = "0x030B0000"
+MACROS: list[tuple[str, str | None]] = [("Py_LIMITED_API", "0x030B0000"), ("CYTHON_LIMITED_API", "1")]
+SHARED = "trainmaster.core._shared"
+"""Code that every compiled module needs, once: memory views and the like."""
 FLAGS = ["-O2", "-g0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]
 NO_COMPILER = (
     "Trainmaster's core could not be compiled: {error}\n"
@@ -64,7 +66,7 @@ def build(root: Path) -> list[Path]:
 
 def remove_orphans(source: Path, modules: list[Path]) -> None:
     """Extension modules whose source is gone, or is no longer compiled, must not be imported."""
-    wanted = {source / m.with_suffix(SUFFIX) for m in modules}
+    wanted = {source / m.with_suffix(SUFFIX) for m in [*modules, Path(*SHARED.split("."))] if modules}
     for path in source.glob(f"trainmaster/**/*{SUFFIX}"):
         if path not in wanted:
             path.unlink()
@@ -79,23 +81,31 @@ def compile_in_place(root: Path, modules: list[Path], bounds: bool) -> None:
         "language_level": 3, "annotation_typing": False, "infer_types": True, "boundscheck": bounds,
         "wraparound": False, "initializedcheck": bounds, "cdivision": False,
     }  # fmt: skip
-    folder = root / "build" / ("bounds" if bounds else "fast")
+    way = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]  # another way of compiling, another folder
+    folder = root / "build" / f"{'bounds' if bounds else 'fast'}-{way}"
+    folder.mkdir(parents=True, exist_ok=True)
     extensions = [
         Extension(
             ".".join(m.with_suffix("").parts), [str(m)], extra_compile_args=FLAGS, py_limited_api=True,
-            define_macros=[("Py_LIMITED_API", ABI), ("CYTHON_LIMITED_API", "1")],
+            define_macros=MACROS,
         )
         for m in modules
     ]  # fmt: skip
+    extensions.append(
+        Extension(
+            SHARED, [str(folder / "_shared.c")], extra_compile_args=FLAGS, py_limited_api=True, define_macros=MACROS
+        )
+    )
     before = Path.cwd()
     os.chdir(root / "src")
     try:
         made = cythonize(
             extensions, compiler_directives=directives, build_dir=str(folder), quiet=True, nthreads=os.cpu_count() or 1,
-            show_all_warnings=False,
+            show_all_warnings=False, shared_utility_qualified_name=SHARED,
         )  # fmt: skip
         command = build_ext(Distribution({"ext_modules": made, "package_dir": {"": "."}}))
-        command.inplace, command.parallel, command.build_temp = True, os.cpu_count(), str(folder)
+        command.inplace, command.parallel = True, os.cpu_count()
+        command.build_temp, command.build_lib = str(folder), str(folder / "lib")
         command.ensure_finalized()
         command.run()
     finally:

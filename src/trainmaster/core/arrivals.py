@@ -77,5 +77,6 @@ def submit(e: EngineCore, arrivals: Arrivals) -> int:
         for column in jobs.memo.values():
             column[i] = 0.0
     arrivals.next = k + 1
+    e.n_waiting += 1
     e.changed = True
     return i

@@ -97,6 +97,8 @@ class EngineCore:
         self.round_ms, self.round_begun_ms, self.own_rounds = 0, -1, False
         """Length of a round (0: none), the step in which the last one began that did not begin at its very start, and
         whether the policy wants to see what happens in between."""
+        self.n_waiting = 0
+        """Jobs that are pending, of those that came by an event."""
         self.n_over = 0
         self.over_ints, self.over_floats = IntList(64 * N_OVER_INTS), new_floats(64 * N_OVER_FLOATS)
         """Of jobs without a name that are over: number, phase, end, first start, preemptions, attempts; service, run time,
@@ -121,6 +123,10 @@ def move(e: EngineCore, i: int, trigger: int) -> int:
     if phase < 0:
         raise IllegalTransition(f"'{TRIGGERS[trigger]}' is not possible in phase {PHASES[jobs.phase[i]]}")
     settle(jobs, i, e.now_ms)
+    if jobs.phase[i] == PENDING:
+        e.n_waiting -= 1
+    elif phase == PENDING:
+        e.n_waiting += 1
     jobs.phase[i] = phase
     if FINISHED <= phase <= REJECTED:
         _bury(e, i, phase)

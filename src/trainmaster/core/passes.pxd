@@ -7,6 +7,7 @@ from trainmaster.core.plan_arrays cimport PlanArrays
 from trainmaster.core.types cimport i64
 
 cdef class Pass:
+    cdef public bint for_waiting
     cpdef bint decide(
         self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, FreeResources free, Placer placer,
         PlanArrays plan) except -1

@@ -13,7 +13,10 @@ from trainmaster.core.plan_arrays import PlanArrays
 
 
 class Pass:
-    """Subclasses write the plan."""
+    """Subclasses write the plan. `for_waiting`: while nobody waits there is nothing to decide."""
+
+    def __init__(self) -> None:
+        self.for_waiting = False
 
     def decide(
         self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,

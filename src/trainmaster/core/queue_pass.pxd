@@ -6,7 +6,7 @@ from trainmaster.core.job_arrays cimport JobArrays, remaining_now, service_now
 from trainmaster.core.passes cimport Pass
 from trainmaster.core.placement cimport Placer
 from trainmaster.core.plan_arrays cimport PlanArrays
-from trainmaster.core.sorting cimport sort_by
+from trainmaster.core.sorting cimport sort_by, sort_by_two
 from trainmaster.core.types cimport F1, I1, i64
 
 cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING
@@ -19,7 +19,9 @@ cdef class QueuePass(Pass):
     cdef public F1 thresholds
     cdef IntList ready, start, kinds, stopped, start_at, stop_at, spare, nothing, kept
     cdef F1 keys
-    cdef I1 available
+    cdef I1 available, stamp
+    cdef IntList last
+    cdef i64 round, n_sorted
     cpdef object set_keys(self, object keys)
     cpdef bint decide(
         self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, FreeResources free, Placer placer,
@@ -27,6 +29,8 @@ cdef class QueuePass(Pass):
     cdef object _make_room(self, i64 n, JobArrays jobs)
     @cython.locals(i=i64, phase=i64, any_ready=bint)
     cdef bint _list_ready(self, JobArrays jobs, IntList which, i64 now_ms) except -1
+    @cython.locals(i=i64, n=i64, ready=IntList, listed=IntList, stamp=I1)
+    cdef void _keep_order(self, JobArrays jobs) noexcept
     @cython.locals(i=i64, key=i64, late=bint)
     cdef void _sort(self, JobArrays jobs, i64 now_ms) noexcept
     @cython.locals(level=i64)

@@ -28,7 +28,7 @@ from trainmaster.core.job_arrays import JobArrays, remaining_now, service_now
 from trainmaster.core.passes import Pass
 from trainmaster.core.placement import Placer
 from trainmaster.core.plan_arrays import PlanArrays
-from trainmaster.core.sorting import sort_by
+from trainmaster.core.sorting import sort_by, sort_by_two
 
 
 class QueuePass(Pass):
@@ -36,6 +36,8 @@ class QueuePass(Pass):
     behind it."""
 
     def __init__(self, key: int, preemptive: bool, strict: bool, default: int) -> None:
+        super().__init__()
+        self.for_waiting = True
         self.default = default
         self.key, self.preemptive, self.strict = key, preemptive, strict
         self.hopeless_last = self.any_waiting = False
@@ -47,6 +49,8 @@ class QueuePass(Pass):
         self.spare, self.nothing, self.kept = IntList(64), IntList(1), IntList(64)
         self.keys: Floats = new_floats(64)
         self.available = new_ints(1)
+        self.last, self.stamp, self.round, self.n_sorted = IntList(64), new_ints(1), 0, 0
+        """The order of the last decision, as far as it was sorted, and marks by job."""
 
     def set_keys(self, keys: Floats) -> None:
         """Keys by job index, as somebody else computed them (`BY_GIVEN_KEY`)."""
@@ -76,6 +80,10 @@ class QueuePass(Pass):
         self.start_at.reserve(n)
         self.stop_at.reserve(n)
         self.kept.reserve(n)
+        self.last.reserve(n)
+        if len(self.stamp) < jobs.capacity:
+            self.stamp = np.zeros(jobs.capacity, np.int64)
+            self.n_sorted = 0
         if len(self.keys) < jobs.capacity:
             self.keys = np.zeros(jobs.capacity)
         if len(self.available) < jobs.n_types:
@@ -84,7 +92,7 @@ class QueuePass(Pass):
     def _list_ready(self, jobs: JobArrays, which: IntList, now_ms: int) -> bool:
         """List the jobs that may be started now or, if preemptive, preempted. False: none could be started."""
         self._make_room(which.n, jobs)
-        ready, any_ready = self.ready, False
+        ready, any_ready = self.spare, False
         self.any_waiting = False
         ready.clear()
         for k in range(which.n):
@@ -97,7 +105,34 @@ class QueuePass(Pass):
                     ready.append(i)
             elif self.preemptive and (phase == RESERVED or (phase == RUNNING and jobs.preemptible[i] > 0)):
                 ready.append(i)
+        if any_ready:
+            self._keep_order(jobs)
         return any_ready
+
+    def _keep_order(self, jobs: JobArrays) -> None:
+        """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order, then
+        the others. Most keys change little from one decision to the next, so sorting is quick."""
+        ready, listed, stamp, n = self.ready, self.spare, self.stamp, 0
+        if self.key == BY_ARRIVAL:
+            ready.n = listed.n
+            for k in range(listed.n):
+                ready.values[k] = listed.values[k]
+            return
+        self.round += 2
+        for k in range(listed.n):
+            stamp[listed.values[k]] = self.round
+        for k in range(self.n_sorted):
+            i = self.last.values[k]
+            if stamp[i] == self.round:
+                stamp[i] = self.round + 1
+                ready.values[n] = i
+                n += 1
+        for k in range(listed.n):
+            i = listed.values[k]
+            if stamp[i] == self.round:
+                ready.values[n] = i
+                n += 1
+        ready.n = n
 
     def _sort(self, jobs: JobArrays, now_ms: int) -> None:
         ready, keys, key = self.ready, self.keys, self.key
@@ -113,7 +148,10 @@ class QueuePass(Pass):
                 keys[i] = float(jobs.deadline_ms[i])
             elif key == BY_QUEUE:
                 keys[i] = float(self._queue_of(jobs, i, now_ms))
-        sort_by(ready, keys, self.spare)
+        sort_by_two(ready, keys, jobs.arrival, self.spare)
+        self.n_sorted = self.last.n = ready.n
+        for k in range(ready.n):
+            self.last.values[k] = ready.values[k]
         if self.hopeless_last:
             for k in range(ready.n):
                 i = ready.values[k]

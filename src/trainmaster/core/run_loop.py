@@ -185,6 +185,10 @@ class RunLoop:
         jobs = e.columns
         if self.decision is None:
             return False
+        if self.decision.for_waiting and e.n_waiting == 0:
+            e.decisions += 1
+            jobs.version += 1
+            return True
         close_gaps(jobs)
         if not self.decision.decide(jobs, jobs.order, e.now_ms, e.nodes, e.planned, self.placer, plan):
             return False

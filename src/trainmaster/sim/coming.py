@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class Coming:
     def __init__(self, specs: Sequence[JobSpec], engine: Engine, named: bool) -> None:
         self.specs = specs
         columns, types = engine.columns, engine.cluster.types
-        submit_ms = _ints(specs, lambda s: s.submit_ms)
+        submit_ms = _ints(specs, attrgetter("submit_ms"))
         if named:
             nothing = np.zeros((len(specs), len(types)))
             self.arrivals = Arrivals(submit_ms, {}, {}, nothing, nothing, nothing > 0)
@@ -56,24 +57,24 @@ def _ints(specs: Sequence[JobSpec], value: Callable[[JobSpec], Any]) -> Ints:
 
 
 def _int_columns(specs: Sequence[JobSpec], columns: JobColumns) -> dict[str, Ints]:
-    low, high = _ints(specs, lambda s: s.workers_min), _ints(specs, lambda s: s.workers_max)
-    servers_low, servers_high = _ints(specs, lambda s: s.servers_min), _ints(specs, lambda s: s.servers_max)
-    ref, servers_ref = _ints(specs, lambda s: s.workers_ref), _ints(specs, lambda s: s.servers_ref)
-    gpu_milli = _ints(specs, lambda s: s.worker.gpu_milli)
+    low, high = _ints(specs, attrgetter("workers_min")), _ints(specs, attrgetter("workers_max"))
+    servers_low, servers_high = _ints(specs, attrgetter("servers_min")), _ints(specs, attrgetter("servers_max"))
+    ref, servers_ref = _ints(specs, attrgetter("workers_ref")), _ints(specs, attrgetter("servers_ref"))
+    gpu_milli = _ints(specs, attrgetter("worker.gpu_milli"))
     ask = np.minimum(np.maximum(ref, low), high)
     return {
         "workers_min": low, "workers_max": high, "servers_min": servers_low, "servers_max": servers_high,
         "workers_ref": ref, "servers_ref": servers_ref, "devices_each": -(-gpu_milli // GPU_MILLI),
         "share_milli": np.minimum(gpu_milli, GPU_MILLI), "worker_gpu_milli": gpu_milli,
-        "worker_cpu_milli": _ints(specs, lambda s: s.worker.cpu_milli),
-        "worker_mem_mib": _ints(specs, lambda s: s.worker.mem_mib),
-        "server_cpu_milli": _ints(specs, lambda s: s.server.cpu_milli),
-        "server_mem_mib": _ints(specs, lambda s: s.server.mem_mib),
-        "priority": _ints(specs, lambda s: s.priority), "deadline_ms": _ints(specs, lambda s: s.deadline_ms),
-        "deadline_kind": _ints(specs, lambda s: s.deadline_kind), "preemptible": _ints(specs, lambda s: s.preemptible),
+        "worker_cpu_milli": _ints(specs, attrgetter("worker.cpu_milli")),
+        "worker_mem_mib": _ints(specs, attrgetter("worker.mem_mib")),
+        "server_cpu_milli": _ints(specs, attrgetter("server.cpu_milli")),
+        "server_mem_mib": _ints(specs, attrgetter("server.mem_mib")),
+        "priority": _ints(specs, attrgetter("priority")), "deadline_ms": _ints(specs, attrgetter("deadline_ms")),
+        "deadline_kind": _ints(specs, attrgetter("deadline_kind")), "preemptible": _ints(specs, attrgetter("preemptible")),
         "curve": _ints(specs, lambda s: columns.intern_curve(s.scaling)), "workers_ask": ask,
         "servers_ask": np.minimum(np.maximum(servers_ref, servers_low), servers_high),
-        "ask_gpu_milli": ask * gpu_milli, "max_attempts": _ints(specs, lambda s: s.max_attempts),
+        "ask_gpu_milli": ask * gpu_milli, "max_attempts": _ints(specs, attrgetter("max_attempts")),
         "node_set": _ints(specs, lambda s: columns.intern_node_set(s.node_set)),
         "elastic": ((low != high) | (servers_low != servers_high)).astype(np.int64),
     }  # fmt: skip
@@ -136,8 +137,8 @@ def enter_world(backend: SimulatedBackend, coming: Coming) -> None:
     for column, values in (
         (jobs.work_total, _float_columns(specs)["work_total"]),
         (jobs.share_asked, _ints(specs, lambda s: min(s.worker.gpu_milli, GPU_MILLI))),
-        (jobs.workers_ref, _ints(specs, lambda s: s.workers_ref)),
-        (jobs.servers_ref, _ints(specs, lambda s: s.servers_ref)),
+        (jobs.workers_ref, _ints(specs, attrgetter("workers_ref"))),
+        (jobs.servers_ref, _ints(specs, attrgetter("servers_ref"))),
         (jobs.curve, _ints(specs, lambda s: curves.setdefault((s.scaling, s.workers_ref, s.servers_ref), len(curves)))),
     ):
         np.asarray(column)[:n] = values

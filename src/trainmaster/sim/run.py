@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 import numpy as np
 
@@ -77,6 +78,7 @@ class RunResult:
     """Who held which device when, when asked for."""
 
 
+_PHASES = list(Phase)
 Progress = Callable[[int, int, int], None]
 """Called now and then with (jobs over, jobs in all, virtual ms)."""
 
@@ -244,24 +246,11 @@ class _Run:
             return engine.drain_ended()
         ints = np.asarray(engine.over_ints.values)[: engine.over_ints.n].reshape(-1, N_OVER_INTS)
         floats = np.asarray(engine.over_floats)[: len(ints) * N_OVER_FLOATS].reshape(-1, N_OVER_FLOATS)
-        return [
-            Ended(
-                self.specs[number],
-                Phase(phase),
-                ended_ms,
-                first_start_ms,
-                service,
-                run_s,
-                work,
-                preemptions,
-                attempts,
-                cost,
-                engine.rejected.get(number),
-            )  # fmt: skip
-            for (number, phase, ended_ms, first_start_ms, preemptions, attempts), (service, run_s, work, cost) in zip(
-                ints.tolist(), floats.tolist(), strict=True
-            )
-        ]
+        number, phase, end, start, preemptions, attempts = ints.T.tolist()
+        service, run_s, work, cost = floats.T.tolist()
+        specs, phases, rejected = map(self.specs.__getitem__, number), map(_PHASES.__getitem__, phase), engine.rejected
+        rejection = map(rejected.get, number) if rejected else repeat(None, len(number))
+        return list(map(Ended, specs, phases, end, start, service, run_s, work, preemptions, attempts, cost, rejection))
 
 
 class _Ids:

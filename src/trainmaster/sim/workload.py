@@ -76,6 +76,8 @@ class _Builder:
         self.source = source
         self._speeds: dict[tuple[str, int, int | None], tuple[dict[str, float], dict[str, float]]] = {}
         self._curves: dict[tuple[str, int | None], Scaling] = {}
+        self._why_unfit: dict[tuple[Any, ...], str] = {}
+        """By what a job asks for."""
         self.largest_by_type = {
             name: max(node.gpus for node in cluster.nodes if node.accelerator == name) for name in cluster.types
         }
@@ -255,6 +257,13 @@ class _Builder:
 
     def why_unfit(self, spec: JobSpec) -> str:
         """Why this cluster could never run the job at the size it asks for; empty if it could."""
+        speeds = tuple(name for name, speed in spec.steps_per_s.items() if speed > 0) if spec.steps_per_s else None
+        shape = (spec.worker, spec.workers_ref, spec.gpu_types, speeds)
+        if shape not in self._why_unfit:
+            self._why_unfit[shape] = self._look_for_room(spec)
+        return self._why_unfit[shape]
+
+    def _look_for_room(self, spec: JobSpec) -> str:
         runnable = [
             name
             for name in self.cluster.types

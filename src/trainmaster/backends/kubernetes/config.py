@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from trainmaster.backends.kubernetes.exec_credentials import ExecCredentials, LoginFailed
 from trainmaster.model.errors import InputError
 
 POD_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -34,6 +35,8 @@ class KubeConfig:
     certificate: tuple[Path, Path] | None = None
     insecure: bool = False
     in_cluster: bool = False
+    login: ExecCredentials | None = None
+    """A program that gives tokens."""
     _read_s: float = field(default=float("-inf"), repr=False)
 
     def ssl_context(self) -> ssl.SSLContext | bool:
@@ -49,6 +52,8 @@ class KubeConfig:
 
     def bearer(self) -> str:
         """The present token; empty: we are known by a certificate."""
+        if self.login is not None:
+            return self.login.token()
         if self.token_file is not None and time.monotonic() - self._read_s > TOKEN_AGE_S:
             self.token = self.token_file.read_text(encoding="utf-8").strip()
             self._read_s = time.monotonic()
@@ -96,9 +101,9 @@ def _from_file(path: Path, context: str | None) -> KubeConfig:
     user = _named(data, "users", "user", entry.get("user", ""), path) if entry.get("user") else {}
     if not cluster.get("server"):
         raise InputError(f"cluster '{entry.get('cluster')}' has no server", "a URL", REMEDY, file=path)
-    if user.get("exec") or user.get("auth-provider"):
+    if user.get("auth-provider"):
         raise InputError(
-            f"user '{entry.get('user')}' logs in by another program", "a token or a client certificate",
+            f"user '{entry.get('user')}' logs in by an auth-provider", "exec, a token or a client certificate",
             "Make a service account and use its token.", file=path,
         )  # fmt: skip
     token_file = user.get("tokenFile")
@@ -110,7 +115,22 @@ def _from_file(path: Path, context: str | None) -> KubeConfig:
         ca=_text(cluster, "certificate-authority", path),
         certificate=_certificate(user, path),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        login=_login(user, path),
     )
+
+
+def _login(user: dict[str, Any], path: Path) -> ExecCredentials | None:
+    """Asked at once, so that what is wrong is told when the file is read."""
+    if not user.get("exec"):
+        return None
+    try:
+        login = ExecCredentials(user["exec"], path.parent)
+        login.token()
+    except LoginFailed as error:
+        raise InputError(str(error), "a program that prints an ExecCredential", REMEDY, file=path) from None
+    except (AttributeError, KeyError, TypeError):
+        raise InputError("invalid exec entry", "command, args and env: [{name, value}]", REMEDY, file=path) from None
+    return login
 
 
 def _named(data: dict[str, Any], plural: str, singular: str, name: str, path: Path) -> dict[str, Any]:
