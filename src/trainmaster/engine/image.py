@@ -180,9 +180,9 @@ def meta_record(engine: Engine) -> JsonObject:
         "up": engine.up.tolist(),
         "reserved": [columns.spec(engine.reserved.values[k]).id for k in range(engine.reserved.n)],
         "changed": engine.changed,
-        "wake_at_ms": engine.wake_at_ms,
-        "next_resend_ms": engine.next_resend_ms,
-        "next_backoff_ms": engine.next_backoff_ms,
+        "wake_at_ms": int(engine.wake_at_ms),
+        "next_resend_ms": int(engine.next_resend_ms),  # a NumPy number where the core is not compiled
+        "next_backoff_ms": int(engine.next_backoff_ms),
         "memo": dict(engine.memo_values),
         "memo_shapes": {name: list(columns.memo[name].shape[1:]) for name in sorted(engine.memo_columns)},
         "decisions": engine.decisions,
