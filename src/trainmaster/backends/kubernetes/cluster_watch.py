@@ -254,7 +254,7 @@ class ClusterWatch:
         shunned = name in self._distrusted or name in self._unready
         facts = None if shunned else self.facts.get(name)
         used = n.withheld(facts, self.cluster.nodes[index], self.usage.of(name))
-        if used != self._told_used.get(name, n.NOTHING):
+        if used != self._told_used.get(name):  # an engine that another leader drove may believe anything
             self._told_used[name] = used
             self.listener.node_used(index, used)
 

@@ -1,4 +1,4 @@
-"""Gavel's policies in the engine: time shares by optimisation, turned into rounds.
+"""Gavel's policies in the engine (Narayanan et al., OSDI'20): time shares X by optimisation, turned into rounds.
 
 Two mechanisms. `original` is the one of the paper's artefact, for comparison: within a round nothing changes
 (workers of jobs that end stay idle until the round is over). `backfill`, the default, gives freed devices to
@@ -9,50 +9,37 @@ went, `backfill` also when speeds changed, at least 1920 s apart.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.int_list import IntList
 from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
-from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.model.units import MS_PER_S
-from trainmaster.policies.gavel import sharing
-from trainmaster.policies.gavel.objectives import NO_PAIRS, POLICIES
-from trainmaster.policies.gavel.realising import each_alone, with_companions
-from trainmaster.policies.gavel.round_pass import BY_TYPE, ONLY_POSITIVE, SHUFFLED, survey
-from trainmaster.policies.gavel.round_rule import shares_are_due
-from trainmaster.policies.gavel.round_state import RoundState, round_ms, speeds_of
-from trainmaster.policies.gavel.shares import QUEUES, compute_shares
+from trainmaster.policies.gavel import elastic, space_sharing
+from trainmaster.policies.gavel.codes import BY_TYPE, ONLY_POSITIVE, SHUFFLED
+from trainmaster.policies.gavel.objectives import NO_PAIRS, allocate
+from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult
+from trainmaster.policies.gavel.round_pass import RoundPass
+from trainmaster.policies.gavel.round_state import RoundState, rows_of
+from trainmaster.policies.gavel.rounds import Rounds
+from trainmaster.policies.gavel.shares import renew
 from trainmaster.policies.registry import register
-
-Floats = npt.NDArray[np.float64]
 
 RESET_MS = 1_920_000
 """The original's least time between two computations of the shares."""
-CHANGED_SPEED = 0.05
-"""A speed that is now believed to differ by this part makes the shares stale."""
 MECHANISMS = ("backfill", "original")
-_TIME_DEPENDENT = frozenset({"gavel-ftf", "gavel-makespan", "gavel-cost-slo", "gavel-fifo", "gavel-sjf"})
-"""Policies whose shares change while the jobs stay the same."""
-_MAY_STARVE = frozenset({"gavel-throughput", "gavel-cost", "gavel-cost-slo", "gavel-sjf", "allox"})
 
 
-def _registered(cls: type) -> type:
-    for name in POLICIES:
-        register(name, fair=name not in _MAY_STARVE, allocation=name)(cls)
-    return cls
-
-
-@_registered
 @dataclass(frozen=True)
-class GavelPolicy:
-    """Time shares by optimisation over accelerator types, realised in rounds (Narayanan et al., OSDI'20)."""
+class RoundPolicy:
+    """Time shares by optimisation over accelerator types, realised in rounds. An allocation is all that a policy of
+    this kind has to say."""
 
-    allocation: str = "gavel-max-min"
     aware: bool = field(default=True, metadata={"help": "false: blind to what each type is worth to each job"})
     space_sharing: bool = field(default=False, metadata={"help": "two jobs may share the same GPUs"})
     mechanism: str = field(default="backfill", metadata={"help": "backfill, or original for comparison"})
@@ -60,143 +47,206 @@ class GavelPolicy:
         default=7200.0, metadata={"help": "a job that has waited so long goes first (0: never; not in `original`)"}
     )
     solver: str = field(default="auto", metadata={"help": "auto | prices | highs"})
+    name: ClassVar[str] = ""
+    time_dependent: ClassVar[bool] = False
+    """Shares change while the jobs stay the same."""
+    may_starve: ClassVar[bool] = False
+    has_blind_form: ClassVar[bool] = True
     own_rounds = True
 
     def __post_init__(self) -> None:
         if self.mechanism not in MECHANISMS:
             raise InputError(f"option 'mechanism' is '{self.mechanism}'", expected=" or ".join(MECHANISMS))
-        if self.space_sharing and self.allocation in NO_PAIRS:
-            raise InputError(f"policy '{self.allocation}' cannot share GPUs", remedy="Leave out space_sharing.")
+        if self.space_sharing and self.name in NO_PAIRS:
+            raise InputError(f"policy '{self.name}' cannot share GPUs", remedy="Leave out space_sharing.")
         if self.solver not in ("auto", "prices", "highs"):
             raise InputError(f"option 'solver' is '{self.solver}'", expected="auto, prices or highs")
 
+    def allocation(self, problem: AllocationProblem) -> AllocationResult:
+        """Time shares X of the jobs of a problem."""
+        aware = self.aware or not self.has_blind_form
+        options = {"solver": self.solver, "aware": aware, "space_sharing": problem.pairs is not None}
+        return allocate(problem, self.name, options)
+
+    @property
+    def is_original(self) -> bool:
+        return self.mechanism == "original"
+
     @property
     def shares(self) -> bool:
-        """Whether it puts two jobs on the same GPUs where it knows how they fare; Gandiva always does."""
-        return self.space_sharing or self.allocation == "gandiva"
+        """Whether it puts two jobs on the same GPUs where it knows how they fare."""
+        return self.space_sharing
 
     @property
     def fair(self) -> bool:
         """The original mechanism can starve a gang that needs most of a type; patience prevents that."""
-        return self.allocation not in _MAY_STARVE and self.mechanism != "original" and self.patience_s > 0
+        return not self.may_starve and not self.is_original and self.patience_s > 0
 
     @property
     def preferred_placement(self) -> str | None:
         """The original knows no nodes: it only counts GPUs of each type."""
-        return "count" if self.mechanism == "original" else None
+        return "count" if self.is_original else None
 
     @property
     def queueing(self) -> int:
         """The original goes through one type after the other, in an order that changes unless the policy knows what
         types are worth."""
-        if self.mechanism != "original":
+        if not self.is_original:
             return 0
-        blind = not self.shares and (not self.aware or self.allocation == "isolated")
-        return BY_TYPE | (SHUFFLED if blind else 0) | (ONLY_POSITIVE if self.allocation in QUEUES else 0)
+        blind = not self.shares and (not self.aware or self.name == "isolated")
+        return BY_TYPE | (SHUFFLED if blind else 0) | (ONLY_POSITIVE if self.name in ("gavel-fifo", "gavel-sjf") else 0)
 
-    def renew_shares(self, view: Snapshot) -> tuple[Memo, list[str]]:
-        """What to remember when shares are due (see `rule`), and notes; `decide` does the same before its round."""
-        state, notes = RoundState.recall(view, self.allocation), []
-        state.own()
-        new = state.known == 0.0
-        state.received_s[new] = round_ms(view) / MS_PER_S / 2.0
-        worker_s = _begin_anew(self, view, state, notes)
-        state.values.update(worker_s=worker_s.tolist())
-        return state.memo(), notes
+    def compiled_pass(self) -> RoundPass | None:
+        """What the run loop calls between two computations of the shares; None: jobs share devices."""
+        return None if self.shares else RoundPass(self.rounds())
+
+    def rounds(self) -> Rounds:
+        patience_s = 0.0 if self.is_original else self.patience_s
+        return Rounds(self.is_original, self.time_dependent, self.queueing, patience_s, RESET_MS)
 
     def decide(self, view: Snapshot) -> Plan:
-        return _rounds(self, view, RoundState.recall(view, self.allocation))
+        """One decision of the mechanism: a new round, or (unless `original`) a look at free devices inside one."""
+        rounds, state, which, draft = self.rounds(), RoundState.recall(view, self.name), rows_of(view), view.draft()
+        state.bind(view, rounds)
+        columns, now_ms, placement = view.jobs.columns, view.now_ms, int(view.placement)
+        rounds.survey(columns, which, now_ms)
+        if rounds.without_gpus:
+            _start_without_gpus(view, draft)
+        inside = rounds.is_inside(now_ms)
+        if rounds.halved:
+            space_sharing.take_whole_devices(view, draft)
+        if inside and self.is_original:
+            return draft.plan(memo=view.memo, wake_at_ms=rounds.round_end_ms, default=Why.NEXT_ROUND)
+        due = not inside and rounds.shares_are_due(columns, which, now_ms, view.nodes, placement)
+        left_s = rounds.begin(now_ms, inside)
+        if due:
+            renew(self, view, state, rounds, which, draft.notes)
+        rounds.choose(columns, which, now_ms, inside, view.nodes, view.ledger, placement)
+        _bring_about(self, view, rounds, state, draft)
+        rounds.give_time(columns, which, now_ms, left_s)
+        wake_at_ms = rounds.end(now_ms)
+        memo = state.memo(view, rounds)
+        return draft.plan(memo=memo, wake_at_ms=None if wake_at_ms < 0 else wake_at_ms, default=Why.SHARE)
 
 
-def _rounds(policy: GavelPolicy, view: Snapshot, state: RoundState) -> Plan:
-    """One decision of the mechanism: a new round, or (unless `original`) a look at free devices inside one."""
-    draft = view.draft()
-    values, jobs = state.values, view.jobs
-    ints = jobs.columns.ints
-    original = policy.mechanism == "original"
-    round_s = round_ms(view) / MS_PER_S
-    round_end_ms = int(values.get("round_end_ms", 0))
-    holding, beside, n_new, n_computed, to_run = survey(
-        jobs.slots, state.share, state.known, view.now_ms, ints["phase"], ints["workers"], ints["held_gpu_milli"],
-        ints["worker_gpu_milli"], ints["ask_gpu_milli"], ints["preemptible"], ints["not_before_ms"],
-    )  # fmt: skip
-    if (jobs.ask_gpu_milli == 0).any():
-        holding = _start_without_gpus(view, draft)
-    inside = holding and view.now_ms < round_end_ms
-    if beside:
-        sharing.take_whole_devices(view, draft)
-    if inside and original:
-        return draft.plan(memo=view.memo, wake_at_ms=round_end_ms, default=Why.NEXT_ROUND)
-    worker_s = np.array(values.get("worker_s", [0.0] * len(view.cluster.types)))
-    last_reset_ms = int(values.get("last_reset_ms", 0))
-    due = not inside and _recompute_due(policy, view, state, last_reset_ms, n_computed, to_run)
-    if n_new or due:
-        state.own()
+def _bring_about(policy: RoundPolicy, view: Snapshot, rounds: Rounds, state: RoundState, draft: Draft) -> None:
+    """Stop and start jobs as the round wants it; who finds no room is not chosen."""
+    if rounds.halved or rounds.pairs:
+        space_sharing.assign(view, draft, rounds, state.pairs)
+        return
+    stop, start, kinds = _values(rounds.stop), _values(rounds.start), _values(rounds.kinds)
+    if rounds.elastic and not policy.is_original:
+        elastic_rows = elastic.elastic_rows(view)
+        kind_of = np.asarray(rounds.kind_of)[: len(view.jobs)]
+        failed = elastic.turn_over(view, draft, elastic_rows, kind_of, stop, start, kinds)
+        kind_of[failed] = -1
+        elastic.fill(view, draft, elastic_rows, np.asarray(rounds.movable)[: len(view.jobs)].view(np.bool_))
     else:
-        state.received_s = state.received_s.copy()
-    if n_new:
-        new = state.known == 0.0
-        state.received_s[new] = round_s / 2.0
-        worker_s += n_new * round_s / 2.0
-        state.known[new] = 0.5
-    if due:
-        worker_s = _begin_anew(policy, view, state, draft.notes)
-    if not inside:
-        round_end_ms = view.now_ms + round_ms(view)
-    left_s = (round_end_ms - view.now_ms) / MS_PER_S
-    together = beside or len(state.pairs) > 0
-    realise = with_companions if together else each_alone
-    longest_s, idle = realise(policy, view, state, draft, worker_s, inside, left_s)
-    if original and longest_s >= 0.0:  # the round is over when its longest slice is; jobs that end with it are gone
-        round_end_ms = view.now_ms + int(np.ceil(longest_s * MS_PER_S)) + 1
-    state.pairs.write(view, values)
-    values.update(round_end_ms=round_end_ms, worker_s=worker_s.tolist())
-    values.setdefault("last_reset_ms", last_reset_ms)
-    return draft.plan(memo=state.memo(), wake_at_ms=None if idle and not original else round_end_ms, default=Why.SHARE)
+        draft.release_rows(stop)
+        np.asarray(rounds.kind_of)[draft.place_on(start, kinds)] = -1
 
 
-def _start_without_gpus(view: Snapshot, draft: Draft) -> bool:
+def _values(items: IntList) -> npt.NDArray[np.int64]:
+    return np.asarray(items.values)[: items.n]
+
+
+def _start_without_gpus(view: Snapshot, draft: Draft) -> None:
     """Jobs that need no GPU have no share of any: they take part in no round, start as soon as there is room and run
-    to their end. Returns whether a job of the rounds holds devices."""
-    jobs = view.jobs
+    to their end."""
     ready = view.waiting_rows()
-    draft.place_rows(ready[jobs.ask_gpu_milli[ready] == 0])
-    return bool((jobs.holding & (jobs.ask_gpu_milli > 0)).any())
+    draft.place_rows(ready[view.jobs.ask_gpu_milli[ready] == 0])
 
 
-def _begin_anew(policy: GavelPolicy, view: Snapshot, state: RoundState, notes: list[str]) -> Floats:
-    """Compute the shares of the jobs now present, and count from here what each receives. What a job had less than
-    was due to it is remembered. Returns the time given on each type, which begins with half a round for each job."""
-    values, half_s = state.values, round_ms(view) / MS_PER_S / 2.0
-    elapsed_s = (view.now_ms - int(values.get("last_reset_ms", 0))) / MS_PER_S
-    state.deficit_s += state.share * elapsed_s - (state.received_s - half_s)
-    state.received_s[:] = half_s
-    compute_shares(policy, view, state, notes)
-    values.update(
-        computed_jobs=len(view.jobs), nodes_up=int(np.count_nonzero(view.up)), last_reset_ms=view.now_ms
-    )  # fmt: skip
-    return np.full(len(view.cluster.types), (len(view.jobs) + len(state.pairs)) * half_s)
+@register("gavel-max-min", fair=True)
+class MaxMinFairness(RoundPolicy):
+    """Max-min fairness (LAS): raises the lowest effective throughput, relative to an equal share of every type."""
+
+    name = "gavel-max-min"
 
 
-def _recompute_due(
-    policy: GavelPolicy, view: Snapshot, state: RoundState, last_reset_ms: int, n_computed: int, to_run: bool
-) -> bool:
-    """Shares are computed anew when jobs or nodes came or went or (unless `original`) speeds changed, at least 1920 s
-    apart; sooner when the present shares leave nothing to run, and (unless `original`) for policies whose shares
-    change with time."""
-    values = state.values
-    stale = (
-        n_computed < len(view.jobs)
-        or n_computed != values.get("computed_jobs", 0)
-        or int(np.count_nonzero(view.up)) != values.get("nodes_up", 0)
-    )
-    original, time_dependent = policy.mechanism == "original", policy.allocation in _TIME_DEPENDENT
-    stale = stale or (not original and _speeds_changed(view, state))
-    to_run = to_run or len(state.pairs) > 0
-    return shares_are_due(original, time_dependent, stale, to_run, view.now_ms, last_reset_ms, RESET_MS)
+@register("gavel-ftf", fair=True)
+class FinishTimeFairness(RoundPolicy):
+    """Finish-time fairness (Themis): lowers the largest ratio of finish time to that with 1/n of the cluster."""
+
+    name, time_dependent = "gavel-ftf", True
 
 
-def _speeds_changed(view: Snapshot, state: RoundState) -> bool:
-    """Whether something was measured that the shares do not know."""
-    now = speeds_of(view)
-    return bool((np.abs(now - state.speeds) > CHANGED_SPEED * np.maximum(now, state.speeds)).any())
+@register("gavel-makespan", fair=True)
+class Makespan(RoundPolicy):
+    """Makespan: finishes the last of the present jobs as early as possible."""
+
+    name, time_dependent = "gavel-makespan", True
+
+
+@register("gavel-throughput")
+class TotalThroughput(RoundPolicy):
+    """Total throughput: the most steps per second of all jobs together; slow jobs may starve."""
+
+    name, may_starve = "gavel-throughput", True
+
+
+@register("gavel-cost")
+class Cost(RoundPolicy):
+    """Cost: the most throughput per dollar, by the hourly prices of the types."""
+
+    name, may_starve = "gavel-cost", True
+
+
+@register("gavel-cost-slo")
+class CostWithSlo(RoundPolicy):
+    """Cost with SLOs: the most throughput per dollar such that every job meets its deadline, where that is possible."""
+
+    name, time_dependent, may_starve = "gavel-cost-slo", True, True
+
+
+@register("gavel-water-filling", fair=True)
+class WaterFilling(RoundPolicy):
+    """Water filling: max-min fairness that goes on for the others when a job cannot be raised any further."""
+
+    name = "gavel-water-filling"
+
+
+@register("gavel-hierarchical", fair=True)
+class Hierarchical(RoundPolicy):
+    """Hierarchical fairness: weighted water filling among teams, and among the jobs of each."""
+
+    name = "gavel-hierarchical"
+
+
+@register("gavel-fifo", fair=True)
+class Fifo(RoundPolicy):
+    """First come, first served: each job in turn gets the fastest type that still has room for it."""
+
+    name, time_dependent = "gavel-fifo", True
+
+
+@register("gavel-sjf")
+class ShortestJobFirst(RoundPolicy):
+    """Shortest job first: jobs in order of remaining time, each on the fastest type that still has room for it."""
+
+    name, time_dependent, may_starve = "gavel-sjf", True, True
+
+
+@register("allox")
+class Allox(RoundPolicy):
+    """AlloX (Le et al., EuroSys'20): the least total completion time of single-GPU jobs, by min-cost matching."""
+
+    name, may_starve, has_blind_form = "allox", True, False
+
+
+@register("gandiva", fair=True)
+class Gandiva(RoundPolicy):
+    """Gandiva (Xiao et al., OSDI'18): equal time slices, and pairs of jobs when the cluster is oversubscribed."""
+
+    name, has_blind_form = "gandiva", False
+
+    @property
+    def shares(self) -> bool:
+        return True
+
+
+@register("isolated", fair=True)
+class Isolated(RoundPolicy):
+    """Isolated shares: every job has 1/n of every type; the baseline of sharing incentives."""
+
+    name, has_blind_form = "isolated", False

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.int_list import IntList
 from trainmaster.model.memo import Memo
-from trainmaster.model.placement import Strategy
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.model.units import GPU_MILLI
+from trainmaster.policies.gavel.codes import DEFAULT_ROUND_MS, type_order
 from trainmaster.policies.gavel.pair_book import PairBook
+from trainmaster.policies.gavel.rounds import Rounds
 
 Floats = npt.NDArray[np.float64]
 
-DEFAULT_ROUND_MS = 360_000
 _ISOLATED = frozenset({"gavel-ftf"})
 """Policies that count what a job would have had in isolation."""
 _REMEMBERED = (
@@ -41,53 +41,58 @@ class RoundState:
     pairs: PairBook
 
     @classmethod
-    def recall(cls, view: Snapshot, allocation: str) -> RoundState:
-        """As it was remembered. What the view holds is not to be written: `own` copies it first."""
+    def recall(cls, view: Snapshot, name: str) -> RoundState:
+        """As it was remembered by the policy of this name; the view's own arrays are not written."""
         n, types = len(view.jobs), len(view.cluster.types)
         columns, values = view.memo.columns, dict(view.memo.values)
 
         def matrix(name: str) -> Floats:
             found = columns.get(name)
-            return np.zeros((n, types)) if found is None or found.shape != (n, types) else found
+            return np.zeros((n, types)) if found is None or found.shape != (n, types) else found.copy()
 
         def vector(name: str, used: bool = True) -> Floats:
             found = columns.get(name) if used else None
-            return np.zeros(n if used else 0) if found is None or found.ndim != 1 else found
+            return np.zeros(n if used else 0) if found is None or found.ndim != 1 else found.copy()
 
-        share, received_s, isolated = matrix("share"), matrix("received_s"), allocation in _ISOLATED
-        if values.get("pairs"):
-            share, received_s = share.copy(), received_s.copy()
+        share, received_s, isolated = matrix("share"), matrix("received_s"), name in _ISOLATED
         return cls(
             share, received_s, matrix("deficit_s"), vector("known"), matrix("speeds"),
             vector("isolated_s", isolated), vector("isolated_rate", isolated), vector("remaining_before", isolated),
             values, PairBook.recall(view, values, share, received_s),
         )  # fmt: skip
 
-    def own(self) -> None:
-        """Make everything this state's own, to be written."""
-        for name in _REMEMBERED:
-            setattr(self, name, getattr(self, name).copy())
+    def bind(self, view: Snapshot, rounds: Rounds) -> None:
+        """Let the rounds work on what is remembered here."""
+        values = self.values
+        rounds.round_ms = round_ms(view)
+        rounds.round_end_ms = int(values.get("round_end_ms", 0))
+        rounds.last_reset_ms = int(values.get("last_reset_ms", 0))
+        rounds.computed_jobs, rounds.nodes_then = values.get("computed_jobs", 0), values.get("nodes_up", 0)
+        rounds.worker_s = np.array(values.get("worker_s", [0.0] * len(view.cluster.types)))
+        rounds.remember(self.share, self.received_s, self.deficit_s, self.known, self.speeds)
+        if rounds.queueing:
+            rounds.type_order = type_order(view.cluster.types)
+        self.bind_pairs(rounds)
 
-    def memo(self) -> Memo:
+    def bind_pairs(self, rounds: Rounds) -> None:
+        book = self.pairs
+        rounds.set_pairs(book.rows, book.speed, book.share, book.received_s)
+
+    def memo(self, view: Snapshot, rounds: Rounds) -> Memo:
+        self.pairs.write(view, self.values)
+        self.values.update(round_end_ms=rounds.round_end_ms, worker_s=np.asarray(rounds.worker_s).tolist())
+        self.values.setdefault("last_reset_ms", 0)
         return Memo(self.values, {name: getattr(self, name) for name in _REMEMBERED if len(getattr(self, name))})
+
+
+def rows_of(view: Snapshot) -> IntList:
+    """The job indices of the rows of a snapshot."""
+    which = IntList(len(view.jobs))
+    which.values[:] = view.jobs.slots
+    which.n = len(view.jobs)
+    return which
 
 
 def round_ms(view: Snapshot) -> int:
     """At least twice the restart cost: in shorter rounds jobs that take turns would never get anywhere."""
     return max(view.round_ms or DEFAULT_ROUND_MS, 2 * view.restart_cost_ms)
-
-
-def speeds_of(view: Snapshot) -> Floats:
-    """What a job makes of each type: on one node, or spread where the gang is larger than any node of the type."""
-    jobs = view.jobs
-    speeds = np.where(jobs.allowed, jobs.throughput, 0.0)
-    if view.placement == Strategy.COUNT:
-        return speeds
-    largest = np.zeros(len(view.cluster.types))
-    np.maximum.at(largest, view.cluster.type_of, view.cluster.gpus)
-    apart = asked_gpus(view)[:, None] > largest[None, :]
-    return np.where(apart & jobs.allowed, jobs.throughput_spread, speeds) if apart.any() else speeds
-
-
-def asked_gpus(view: Snapshot) -> Floats:
-    return view.jobs.ask_gpu_milli / GPU_MILLI

@@ -22,7 +22,7 @@ def random_problem(seed: int, jobs: int = 12, types: int = 3) -> AllocationProbl
     together = np.stack([speeds[rows[:, 0]], speeds[rows[:, 1]]], axis=2) * rng.uniform(0.3, 0.9, (len(rows), types, 2))
     steps = rng.uniform(10.0, 1e4, jobs)
     pairs = Pairs(rows, np.ascontiguousarray(together))
-    return make_problem(speeds, rng.integers(1, 6, types), gpus=gpus, steps_remaining=steps, pairs=pairs)
+    return make_problem(speeds, rng.integers(1, 6, types).astype(float), gpus=gpus, steps_remaining=steps, pairs=pairs)
 
 
 def solve(problem: AllocationProblem, objective: str) -> tuple[Status, float]:

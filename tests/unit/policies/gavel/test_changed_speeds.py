@@ -9,7 +9,7 @@ import pytest
 
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
-from trainmaster.policies.gavel import policy as gavel
+from trainmaster.policies.gavel import shares
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
@@ -39,13 +39,13 @@ def test_shares_are_computed_anew_when_speeds_are_measured(
     mechanism: str, report_ms: int, more_than_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[int] = []
-    plain = gavel.compute_shares
+    plain = shares.compute_shares
 
-    def counted(policy, view, state, notes):  # type: ignore[no-untyped-def]
+    def counted(policy, view, state, speeds, notes):  # type: ignore[no-untyped-def]
         computed.append(len(view.jobs))
-        plain(policy, view, state, notes)
+        plain(policy, view, state, speeds, notes)
 
-    monkeypatch.setattr(gavel, "compute_shares", counted)
+    monkeypatch.setattr(shares, "compute_shares", counted)
     jobs = [JobSpec(JobId(f"j{k}"), 0, work_total=40_000.0, steps_per_s=TRUE) for k in range(4)]
     policy = create(f"gavel-max-min:mechanism={mechanism}")
     truth = TruthOptions(report_ms=report_ms)

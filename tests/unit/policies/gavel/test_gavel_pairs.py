@@ -19,7 +19,8 @@ from trainmaster.policies.gavel.objectives import allocate
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import Pairs, make_problem
-from trainmaster.policies.gavel.sharing import choose
+from trainmaster.policies.gavel.round_state import rows_of
+from trainmaster.policies.gavel.rounds import Rounds
 from trainmaster.policies.registry import create
 from trainmaster.testing.builders import Held, a_job, a_view
 from trainmaster.testing.policy_contract import by_job, check_policy
@@ -151,28 +152,31 @@ def test_a_survivor_inherits_the_pairs_share() -> None:
 def test_a_job_is_never_chosen_twice_nor_a_type_overdrawn(seed: int) -> None:
     rng = np.random.Generator(np.random.PCG64(seed))
     n, types = int(rng.integers(2, 9)), 2
-    gpus = rng.choice([1.0, 2.0], n)
+    free = rng.integers(1, 5, types)
+    gpus = rng.choice([1, 2], n)
+    jobs = [a_job(f"j{m}", gpus=int(gpus[m]), seconds=1e5, speeds={"k80": 1.0, "v100": 4.0}) for m in range(n)]
+    view = a_view(jobs, f"k80={free[0]}x4,v100={free[1]}x4")
     both = np.array([p for p in combinations(range(n), 2) if gpus[p[0]] == gpus[p[1]]], np.int64).reshape(-1, 2)
     both = both[rng.random(len(both)) < 0.7]
     share = rng.random((len(both), types)) * (rng.random((len(both), types)) < 0.6)
-    book = PairBook(both, np.ones((len(both), types, 2)), share, np.ones_like(share))
-    priority, zero = rng.random((n, types)), np.zeros((n, types))
-    free = rng.integers(0, 4, types).astype(float)
-    eligible = rng.random(n) < 0.8
-    kind, pair_of = choose(
-        book, priority, share, zero, zero, gpus, free.copy(), eligible, priority > 0.1, np.arange(types), np.arange(n)
-    )
+    rounds, which = Rounds(False, False, 0, 0.0, 0), rows_of(view)
+    rounds.worker_s = np.ones(types)
+    alone, zeros = rng.random((n, types)), np.zeros((n, types))
+    rounds.remember(alone, np.ones((n, types)), zeros, np.ones(n), zeros)
+    rounds.set_pairs(both, np.ones((len(both), types, 2)), share, np.ones_like(share))
+    rounds.survey(view.jobs.columns, which, view.now_ms)
+    rounds.choose(view.jobs.columns, which, view.now_ms, False, view.nodes, view.ledger, int(view.placement))
+    kind, pair_of = np.asarray(rounds.kind_of)[:n], np.asarray(rounds.pair_of)[:n]
     used = np.zeros(types)
     for pair in np.unique(pair_of[pair_of >= 0]):
-        a, b = book.rows[pair]
+        a, b = both[pair]
         assert pair_of[a] == pair_of[b] == pair
         assert kind[a] == kind[b]
         assert share[pair, kind[a]] > 0
         used[kind[a]] += gpus[a]
     for m in np.flatnonzero((kind >= 0) & (pair_of < 0)):
         used[kind[m]] += gpus[m]
-    assert (used <= free).all()
-    assert not (kind[~eligible] >= 0).any()
+    assert (used <= view.free_gpus_by_type).all()
 
 
 @pytest.mark.parametrize("options", ["", ",mechanism=original", ",aware=false"])
