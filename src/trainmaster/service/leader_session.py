@@ -17,16 +17,6 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.foresight.forecast import Outlook
 from trainmaster.foresight.process import ForecastProcess
-<<<<<<< HEAD
-from trainmaster.service.clock import SystemClock
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.driver import Driver
-from trainmaster.service.logbook import log_entries
-from trainmaster.service.options import ServiceOptions
-from trainmaster.service.platform import Fatal, Platform
-from trainmaster.service.prospect import Prospect
-=======
-from trainmaster.policies.registry import create
 from trainmaster.service.control.clock import SystemClock
 from trainmaster.service.control.control_plane import ControlPlane
 from trainmaster.service.control.forecasts import Prospect
@@ -34,8 +24,6 @@ from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.logbook import log_entries
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.platform import Fatal, Platform
-from trainmaster.sim.run import load_kernels
->>>>>>> ready/service
 
 if TYPE_CHECKING:
     from trainmaster.service.online_learning import Learning
