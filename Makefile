@@ -36,9 +36,10 @@ kube: setup  ## on a real Kubernetes cluster; one test at a time, since there is
 kube-long: setup  ## installation by helm and elastic training on real kubelets: many minutes
 	$(PY) -m pytest -m long tests/kubernetes
 
-dst: setup  ## fault simulation of the engine, then of the whole control plane: make dst SEEDS=1000
+dst: setup  ## fault simulation of the engine, of the control plane, of the Kubernetes backend: make dst SEEDS=1000
 	$(PY) -m trainmaster.dst.engine.world --seeds $(SEEDS) --processes 2
 	$(PY) -m trainmaster.dst.control_plane.world --seeds $(SEEDS) --processes 2
+	$(PY) -m trainmaster.dst.kubernetes.world --seeds $(SEEDS) --processes 2
 
 replay: setup  ## one fault seed, told event by event: make replay SEED=42
 	$(PY) -m trainmaster.dst.engine.world --replay $(SEED)

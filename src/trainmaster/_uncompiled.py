@@ -11,7 +11,10 @@ from types import ModuleType
 
 class _SourcesFirst(MetaPathFinder):
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         if not fullname.startswith("trainmaster.") or path is None:
             return None

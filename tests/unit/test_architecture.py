@@ -122,7 +122,6 @@ def test_imports_point_one_way(package: str) -> None:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {module}")
     assert not wrong, "\n".join(wrong)
 
-
     assert not wrong, "\n".join(wrong)
 
 

@@ -13,8 +13,8 @@ _NOW = np.array([INT_COLUMNS.index(name) for name in ("as_of_ms", "productive_ms
 
 
 class Arrivals:
-    """`ints[v, k]` is the value of job k in column `int_columns[v]`, the other columns are as in `int_row`; the same for
-    floats. Jobs are numbered in order of submission; `next` is the first that has not come yet."""
+    """`ints[v, k]` is the value of job k in column `int_columns[v]`, the other columns are as in `int_row`; the same
+    for floats. Jobs are numbered in order of submission; `next` is the first that has not come yet."""
 
     def __init__(
         self, submit_ms: Ints, ints: dict[str, Ints], floats: dict[str, Floats], speed: Floats, speed_spread: Floats,

@@ -34,8 +34,8 @@ N_TRIGGERS = 16
 N_OVER_INTS, N_OVER_FLOATS = 6, 4
 """Numbers in the last word on a job without a name (`EngineCore.over_ints`)."""
 BY_ARRIVAL, BY_REMAINING, BY_SERVICE, BY_DEADLINE, BY_QUEUE, BY_GIVEN_KEY = range(6)
-"""Keys of a queue: order of arrival, seconds left, GPU-seconds attained, deadline, level of attained service, or one that
-somebody else computes."""
+"""Keys of a queue: order of arrival, seconds left, GPU-seconds attained, deadline, level of attained service, or one
+that somebody else computes."""
 (
     SOUND, NOT_CHANGEABLE, NOT_PREEMPTIBLE, HOLDS_NOTHING, WORKERS, SERVERS, TYPE, PART_ORDER, NODE_DOWN, TWO_TYPES,
     PART_DEVICES, DEVICE_TWICE, NO_SUCH_DEVICE, NOT_WHOLE, WRONG_SHARE, TAKEN,

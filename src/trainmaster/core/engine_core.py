@@ -74,7 +74,8 @@ class EngineCore:
     """What the functions of this module work on. `named`: jobs have ids, and `job_ended` is called when one is over."""
 
     def __init__(
-        self, columns: JobArrays, nodes: ClusterArrays, planned: FreeResources, physical: FreeResources, next_phase: Ints,
+        self, columns: JobArrays, nodes: ClusterArrays, planned: FreeResources, physical: FreeResources,
+        next_phase: Ints,
         resend_ms: int, backoff_ms: int,
     ) -> None:  # fmt: skip
         self.columns, self.nodes, self.planned, self.physical = columns, nodes, planned, physical
@@ -101,8 +102,8 @@ class EngineCore:
         """Jobs that are pending, of those that came by an event."""
         self.n_over = 0
         self.over_ints, self.over_floats = IntList(64 * N_OVER_INTS), new_floats(64 * N_OVER_FLOATS)
-        """Of jobs without a name that are over: number, phase, end, first start, preemptions, attempts; service, run time,
-        work, cost."""
+        """Of jobs without a name that are over: number, phase, end, first start, preemptions, attempts; service, run
+        time, work, cost."""
         self.both, self.pending, self.spare = IntList(64), IntList(64), IntList(64)
 
     def job_ended(self, i: int, phase: int) -> None:
@@ -129,7 +130,7 @@ def move(e: EngineCore, i: int, trigger: int) -> int:
         e.n_waiting += 1
     jobs.phase[i] = phase
     if FINISHED <= phase <= REJECTED:
-        _bury(e, i, phase)
+        _bury(e, i, phase)  # type: ignore
     elif phase == PENDING:
         jobs.waiting_since_ms[i] = e.now_ms
         jobs.reason[i] = CAPACITY
@@ -250,7 +251,7 @@ def is_current(e: EngineCore, i: int, generation: int) -> bool:
 def wanted(e: EngineCore, i: int) -> int:
     """The phase a live job shall have when its present incarnation is over."""
     phase = e.columns.phase[i]
-    return e.columns.after_stop[i] if phase == STOPPING or phase == LOST else PENDING
+    return e.columns.after_stop[i] if phase in (STOPPING, LOST) else PENDING
 
 
 def gone(e: EngineCore, i: int, work_saved: float) -> None:
@@ -320,7 +321,7 @@ def end_backoffs(e: EngineCore) -> None:
     for k in range(order.n):
         i = order.values[k]
         if i >= 0 and jobs.not_before_ms[i] > e.now_ms:
-            e.next_backoff_ms = min(e.next_backoff_ms, jobs.not_before_ms[i])
+            e.next_backoff_ms = min(e.next_backoff_ms, jobs.not_before_ms[i])  # type: ignore
     e.changed = True
 
 
@@ -465,7 +466,7 @@ def resend(e: EngineCore) -> None:
         if jobs.pending_sent_ms[i] <= due:
             jobs.pending_sent_ms[i] = e.now_ms
             write_pending(e, i)
-        e.next_resend_ms = min(e.next_resend_ms, jobs.pending_sent_ms[i] + e.resend_ms)
+        e.next_resend_ms = min(e.next_resend_ms, jobs.pending_sent_ms[i] + e.resend_ms)  # type: ignore
 
 
 def list_pending(e: EngineCore) -> None:

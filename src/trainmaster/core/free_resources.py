@@ -10,7 +10,8 @@ from trainmaster.core.job_arrays import JobArrays
 
 class FreeResources:
     """`device_milli[n, d]` is what is left of device d of node n (0 where there is none); `whole[n]` counts the devices
-    of node n that are entirely free. Compiled code names the same arrays `milli`, `free_whole`, `free_cpu`, `free_mem`."""
+    of node n that are entirely free. Compiled code names the same arrays `milli`, `free_whole`, `free_cpu`,
+    `free_mem`."""
 
     def __init__(self, device_milli: Ints, whole: Ints, cpu_milli: Ints, mem_mib: Ints) -> None:
         self.device_milli, self.whole, self.cpu_milli, self.mem_mib = device_milli, whole, cpu_milli, mem_mib

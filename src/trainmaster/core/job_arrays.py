@@ -16,8 +16,8 @@ INFINITE = float("inf")
 
 
 class JobArrays:
-    """See the module's text. `ints`, `floats`, `throughput`, `throughput_spread` and `allowed` are NumPy arrays over the
-    same memory; the columns of the schema are attributes for compiled code."""
+    """See the module's text. `ints`, `floats`, `throughput`, `throughput_spread` and `allowed` are NumPy arrays over
+    the same memory; the columns of the schema are attributes for compiled code."""
 
     def __init__(self, prices: Floats) -> None:
         self.version = 0
@@ -86,7 +86,8 @@ class JobArrays:
         self.width = wider
 
     def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:
-        """Steps per second at another size than the reference, where `base` are done; curves are known to a subclass."""
+        """Steps per second at another size than the reference, where `base` are done; curves are known to a
+        subclass."""
         return base
 
     def _bind(self) -> None:

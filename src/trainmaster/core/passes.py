@@ -13,14 +13,16 @@ from trainmaster.core.plan_arrays import PlanArrays
 
 
 class Pass:
-    """Subclasses write the plan. `for_waiting`: while nobody waits there is nothing to decide."""
+    """Subclasses write the plan. `for_waiting`: while nobody waits there is nothing to decide, and jobs that are gone
+    (-1)
+    may stand in the list."""
 
     def __init__(self) -> None:
         self.for_waiting = False
 
     def decide(
-        self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
-        plan: PlanArrays,
+        self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,  # noqa: ARG002
+        plan: PlanArrays,  # noqa: ARG002
     ) -> bool:  # fmt: skip
         """Write the plan for the jobs in `which`, which are in order of arrival; `free` is left as it was. False: it is
         not made, the policy's `decide` shall do it."""

@@ -42,8 +42,12 @@ cdef class Placer:
     cdef void _recount(self, i64 kind, i64 need, bint whole_share, FreeResources free) noexcept
     @cython.locals(best=i64)
     cdef i64 _preferred(self, JobArrays jobs, i64 i) noexcept
-    @cython.locals(counting=bint, done=bint, total=i64, workers=i64, devices_each=i64, strategy=i64)
+    @cython.locals(counting=bint, done=bint, total=i64, workers=i64, devices_each=i64, strategy=i64, node=i64)
     cpdef bint place_gang(self, i64 kind, FreeResources free) except -1
+    @cython.locals(best=i64, need=i64, cpu=i64, mem=i64, whole=i64)
+    cdef i64 _tightest(self, i64 kind, FreeResources free) noexcept
+    @cython.locals(need=i64)
+    cdef void _write_on_one(self, i64 node, i64 kind, FreeResources free) except *
     @cython.locals(room=i64, fitting=i64)
     cdef i64 _room(self, i64 node, i64 devices_each, FreeResources free) noexcept
     @cython.locals(best=i64)

@@ -79,9 +79,9 @@ class Placer:
         servers: Ints, free: FreeResources,
     ) -> None:  # fmt: skip
         """Place the jobs `which[begin:end]`, each on its fastest type with room, or on the wanted one (`wanted`: a type
-        for each, or empty), at the sizes `workers` and `servers` by job. Adds to what is placed. `why` says why each was
-        not placed (0: it was, or no types are wanted), `failure` is the first that was not (a position in `which`; -1:
-        none). When `strict`, that is the end."""
+        for each, or empty), at the sizes `workers` and `servers` by job. Adds to what is placed. `why` says why each
+        was not placed (0: it was, or no types are wanted), `failure` is the first that was not (a position in `which`;
+        -1: none). When `strict`, that is the end."""
         self.placed.reserve(self.placed.n + end - begin)
         self.first.reserve(self.first.n + end - begin)
         self.why.reserve(self.why.n + end - begin)
@@ -90,9 +90,9 @@ class Placer:
             i = which.values[k]
             if jobs.node_set[i] != node_set:
                 node_set = jobs.node_set[i]
-                self.open_set(node_set)
+                self.open_set(node_set)  # type: ignore
                 self._count_free(free)
-            self.ask(jobs, i, workers[i], servers[i])
+            self.ask(jobs, i, workers[i], servers[i])  # type: ignore
             done = self._place_anywhere(jobs, i, wanted.values[k] if wanted.n else -1, free)
             self.why.append(0)
             if done:
@@ -100,7 +100,7 @@ class Placer:
                 continue
             if wanted.n:
                 need_milli = workers[i] * jobs.worker_gpu_milli[i]
-                self.why.values[self.why.n - 1] = self.shortage(jobs, i, need_milli, free)
+                self.why.values[self.why.n - 1] = self.shortage(jobs, i, need_milli, free)  # type: ignore
             if self.failure < 0:
                 self.failure = k
             if strict:
@@ -164,6 +164,11 @@ class Placer:
     def place_gang(self, kind: int, free: FreeResources) -> bool:
         """Place the gang of `demand` on open nodes of a type, its servers on any open node, and take what it needs."""
         demand, cluster, strategy = self.demand, self.cluster, self.strategy
+        if strategy == PACK and demand.share == WHOLE and demand.devices_each > 0 and demand.servers == 0:
+            node = self._tightest(kind, free)
+            if node >= 0:
+                self._write_on_one(node, kind, free)
+                return True
         workers, devices_each = demand.workers, demand.devices_each
         counting = strategy == COUNT and demand.share == WHOLE and devices_each > 0
         if counting:  # a worker is as good as its GPUs, wherever they are
@@ -175,7 +180,7 @@ class Placer:
             if self.open[node] and self.chosen[node] and cluster.type_of[node] == kind:
                 self.rooms[node] = self._room(node, devices_each, free)
                 total += min(self.rooms[node], workers)
-                if total >= workers and (strategy == FIRST_FIT or strategy == COUNT):
+                if total >= workers and (strategy in (FIRST_FIT, COUNT)):
                     break
         if total < workers:
             return False
@@ -187,6 +192,40 @@ class Placer:
         self.flat.reserve(self.flat.n + HEAD + PART * cluster.n_nodes + workers * devices_each)
         self._write_gang(kind, devices_each, counting, free)
         return True
+
+    def _tightest(self, kind: int, free: FreeResources) -> int:
+        """The node with fewest whole devices free that has room for the gang of `demand`, without servers; -1: none."""
+        demand, cluster, best = self.demand, self.cluster, -1
+        need = demand.workers * demand.devices_each
+        cpu, mem = demand.workers * demand.cpu_each, demand.workers * demand.mem_each
+        for node in range(cluster.n_nodes):
+            whole = free.free_whole[node]
+            if whole < need or (best >= 0 and whole >= free.free_whole[best]):
+                continue
+            if not self.open[node] or not self.chosen[node] or cluster.type_of[node] != kind:
+                continue
+            if (cpu > 0 and free.free_cpu[node] < cpu) or (mem > 0 and free.free_mem[node] < mem):
+                continue
+            best = node
+            if whole == need:
+                break
+        return best
+
+    def _write_on_one(self, node: int, kind: int, free: FreeResources) -> None:
+        """Take what the gang of `demand` needs of one node, and write it."""
+        flat, demand = self.flat, self.demand
+        need = demand.workers * demand.devices_each
+        flat.reserve(flat.n + HEAD + PART + need)
+        flat.append(1)
+        flat.append(kind)
+        flat.append(demand.share)
+        flat.append(node)
+        flat.append(demand.workers)
+        flat.append(0)
+        flat.append(need)
+        free.free_cpu[node] -= demand.workers * demand.cpu_each
+        free.free_mem[node] -= demand.workers * demand.mem_each
+        self._take_devices(node, need, demand.share, free)
 
     def _room(self, node: int, devices_each: int, free: FreeResources) -> int:
         """How many workers fit on a node now."""
@@ -231,7 +270,7 @@ class Placer:
             node = self.order.values[k]
             self.taken[node] = min(self.rooms[node], left)
             left -= self.taken[node]
-        return left <= 0
+        return left <= 0  # type: ignore
 
     def _host(self, free: FreeResources) -> bool:
         """Servers beside the workers first, then anywhere, in node order."""
@@ -271,7 +310,7 @@ class Placer:
                     left += 1e-9 * min(cpu, 1e7) / 1e3 + 1e-12 * min(mem, 1e8)
                 if best < 0 or left < best_left:
                     best, best_left = node, left
-        if strategy == FIRST_FIT or strategy == COUNT or order.n <= 1:
+        if strategy in (FIRST_FIT, COUNT) or order.n <= 1:
             return
         if best >= 0:
             order.clear()

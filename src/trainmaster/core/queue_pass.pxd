@@ -9,7 +9,7 @@ from trainmaster.core.plan_arrays cimport PlanArrays
 from trainmaster.core.sorting cimport sort_by, sort_by_two
 from trainmaster.core.types cimport F1, I1, i64
 
-cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING
+cdef i64 BY_ARRIVAL, BY_DEADLINE, BY_GIVEN_KEY, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING, WHOLE
 cdef double MS_PER_S
 
 cdef class QueuePass(Pass):
@@ -29,8 +29,13 @@ cdef class QueuePass(Pass):
     cdef object _make_room(self, i64 n, JobArrays jobs)
     @cython.locals(i=i64, phase=i64, any_ready=bint)
     cdef bint _list_ready(self, JobArrays jobs, IntList which, i64 now_ms) except -1
+    @cython.locals(i=i64, fastest=i64)
+    cdef bint _all_fit(self, JobArrays jobs, i64 now_ms, ClusterArrays cluster, FreeResources free) except *
+    cdef void _start_all(self, JobArrays jobs, FreeResources free, Placer placer, PlanArrays plan) except *
+    @cython.locals(key=i64)
+    cdef double _key_of(self, JobArrays jobs, i64 i, i64 now_ms) noexcept
     @cython.locals(i=i64, n=i64, ready=IntList, listed=IntList, stamp=I1)
-    cdef void _keep_order(self, JobArrays jobs) noexcept
+    cdef void _keep_order(self) noexcept
     @cython.locals(i=i64, key=i64, late=bint)
     cdef void _sort(self, JobArrays jobs, i64 now_ms) noexcept
     @cython.locals(level=i64)
@@ -49,7 +54,7 @@ cdef class QueuePass(Pass):
         self, JobArrays jobs, IntList order, ClusterArrays cluster, FreeResources free, Placer placer, PlanArrays plan)
     @cython.locals(at=i64)
     cdef object _note_misfits(self, Placer placer, PlanArrays plan)
-    @cython.locals(i=i64, held=i64, need=i64, best=i64)
+    @cython.locals(i=i64, held=i64, need=i64, best=i64, whole=i64)
     cdef void _choose(self, JobArrays jobs, IntList order, ClusterArrays cluster, FreeResources free) noexcept
     @cython.locals(i=i64)
     cdef object _write(self, JobArrays jobs, IntList order, FreeResources free, Placer placer, PlanArrays plan)

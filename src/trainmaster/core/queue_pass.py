@@ -11,6 +11,7 @@ from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.codes import (
     BY_ARRIVAL,
     BY_DEADLINE,
+    BY_GIVEN_KEY,
     BY_QUEUE,
     BY_REMAINING,
     BY_SERVICE,
@@ -21,6 +22,7 @@ from trainmaster.core.codes import (
     RUNNING,
     SHAPE,
     STOPPING,
+    WHOLE,
 )
 from trainmaster.core.free_resources import FreeResources, fits_gang, give_gang, take_gang
 from trainmaster.core.int_list import Floats, IntList, new_floats, new_ints
@@ -32,8 +34,8 @@ from trainmaster.core.sorting import sort_by, sort_by_two
 
 
 class QueuePass(Pass):
-    """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up all
-    behind it."""
+    """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up
+    all behind it."""
 
     def __init__(self, key: int, preemptive: bool, strict: bool, default: int) -> None:
         super().__init__()
@@ -62,11 +64,15 @@ class QueuePass(Pass):
     ) -> bool:  # fmt: skip
         plan.clear()
         if self._list_ready(jobs, which, now_ms):
-            self._sort(jobs, now_ms)
-            if self.preemptive:
-                self.run_in_order(jobs, self.ready, cluster, free, placer, plan)
+            if self.preemptive and self._all_fit(jobs, now_ms, cluster, free):
+                self._start_all(jobs, free, placer, plan)
             else:
-                self.place_in_order(jobs, self.ready, self.strict, free, placer, plan)
+                self._keep_order()
+                self._sort(jobs, now_ms)
+                if self.preemptive:
+                    self.run_in_order(jobs, self.ready, cluster, free, placer, plan)
+                else:
+                    self.place_in_order(jobs, self.ready, self.strict, free, placer, plan)
         plan.wake_at_ms = self._next_look_ms(jobs, which, now_ms)
         plan.default = self.default
         return True
@@ -79,7 +85,7 @@ class QueuePass(Pass):
         self.stopped.reserve(n)
         self.start_at.reserve(n)
         self.stop_at.reserve(n)
-        self.kept.reserve(n)
+        self.kept.reserve(max(n, 16))
         self.last.reserve(n)
         if len(self.stamp) < jobs.capacity:
             self.stamp = np.zeros(jobs.capacity, np.int64)
@@ -97,6 +103,8 @@ class QueuePass(Pass):
         ready.clear()
         for k in range(which.n):
             i = which.values[k]
+            if i < 0:
+                continue
             phase = jobs.phase[i]
             if phase == PENDING:
                 self.any_waiting = True
@@ -105,13 +113,11 @@ class QueuePass(Pass):
                     ready.append(i)
             elif self.preemptive and (phase == RESERVED or (phase == RUNNING and jobs.preemptible[i] > 0)):
                 ready.append(i)
-        if any_ready:
-            self._keep_order(jobs)
         return any_ready
 
     def _keep_order(self, jobs: JobArrays) -> None:
-        """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order, then
-        the others. Most keys change little from one decision to the next, so sorting is quick."""
+        """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order,
+        then the others. Most keys change little from one decision to the next, so sorting is quick."""
         ready, listed, stamp, n = self.ready, self.spare, self.stamp, 0
         if self.key == BY_ARRIVAL:
             ready.n = listed.n
@@ -138,16 +144,9 @@ class QueuePass(Pass):
         ready, keys, key = self.ready, self.keys, self.key
         if key == BY_ARRIVAL:
             return
-        for k in range(ready.n):
-            i = ready.values[k]
-            if key == BY_REMAINING:
-                keys[i] = remaining_now(jobs, i, now_ms)
-            elif key == BY_SERVICE:
-                keys[i] = service_now(jobs, i, now_ms)
-            elif key == BY_DEADLINE:
-                keys[i] = float(jobs.deadline_ms[i])
-            elif key == BY_QUEUE:
-                keys[i] = float(self._queue_of(jobs, i, now_ms))
+        if key != BY_GIVEN_KEY:
+            for k in range(ready.n):
+                keys[ready.values[k]] = self._key_of(jobs, ready.values[k], now_ms)
         sort_by_two(ready, keys, jobs.arrival, self.spare)
         self.n_sorted = self.last.n = ready.n
         for k in range(ready.n):
@@ -195,6 +194,8 @@ class QueuePass(Pass):
         soonest_s, soonest_ms = -1.0, -1.0
         for k in range(which.n):
             i = which.values[k]
+            if i < 0:
+                continue
             if jobs.workers[i] > 0 and jobs.phase[i] != LOST:
                 gpus = jobs.workers[i] * jobs.worker_gpu_milli[i] / 1000.0
                 service = service_now(jobs, i, now_ms)
@@ -214,7 +215,7 @@ class QueuePass(Pass):
             soonest_ms = soonest_s * MS_PER_S
         if soonest_ms < 0.0:
             return -1
-        return now_ms + max(1, _ceiling(soonest_ms))
+        return now_ms + max(1, _ceiling(soonest_ms))  # type: ignore
 
     # -- down the list -------------------------------------------------------------------------------
 
@@ -235,9 +236,9 @@ class QueuePass(Pass):
     ) -> None:  # fmt: skip
         """Preemptive: down this list, what fits in the cluster shall run and the rest shall wait.
 
-        Jobs chosen that run already stay where they are. A stop that turns out not to be needed (the gang did not fit in
-        the end) is taken back, before those that come after it in the list can take its place: it would have to be given
-        back to it the next time."""
+        Jobs chosen that run already stay where they are. A stop that turns out not to be needed (the gang did not fit
+        in the end) is taken back, before those that come after it in the list can take its place: it would have to be
+        given back to it the next time."""
         self._make_room(order.n, jobs)
         self._choose(jobs, order, cluster, free)
         start, stopped, kept = self.start, self.stopped, self.kept
@@ -288,7 +289,11 @@ class QueuePass(Pass):
         available[:] = 0
         for node in range(cluster.n_nodes):
             if cluster.up[node]:
-                for device in range(free.milli.shape[1]):
+                whole = free.free_whole[node]
+                if whole == cluster.gpus[node]:  # nothing of it is in use
+                    available[cluster.type_of[node]] += whole * WHOLE
+                    continue
+                for device in range(cluster.gpus[node]):
                     available[cluster.type_of[node]] += free.milli[node, device]
         for k in range(order.n):
             i = order.values[k]
@@ -327,7 +332,7 @@ class QueuePass(Pass):
         stopped, placed, keys, gangs = self.stopped, placer.placed, self.keys, self.kinds
         for k in range(placed.n):
             i = order.values[placed.values[k]]
-            placer.take_back(jobs, i, placer.first.values[k], free)
+            placer.take_back(jobs, i, placer.first.values[k], free)  # type: ignore
         plan.jobs.reserve(stopped.n + placed.n)
         plan.first.reserve(stopped.n + placed.n)
         for k in range(stopped.n):
@@ -340,7 +345,7 @@ class QueuePass(Pass):
             plan.first.append(-1)
         gangs.clear()
         for k in range(placed.n):
-            gangs.append(order.values[placed.values[k]])
+            gangs.append(order.values[placed.values[k]])  # type: ignore
             keys[gangs.values[k]] = float(jobs.arrival[gangs.values[k]])
         sort_by(gangs, keys, self.spare)
         for k in range(placed.n):

@@ -189,7 +189,8 @@ class RunLoop:
             e.decisions += 1
             jobs.version += 1
             return True
-        close_gaps(jobs)
+        if not self.decision.for_waiting or jobs.order.n > 2 * jobs.n_jobs + 64:
+            close_gaps(jobs)
         if not self.decision.decide(jobs, jobs.order, e.now_ms, e.nodes, e.planned, self.placer, plan):
             return False
         e.decisions += 1

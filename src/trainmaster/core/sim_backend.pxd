@@ -1,62 +1,25 @@
 cimport cython
-cimport libc.math as math
-from trainmaster.core.arithmetic cimport floor_div, lucky
-from trainmaster.core.due_heap cimport DueHeap
-from trainmaster.core.int_list cimport IntList, new_ints
-from trainmaster.core.messages cimport Messages
-from trainmaster.core.packed cimport gang_devices, gang_hosts, gang_servers, gang_workers, same_place
-from trainmaster.core.sim_attempts cimport Attempts
-from trainmaster.core.sim_jobs cimport NodeLists, SimJobs
-from trainmaster.core.types cimport B1, F1, I1, i64
+from trainmaster.core.arithmetic cimport lucky
+from trainmaster.core.int_list cimport IntList
+from trainmaster.core.packed cimport same_place
+from trainmaster.core.sim_world cimport SimWorld, note_nodes
+from trainmaster.core.types cimport i64
 
-cdef i64 HEAD, KIND, NEVER_MS, NO_CODE, PART, SHARE
-cdef i64 EXITED, LAUNCH, PROGRESSED, RESIZED, START_FAILED, STARTED, STOP, STOPPED
-cdef i64 DUE_STARTED, DUE_MEASURED, DUE_STOPPED, DUE_FINISH, DUE_COLLAPSE, DUE_OTHER
-cdef double FURTHEST_MS, MS_PER_S, NOT_MEASURED
+cdef i64 DUE_COLLAPSE, DUE_FINISH, DUE_MEASURED, DUE_OTHER, DUE_STARTED, DUE_STOPPED
+cdef i64 HEAD, LAUNCH, NO_CODE, PART, RESIZED, START_FAILED, STARTED, STOP
+cdef double MS_PER_S, NOT_MEASURED
 
 @cython.final
-cdef class SimBackend:
-    cdef public i64 now_ms, seen_up_to, serials
-    cdef public i64 restart_cost_ms, resize_cost_ms, launch_ms, stop_ms, exit_ms, first_report_ms, report_period_ms
-    cdef public i64 collapse_ms, n_unpowered, n_unlinked
-    cdef public double lost_gpu_s, interference, noise, checkpoint_period_s
-    cdef public bint node_variation, unreliable, may_fail, slow_stops, tells_loss
-    cdef public SimJobs jobs
-    cdef public Attempts attempts
-    cdef public DueHeap heap
-    cdef public Messages reports
-    cdef public IntList zombies
-    cdef public I1 job_at, off_since, on_since
-    cdef public F1 gpus_of_node, node_speed
-    cdef public B1 powered, linked
-    cdef public dict factors
-    cdef public object hooks
-    cdef IntList _changed, _beside, _left, _there
-
+cdef class SimBackend(SimWorld):
     cpdef i64 next_due_ms(self) noexcept
     cpdef void advance_rows(self, i64 now_ms) except *
     cdef void _happen(self, i64 kind, i64 a, i64 epoch, i64 number) except *
     cpdef i64 schedule_other(self, i64 at_ms) except *
     cdef void _schedule(self, i64 at_ms, i64 kind, i64 a) except *
-
-    cdef Py_ssize_t _new_report(self, i64 kind, i64 job, i64 generation, double work) except -1
-    cdef void _sent(self, Py_ssize_t row) except *
-    @cython.locals(node=i64)
-    cdef bint _is_heard(self, i64 a) noexcept
-    @cython.locals(k=Py_ssize_t, job=i64, work=double)
-    cdef void _report_progress(self, i64 a) except *
-    @cython.locals(k=Py_ssize_t)
-    cdef void _report_stopped(self, i64 job, i64 generation, double work) except *
-    @cython.locals(i=i64)
-    cdef void _add_silent(self, Py_ssize_t k, NodeLists lists, i64 job) except *
-
     @cython.locals(before=i64)
     cpdef object arrived(self, i64 index, i64 job)
     @cython.locals(job=i64)
     cpdef void perform_row(self, i64 kind, i64 index, i64 generation, i64 seq, IntList gangs, i64 at) except *
-    cpdef bint is_reachable(self, i64 node) noexcept
-    @cython.locals(part=i64)
-    cdef bint _any_silent(self, i64 a) noexcept
     @cython.locals(part=i64, node=i64, first=i64)
     cdef i64 _first_unreachable(self, IntList gangs, i64 at) noexcept
     @cython.locals(present=i64, unreachable=i64, cost_ms=i64, a=i64, k=Py_ssize_t)
@@ -79,9 +42,6 @@ cdef class SimBackend:
     cdef void _change_gang(self, i64 a, i64 seq, IntList gangs, i64 at) except *
     @cython.locals(k=Py_ssize_t)
     cdef void _answer_again(self, i64 job, i64 generation) except *
-    @cython.locals(k=Py_ssize_t)
-    cdef void _report_exit(self, i64 job, i64 generation, i64 code, double work) except *
-
     cpdef void set_power(self, i64 node, bint on) noexcept
     @cython.locals(k=i64)
     cpdef void set_link(self, i64 node, bint on) noexcept
@@ -89,37 +49,6 @@ cdef class SimBackend:
     cpdef void replan_on(self, i64 node) except *
     @cython.locals(k=i64, a=i64, kept=i64)
     cpdef void end_members(self, i64 node) except *
-
-    cdef void _record(self, i64 job, i64 generation, i64 code, IntList gangs, i64 at) except *
-    @cython.locals(recorded=i64)
-    cdef bint _knows(self, i64 job, i64 node) noexcept
-    @cython.locals(k=i64)
-    cpdef bint has_record(self, i64 job) noexcept
-    @cython.locals(k=i64, node=i64)
-    cpdef bint record_is_reachable(self, i64 job) noexcept
-
-    @cython.locals(part=i64)
-    cdef bint _is_productive(self, i64 a) noexcept
-    @cython.locals(work=double, total=double)
-    cpdef void settle(self, i64 a) noexcept
-    @cython.locals(
-        job=i64, at=i64, kind=i64, spread=bint, rate=double, workers=i64, servers=i64, k=i64, other=i64, part=i64,
-        slowest=double)
-    cdef double _rate(self, i64 a) except *
-    cdef double _known_speedup(self, i64 job, i64 workers, i64 servers) except *
-    @cython.locals(most=double, used=double, part=i64, node=i64, k=i64, other=i64, share_milli=i64)
-    cdef double _others_use(self, i64 a) noexcept
-    @cython.locals(part=i64)
-    cdef i64 _devices_on(self, i64 a, i64 node) noexcept
-    @cython.locals(kept=i64, k=i64)
-    cdef void _companions(self, i64 a, IntList out) except *
-    @cython.locals(k=i64)
-    cdef void _rates_changed(self) except *
-    @cython.locals(k=i64)
-    cdef void _sharing_changed(self, i64 a) except *
-    cdef void _rate_changed(self, i64 a) except *
-    @cython.locals(total=double, rate=double, left_ms=double, whole_ms=i64)
-    cdef void _plan_finish(self, i64 a) except *
     @cython.locals(job=i64, heard=bint)
     cdef void _finish(self, i64 a) except *
     @cython.locals(a=i64)
@@ -128,11 +57,6 @@ cdef class SimBackend:
     cdef void _collapse(self, i64 a) except *
     @cython.locals(part=i64)
     cdef void _lose_members(self, i64 a, i64 node) except *
-    @cython.locals(work=double, rate=double, kept=double, each=double, begin=double)
-    cdef void _save_at_failure(self, i64 a) noexcept
-    cdef double _gpus(self, IntList gangs, i64 at) noexcept
-    @cython.locals(job=i64, part=i64, k=i64)
-    cdef void _end(self, i64 a, i64 code) except *
-
-@cython.locals(begin=i64, part=i64)
-cdef void _note_nodes(NodeLists lists, i64 job, IntList gangs, i64 at) except *
+    cpdef bint is_reachable(self, i64 node) noexcept
+    cpdef bint is_recorded(self, i64 job) noexcept
+    cpdef void settle(self, i64 a) noexcept

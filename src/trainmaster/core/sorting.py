@@ -25,7 +25,8 @@ def sort_by(items: IntList, key_of: Floats, spare: IntList) -> None:
 
 
 def sort_by_two(items: IntList, key_of: Floats, tie_of: Ints, spare: IntList) -> None:
-    """The same by `key_of[item]` and, where that is equal, `tie_of[item]`: the outcome does not depend on the order before,
+    """The same by `key_of[item]` and, where that is equal, `tie_of[item]`: the outcome does not depend on the order
+    before,
     and a list that is nearly in order is sorted quickly."""
     values, n = items.values, items.n
     for begin in range(0, n, 16):

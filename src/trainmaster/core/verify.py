@@ -59,8 +59,9 @@ RULES = (
 
 
 def apply_changes(jobs: JobArrays, nodes: ClusterArrays, counting: bool, plan: PlanArrays, free: FreeResources) -> int:
-    """Check the changes of a plan, rule by rule, and bring the free resources to the state after it. Returns the rule that
-    is broken (SOUND: none); then `plan.broken` and `plan.broken_part` say where, and the free resources are as before."""
+    """Check the changes of a plan, rule by rule, and bring the free resources to the state after it. Returns the rule
+    that is broken (SOUND: none); then `plan.broken` and `plan.broken_part` say where, and the free resources are as
+    before."""
     n = plan.jobs.n
     rule = done = 0
     for k in range(n):
@@ -110,8 +111,8 @@ def _check_change(jobs: JobArrays, plan: PlanArrays, k: int) -> int:
     """Whether the job may be changed now, and may be changed so."""
     i, at, old = plan.jobs.values[k], plan.first.values[k], plan.jobs.values[k] * jobs.width
     phase, given = jobs.phase[i], at >= 0
-    changeable = phase == PENDING or phase == RESERVED or phase == RUNNING
-    if not changeable and (given or not (phase == LAUNCHING or phase == RESIZING)):
+    changeable = phase in (PENDING, RESERVED, RUNNING)
+    if not changeable and (given or phase not in (LAUNCHING, RESIZING)):
         return NOT_CHANGEABLE
     if jobs.allocation.values[old] == 0:
         return SOUND if given else HOLDS_NOTHING
@@ -126,8 +127,8 @@ def _check_change(jobs: JobArrays, plan: PlanArrays, k: int) -> int:
 
 
 def check_gang(jobs: JobArrays, nodes: ClusterArrays, counting: bool, i: int, plan: PlanArrays, at: int) -> int:
-    """The rules for one gang: size in range, an accepted type, parts one per node in order, on nodes that are up or that
-    it has already, devices that exist, none twice, as many as its workers need."""
+    """The rules for one gang: size in range, an accepted type, parts one per node in order, on nodes that are up or
+    that it has already, devices that exist, none twice, as many as its workers need."""
     flat = plan.flat
     workers, servers, kind = gang_workers(flat, at), gang_servers(flat, at), flat.values[at + KIND]
     if not jobs.workers_min[i] <= workers <= jobs.workers_max[i]:
@@ -180,7 +181,8 @@ def _check_devices(
 
 
 def first_silent(jobs: JobArrays, which: Ints, why: Ints, answered: Ints) -> int:
-    """The first row that waits without a reason, -1 if none. `answered[row]`: 1 where the plan starts or rejects the job,
+    """The first row that waits without a reason, -1 if none. `answered[row]`: 1 where the plan starts or rejects the
+    job,
     -1 where it stops it, 0 where it does not mention it."""
     for row in range(len(which)):
         waits = answered[row] < 0 or (jobs.phase[which[row]] == PENDING and answered[row] == 0)

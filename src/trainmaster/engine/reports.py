@@ -1,4 +1,5 @@
-"""What backends report about incarnations. Every report passes the fence first; what it means is in `core.engine_core`."""
+"""What backends report about incarnations. Every report passes the fence first; what it means is in
+`core.engine_core`."""
 
 from __future__ import annotations
 

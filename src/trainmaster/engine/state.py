@@ -39,7 +39,8 @@ class State(EngineCore):
     def __init__(self, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> None:
         self.up = np.ones(len(cluster.nodes), np.bool_)
         super().__init__(
-            JobColumns(cluster), nodes_of(cluster, self.up), Ledger.full(cluster), Ledger.full(cluster), NEXT_PHASE.copy(),
+            JobColumns(cluster), nodes_of(cluster, self.up), Ledger.full(cluster), Ledger.full(cluster),
+            NEXT_PHASE.copy(),
             settings.resend_ms, settings.backoff_ms,
         )  # fmt: skip
         self.round_ms = settings.round_ms or 0
@@ -158,9 +159,9 @@ class State(EngineCore):
             return Resize(spec.id, generation, seq, gang)
         return Stop(spec.id, generation, seq, WORDS[why])
 
-    def job_ended(self, slot: int, phase: int) -> None:
+    def job_ended(self, i: int, phase: int) -> None:
         """The last word on a job, and an end to what is kept of it by name."""
-        columns = self.columns
+        columns, slot = self.columns, i
         ints, floats = columns.ints, columns.floats
         spec = columns.spec(slot)
         self.details.pop(slot, None)

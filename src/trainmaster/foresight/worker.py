@@ -15,8 +15,6 @@ from trainmaster.foresight.forecast import Band, Outlook, forecast, widened
 from trainmaster.foresight.question import newcomers_of, situation_of
 from trainmaster.model import event as ev
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.policies.registry import create
-from trainmaster.sim.run import load_kernels
 
 NICE = 10
 
@@ -38,9 +36,6 @@ def answer(line: str) -> dict[str, Any]:
     try:
         asked = json.loads(line)
         situation = situation_of(asked)
-        loading_s = time.process_time()
-        load_kernels(create(situation.policy))
-        begun_s += time.process_time() - loading_s  # once in this process: no part of what a forecast costs
         newcomers = newcomers_of(asked, situation.cluster.types)
         submitted = tuple(ev.JobSubmitted(replace(spec, submit_ms=situation.now_ms)) for spec in newcomers)
         outlooks = forecast(situation, events=submitted)

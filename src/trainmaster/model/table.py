@@ -1,8 +1,8 @@
 """Job state in columns: one array per attribute, one row per active job, in arrival order.
 
-`JobColumns` is the engine's own mutable store, indexed by slot (the arrays themselves: `core.job_arrays`). `JobTable` is what a snapshot shows of it:
-columns are gathered when first read, so a policy pays only for what it looks at. A table is only readable
-while the engine has not moved on (`freeze` copies everything for those who need to keep it).
+`JobColumns` is the engine's own mutable store, indexed by slot (the arrays themselves: `core.job_arrays`). `JobTable`
+is what a snapshot shows of it: columns are gathered when first read, so a policy pays only for what it looks at. A
+table is only readable while the engine has not moved on (`freeze` copies everything for those who need to keep it).
 """
 
 from __future__ import annotations
@@ -199,10 +199,10 @@ class JobColumns(JobArrays):
         ref_w, ref_s = int(self.ints["workers_ref"][slot]), int(self.ints["servers_ref"][slot])
         return base if workers == ref_w and servers == ref_s else self.scaled_rate(slot, base, workers, servers)
 
-    def scaled_rate(self, slot: int, base: float, workers: int, servers: int) -> float:
+    def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:
         """The same at another size than the reference, where `base` steps are done."""
-        curve = self.curves[self.ints["curve"][slot]]
-        reference = float(curve.speed(int(self.ints["workers_ref"][slot]), int(self.ints["servers_ref"][slot])))
+        curve = self.curves[self.ints["curve"][i]]
+        reference = float(curve.speed(int(self.ints["workers_ref"][i]), int(self.ints["servers_ref"][i])))
         return base * float(curve.speed(workers, servers)) / reference
 
 

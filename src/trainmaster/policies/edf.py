@@ -22,7 +22,7 @@ class EarliestDeadlineFirst(QueuePolicy):
     key, default_reason = "deadline_ms", Why.OUTRANKED
 
     @property
-    def preemptive(self) -> bool:
+    def preemptive(self) -> bool:  # type: ignore
         return self.preempt
 
     def queue_pass(self) -> QueuePass:

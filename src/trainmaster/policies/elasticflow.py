@@ -21,6 +21,7 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
+from trainmaster.policies.deadline import layout as col
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.beliefs import believe
 from trainmaster.policies.deadline.carrying_out import carry_out, changeable
@@ -47,10 +48,10 @@ class ElasticFlow:
         jobs = view.jobs
         draft = view.draft()
         tables = size_tables(view)
-        arrays = believe(view, tables, 0.5, None).jobs._replace(restart_ms=0.0, resize_ms=0.0)
+        arrays = believe(view, tables, 0.5, None).jobs.replace(restart_ms=0.0, resize_ms=0.0)
         if len(view.cluster.types) > 1:
             # Who is still starting would seem better off on another type, where it starts in no time, and there again.
-            arrays = arrays._replace(pending_ms=np.zeros(len(jobs)))
+            arrays = arrays.replace(pending_ms=np.zeros(len(jobs)))
         usable = arrays.held_kind >= 0
         held = np.bincount(
             arrays.held_kind[usable],
@@ -59,7 +60,7 @@ class ElasticFlow:
         )
         capacity = np.round(view.free_gpus_by_type * GPU_MILLI + held).astype(np.int64)
         timed = (jobs.deadline_ms < NEVER_MS) & ~np.isnan(jobs.work_total)
-        certs = np.zeros((len(jobs), rs.WIDTH))
+        certs = np.zeros((len(jobs), col.WIDTH))
         profile = self._admit(draft, arrays, capacity, timed, certs)
         kind, size = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
         rs.present(float(view.now_ms), certs, kind, size)
@@ -68,7 +69,7 @@ class ElasticFlow:
         size[unable], kind[unable] = arrays.held[unable], arrays.held_kind[unable]
         for row in draft.rejections:
             size[row] = 0
-        free_rows = certs[:, rs.CLASS] == rs.NONE
+        free_rows = certs[:, col.CLASS] == col.NONE
         rank = np.where(
             free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(jobs.deadline_ms, kind="stable"))
         )
@@ -77,33 +78,33 @@ class ElasticFlow:
         if failed:
             wake = min(wake, float(view.now_ms + _RETRY_MS))
         memo = Memo(columns={"sizes": tables})
-        return draft.plan(memo=memo, wake_at_ms=int(wake) if wake < rs.FOREVER else None, default=Why.OUTRANKED)
+        return draft.plan(memo=memo, wake_at_ms=int(wake) if wake < col.FOREVER else None, default=Why.OUTRANKED)
 
     def _admit(
         self, draft: Draft, arrays: rs.JobArrays, capacity: Ints, timed: npt.NDArray[np.bool_], certs: Floats
-    ) -> tuple[Floats, Ints, Ints]:
+    ) -> rs.Profile:
         """Shares of the admitted, then of each newcomer in order of arrival if all still fit."""
         view = draft.view
         jobs = view.jobs
         due = jobs.deadline_ms.astype(np.float64)
         now = float(view.now_ms)
-        room = 6 * len(jobs) + 8 * rs.MAX_SEGMENTS
+        room = 6 * len(jobs) + 8 * col.MAX_SEGMENTS
 
-        def empty() -> tuple[Floats, Ints, Ints]:
-            return rs.build_profile(now, capacity, np.zeros((0, rs.WIDTH)), arrays.each, 1, room)
+        def empty() -> rs.Profile:
+            return rs.Profile(now, capacity, np.zeros((0, col.WIDTH)), arrays.each, 1, room)
 
-        def plan(order: Ints, out: Floats, strict: bool) -> tuple[Floats, Ints, Ints] | None:
+        def plan(order: Ints, out: Floats, strict: bool) -> rs.Profile | None:
             p = empty()
             while order.size:
-                done = rs.reserve_in_order(*p, arrays, order, due, capacity, rs.PROMISED, out)
+                done = p.reserve_in_order(arrays, order, due, col.PROMISED, out)
                 if done == order.size:
                     break
                 if strict:
                     return None
                 row = int(order[done])  # missed its share since admission: as soon as can be
-                if rs.soonest(*p, arrays, row, capacity, out[row]) >= 0:
-                    out[row, rs.CLASS] = rs.PROMISED
-                    rs.occupy(*p, out[row], arrays.each[row], 1)
+                if p.soonest(arrays, row, out[row]) >= 0:
+                    out[row, col.CLASS] = col.PROMISED
+                    p.occupy(out[row], arrays.each[row], 1)
                 order = order[done + 1 :]
             return p
 
@@ -127,10 +128,10 @@ class ElasticFlow:
         return profile
 
 
-def spend_spare(draft: Draft, jobs: rs.JobArrays, profile: tuple[Floats, Ints, Ints], kind: Ints, size: Ints) -> None:
+def spend_spare(draft: Draft, jobs: rs.JobArrays, profile: rs.Profile, kind: Ints, size: Ints) -> None:
     """GPUs that no share needs now, to the job that saves most GPU time per GPU added, level by level."""
     view = draft.view
-    left = profile[1][:, 0].copy()
+    left = profile.free[:, 0].copy()
     if not (left > 0).any():
         return
     able = changeable(view.jobs.phase) & (view.jobs.not_before_ms <= view.now_ms)

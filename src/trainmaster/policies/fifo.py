@@ -32,7 +32,7 @@ class Fifo(QueuePolicy):
         return not self.backfill
 
     @property
-    def strict(self) -> bool:
+    def strict(self) -> bool:  # type: ignore
         return not self.backfill
 
     def compiled_pass(self) -> QueuePass | None:

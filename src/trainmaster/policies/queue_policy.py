@@ -1,6 +1,7 @@
 """Policies that go down a list of jobs in the order of a key: what fits runs. The decision is a compiled pass.
 
-A policy names a key column of the core, or overrides `keys`, which is evaluated at each decision: by time of submission,
+A policy names a key column of the core, or overrides `keys`, which is evaluated at each decision: by time of
+submission,
 `def keys(self, jobs): return jobs.submit_ms`.
 """
 

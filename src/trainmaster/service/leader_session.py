@@ -17,7 +17,6 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.foresight.forecast import Outlook
 from trainmaster.foresight.process import ForecastProcess
-from trainmaster.policies.registry import create
 from trainmaster.service.clock import SystemClock
 from trainmaster.service.control import ControlPlane
 from trainmaster.service.driver import Driver
@@ -25,7 +24,6 @@ from trainmaster.service.logbook import log_entries
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.platform import Fatal, Platform
 from trainmaster.service.prospect import Prospect
-from trainmaster.sim.run import load_kernels
 
 if TYPE_CHECKING:
     from trainmaster.service.learning import Learning
@@ -66,7 +64,6 @@ class LeaderSession:
         plane.set_time(image)
         plane.backend = part.open_backend(plane, driver, image)
         plane.open()
-        load_kernels(create(plane.policy_name))  # now, rather than while the first job waits
         driver.start()
         self.driver = driver
         self._learn(driver, self._options.home)

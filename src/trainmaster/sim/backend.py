@@ -282,7 +282,7 @@ class SimulatedBackend:
         recorded = np.asarray(jobs.recorded)[: len(self.ids)]
         idle = (np.asarray(jobs.attempt)[: len(self.ids)] < 0) & (np.asarray(jobs.record_failed)[: len(self.ids)] == 0)
         for job in sorted(np.flatnonzero((recorded > 0) & idle).tolist(), key=lambda job: self.ids[job]):
-            if core.record_is_reachable(job):
+            if core.is_recorded(job):
                 code = int(jobs.record_code[job])
                 generation, work = int(jobs.record_generation[job]), float(jobs.record_work[job])
                 stopped = code == NO_CODE

@@ -56,6 +56,18 @@ def _ints(specs: Sequence[JobSpec], value: Callable[[JobSpec], Any]) -> Ints:
     return np.fromiter(map(value, specs), np.int64, len(specs))
 
 
+def _interned(specs: Sequence[JobSpec], objects: Callable[[JobSpec], Any], intern: Callable[[JobSpec], int]) -> Ints:
+    """`intern(spec)` of each job, asked once for each object: the same one is mostly shared by many."""
+    known: dict[int, int] = {}
+    out = np.empty(len(specs), np.int64)
+    for k, (spec, which) in enumerate(zip(specs, map(objects, specs), strict=True)):
+        index = known.get(id(which), -1)
+        if index < 0:
+            index = known[id(which)] = intern(spec)
+        out[k] = index
+    return out
+
+
 def _int_columns(specs: Sequence[JobSpec], columns: JobColumns) -> dict[str, Ints]:
     low, high = _ints(specs, attrgetter("workers_min")), _ints(specs, attrgetter("workers_max"))
     servers_low, servers_high = _ints(specs, attrgetter("servers_min")), _ints(specs, attrgetter("servers_max"))
@@ -71,11 +83,12 @@ def _int_columns(specs: Sequence[JobSpec], columns: JobColumns) -> dict[str, Int
         "server_cpu_milli": _ints(specs, attrgetter("server.cpu_milli")),
         "server_mem_mib": _ints(specs, attrgetter("server.mem_mib")),
         "priority": _ints(specs, attrgetter("priority")), "deadline_ms": _ints(specs, attrgetter("deadline_ms")),
-        "deadline_kind": _ints(specs, attrgetter("deadline_kind")), "preemptible": _ints(specs, attrgetter("preemptible")),
+        "deadline_kind": _ints(specs, attrgetter("deadline_kind")),
+        "preemptible": _ints(specs, attrgetter("preemptible")),
         "curve": _ints(specs, lambda s: columns.intern_curve(s.scaling)), "workers_ask": ask,
         "servers_ask": np.minimum(np.maximum(servers_ref, servers_low), servers_high),
         "ask_gpu_milli": ask * gpu_milli, "max_attempts": _ints(specs, attrgetter("max_attempts")),
-        "node_set": _ints(specs, lambda s: columns.intern_node_set(s.node_set)),
+        "node_set": _interned(specs, attrgetter("node_set"), lambda s: columns.intern_node_set(s.node_set)),
         "elastic": ((low != high) | (servers_low != servers_high)).astype(np.int64),
     }  # fmt: skip
 
@@ -102,7 +115,8 @@ def _speeds(specs: Sequence[JobSpec], types: Sequence[str], estimator: Estimator
 def by_declared_speed(
     specs: Sequence[JobSpec], value: Callable[[JobSpec], Any], depends_on_it_alone: bool = True
 ) -> tuple[Ints, list[Any]]:
-    """A value for each job, computed once for jobs that declare the same speeds: where each finds its own, and the values."""
+    """A value for each job, computed once for jobs that declare the same speeds: where each finds its own, and the
+    values."""
     index: dict[tuple[int, int], int] = {}
     rows, found = np.empty(len(specs), np.int64), []
     for k, spec in enumerate(specs):
@@ -118,6 +132,8 @@ def by_declared_speed(
 
 def _allowed(specs: Sequence[JobSpec], types: Sequence[str], speed: Floats) -> npt.NDArray[np.bool_]:
     allowed = speed > 0
+    if not any(map(attrgetter("gpu_types"), specs)):
+        return allowed
     for k, spec in enumerate(specs):
         if spec.gpu_types:
             allowed[k] &= np.array([name in spec.gpu_types for name in types], np.bool_)
@@ -136,7 +152,7 @@ def enter_world(backend: SimulatedBackend, coming: Coming) -> None:
     curves = backend._curves
     for column, values in (
         (jobs.work_total, _float_columns(specs)["work_total"]),
-        (jobs.share_asked, _ints(specs, lambda s: min(s.worker.gpu_milli, GPU_MILLI))),
+        (jobs.share_asked, np.minimum(_ints(specs, attrgetter("worker.gpu_milli")), GPU_MILLI)),
         (jobs.workers_ref, _ints(specs, attrgetter("workers_ref"))),
         (jobs.servers_ref, _ints(specs, attrgetter("servers_ref"))),
         (jobs.curve, _ints(specs, lambda s: curves.setdefault((s.scaling, s.workers_ref, s.servers_ref), len(curves)))),

@@ -29,7 +29,7 @@ from trainmaster.policies.registry import create
 from trainmaster.sim.cluster_file import read_cluster
 from trainmaster.sim.loss_model import EPOCHS
 from trainmaster.sim.metrics import job_table, summary
-from trainmaster.sim.run import RunResult, load_kernels, simulate
+from trainmaster.sim.run import RunResult, simulate
 from trainmaster.sim.truth import TruthOptions
 from trainmaster.sim.workload import workload
 from trainmaster.traces import JobTrace, load
@@ -157,7 +157,6 @@ def run(
     record_history: bool = False,
 ) -> Outcome:
     """Simulate what was prepared; jobs that can never fit are accounted for as rejected."""
-    load_kernels(prepared.policy)
     pairs = None if prepared.catalogue is None else PairSlowdowns(prepared.catalogue)
     result = simulate(
         prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 
@@ -33,7 +33,7 @@ from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
-from trainmaster.model.cluster import Cluster, counting_only_gpus, parse_cluster
+from trainmaster.model.cluster import Cluster, counting_only_gpus
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.placement import Strategy
@@ -237,7 +237,7 @@ class _Run:
         return events
 
     def _report(self, row: int) -> ev.Event:
-        return report_of(self.backend.core.reports, row, _Ids(self.engine))
+        return report_of(self.backend.core.reports, row, _Ids(self.engine))  # type: ignore[arg-type]
 
     def ended(self) -> list[Ended]:
         """What is over, in the order of its end."""
@@ -250,7 +250,21 @@ class _Run:
         service, run_s, work, cost = floats.T.tolist()
         specs, phases, rejected = map(self.specs.__getitem__, number), map(_PHASES.__getitem__, phase), engine.rejected
         rejection = map(rejected.get, number) if rejected else repeat(None, len(number))
-        return list(map(Ended, specs, phases, end, start, service, run_s, work, preemptions, attempts, cost, rejection))
+        with _collector_paused():  # nothing of it is garbage, and looking for some takes longer than making the list
+            return list(
+                map(Ended, specs, phases, end, start, service, run_s, work, preemptions, attempts, cost, rejection)
+            )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Ids:
@@ -264,28 +278,11 @@ class _Ids:
 
 
 def _need_names(specs: Sequence[JobSpec], truth: TruthOptions, estimator: Estimator) -> bool:
-    """Whether jobs are spoken of by name: they wait for others, an estimator learns of each, nodes are lost, or losses are
-    told. Else numbers will do."""
+    """Whether jobs are spoken of by name: they wait for others, an estimator learns of each, nodes are lost, or losses
+    are told. Else numbers will do."""
     if hasattr(estimator, "observe") or truth.node_mtbf_ms or truth.loss_period_ms:
         return True
     return any(spec.after for spec in specs) or len({spec.id for spec in specs}) < len(specs)
-
-
-_loaded: set[str] = set()
-
-
-def load_kernels(policy: Policy) -> None:
-    """Run a toy world once before a run that is timed, so that compiling or loading kernels is not counted."""
-    if repr(policy) in _loaded:
-        return
-    _loaded.add(repr(policy))
-    sizes = ((2, 50.0, 0), (1, 20.0, 0), (2, 10.0, 5), (1, 5.0, 6))
-    toys = [
-        JobSpec(JobId(f"toy-{k}"), at_s * 1000, workers_min=n, workers_max=n, workers_ref=n, work_total=work)
-        for k, (n, work, at_s) in enumerate(sizes)
-    ]
-    with suppress(Exception):  # a policy that fails here fails again, visibly, in the run itself
-        simulate(toys, parse_cluster("toy=2x2,other=2x1"), policy)
 
 
 def _sample(engine: Engine, now_ms: int) -> tuple[int, float, int, int]:

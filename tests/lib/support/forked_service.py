@@ -21,7 +21,6 @@ from trainmaster.service.home import Home, HomeTaken
 from trainmaster.service.local.platform import LocalPlatform
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.service import Service
-from trainmaster.sim.run import load_kernels
 
 TAKEN = 17
 """Exit code: a process of the service before has not quite gone."""
@@ -51,7 +50,7 @@ def _serve(options: ServiceOptions, life: int) -> int:
 def main(arguments: list[str]) -> int:
     home, nodes, policy = arguments
     options = ServiceOptions(home=Path(home), port=0, nodes=nodes, policy=policy, quiet=True)
-    load_kernels(create(policy))
+    create(policy)  # loaded once, before the first fork
     for life in itertools.count():
         pid = os.fork()
         if pid == 0:

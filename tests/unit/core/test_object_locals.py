@@ -33,7 +33,7 @@ ALLOWED = {
     # When not every job of a slot can have its smallest size.
     "slot_world.SlotWorld._turns": {"key"},
     # Elastic jobs only: the factor of a size, from a dictionary.
-    "sim_backend.SimBackend._known_speedup": {"known"},
+    "sim_world.SimWorld._known_speedup": {"known"},
 }
 """By `module.Class.function`: locals that may be objects."""
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.model.allocation import Allocation, Part
-from trainmaster.model.job import NO_DEMAND, Demand
 from trainmaster.model.gangs import union
+from trainmaster.model.job import NO_DEMAND, Demand
 from trainmaster.model.ledger import Ledger
 from trainmaster.testing.builders import a_cluster, a_node
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from trainmaster.engine.verify import verify
 from trainmaster.model.allocation import Allocation, Part, only_share_differs
 from trainmaster.model.draft import HALF_MILLI
-from trainmaster.model.job import Demand
 from trainmaster.model.gangs import union
+from trainmaster.model.job import Demand
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.reasons import Why
 from trainmaster.testing.builders import Held, a_cluster, a_job, a_node, a_view

@@ -24,6 +24,8 @@ class ChaosPolicy:
     """Every job runs in the end, for what is preempted keeps its checkpoint."""
 
     quantum_ms: int = 20_000
+    shares: bool = True
+    """Whether jobs share devices."""
     own_rounds = False
 
     def decide(self, view: Snapshot) -> Plan:
@@ -38,7 +40,12 @@ class ChaosPolicy:
         hosts = [row for row in rows.tolist() if jobs.phase[row] == P.RUNNING]
         for row in rows.tolist():
             if jobs.phase[row] == P.PENDING:
-                if hosts and rng.random() < 0.3 and draft.place_beside(row, hosts[int(rng.integers(len(hosts)))]):
+                if (
+                    self.shares
+                    and hosts
+                    and rng.random() < 0.3
+                    and draft.place_beside(row, hosts[int(rng.integers(len(hosts)))])
+                ):
                     continue
                 draft.place(row, workers=_size(view, row, rng))
         seen = view.memo.columns.get("seen", np.zeros(len(jobs)))
@@ -55,7 +62,7 @@ class ChaosPolicy:
             draft.place(row, workers=_size(view, row, rng))
         elif dice < 0.35 and view.jobs.phase[row] == P.RUNNING:
             draft.resize(row, _size(view, row, rng))
-        elif dice < 0.5 and view.jobs.phase[row] == P.RUNNING:
+        elif self.shares and dice < 0.5 and view.jobs.phase[row] == P.RUNNING:
             whole = int(view.jobs.share_milli[row])
             draft.reshare(row, whole if view.jobs.held_gpu_milli[row] < _asked_milli(view, row) else whole // 2)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
-from trainmaster.policies.deadline import reservations as rs
+from trainmaster.policies.deadline import layout as col
 from trainmaster.policies.deadline.book import Book
 
 
@@ -16,18 +16,18 @@ def accepted(book: Book, row: int) -> dict[str, Any]:
     cert = book.certs[row]
     pieces = [
         {
-            "from_s": float(cert[rs.FIRST + 3 * s]) / MS_PER_S,
-            "until_s": float(cert[rs.FIRST + 3 * s + 1]) / MS_PER_S,
-            "workers": int(cert[rs.FIRST + 3 * s + 2]),
+            "from_s": float(cert[col.FIRST + 3 * s]) / MS_PER_S,
+            "until_s": float(cert[col.FIRST + 3 * s + 1]) / MS_PER_S,
+            "workers": int(cert[col.FIRST + 3 * s + 2]),
         }
-        for s in range(int(cert[rs.COUNT]))
+        for s in range(int(cert[col.COUNT]))
     ]
     return {
         "answer": "accepted",
         "deadline_s": float(book.due[row]) / MS_PER_S,
-        "type": book.view.cluster.types[int(cert[rs.KIND])],
+        "type": book.view.cluster.types[int(cert[col.KIND])],
         "workers": max((piece["workers"] for piece in pieces), default=0),
-        "planned_finish_s": float(cert[rs.FINISH]) / MS_PER_S,
+        "planned_finish_s": float(cert[col.FINISH]) / MS_PER_S,
         "schedule": pieces,
     }
 
@@ -83,17 +83,17 @@ def not_worth_it(book: Book, row: int, times: float) -> dict[str, Any]:
 
 def promisable(book: Book, row: int) -> dict[str, Any]:
     """The earliest deadline that could be promised now, with the size and type that would keep it."""
-    cert = np.zeros(rs.WIDTH)
-    p = book.build(rs.PROMISED)
-    finish = rs.soonest(p.times, p.free, p.n, book.jobs, row, book.capacity, cert)
+    cert = np.zeros(col.WIDTH)
+    p = book.build(col.PROMISED)
+    finish = p.soonest(book.jobs, row, cert)
     if finish < 0:
         return {"earliest_deadline_s": None}
-    sizes = [int(cert[rs.FIRST + 3 * s + 2]) for s in range(int(cert[rs.COUNT]))]
+    sizes = [int(cert[col.FIRST + 3 * s + 2]) for s in range(int(cert[col.COUNT]))]
     # The same allowance for rounding with which a promise is tested.
-    promised = finish + rs.SLIP_MS * (len(sizes) - 1)
+    promised = finish + col.SLIP_MS * (len(sizes) - 1)
     return {
         "earliest_deadline_s": promised / MS_PER_S,
-        "with_type": book.view.cluster.types[int(cert[rs.KIND])],
+        "with_type": book.view.cluster.types[int(cert[col.KIND])],
         "with_workers": max(sizes),
     }
 
@@ -119,23 +119,23 @@ def _more_gpus(book: Book, row: int) -> dict[str, Any]:
 
 
 def _fits_with(book: Book, row: int, k: int, extra_milli: int, due: float) -> bool:
-    p = book.build(rs.PROMISED)
+    p = book.build(col.PROMISED)
     p.free[k, : p.n[k]] += extra_milli
-    scratch = np.zeros(rs.WIDTH)
+    scratch = np.zeros(col.WIDTH)
     levels = int(book.jobs.levels[row])
-    return any(rs.fill(p.times, p.free, p.n, book.jobs, row, k, level, due, scratch)[0] >= 0 for level in range(levels))
+    return any(p.fill(book.jobs, row, k, level, due, scratch) >= 0 for level in range(levels))
 
 
 def _whose_slack(book: Book, row: int) -> dict[str, Any]:
     """The promised job on an acceptable type with most time to spare: its slack would help first."""
     certs = book.certs
-    useful = (certs[:, rs.CLASS] == rs.PROMISED) & (certs[:, rs.COUNT] > 0) & (certs[:, rs.DUE] < rs.FOREVER)
-    useful &= certs[:, rs.FIRST] < book.due[row]
-    kinds = certs[:, rs.KIND].astype(np.int64)
+    useful = (certs[:, col.CLASS] == col.PROMISED) & (certs[:, col.COUNT] > 0) & (certs[:, col.DUE] < col.FOREVER)
+    useful &= certs[:, col.FIRST] < book.due[row]
+    kinds = certs[:, col.KIND].astype(np.int64)
     useful &= book.jobs.base[row, kinds] > 0
     rows = np.flatnonzero(useful)
     if rows.size == 0:
         return {}
-    slack = certs[rows, rs.DUE] - certs[rows, rs.FINISH]
+    slack = certs[rows, col.DUE] - certs[rows, col.FINISH]
     other = int(rows[np.argmax(slack)])
     return {"slack_of": book.view.jobs.id(other), "slack_s": float(slack.max()) / MS_PER_S}

@@ -7,8 +7,6 @@ holds; if neither works, the arrival is refused. So nothing promised is broken b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +14,7 @@ from trainmaster.model.job import DeadlineKind, P
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
 from trainmaster.policies.deadline import arranging
+from trainmaster.policies.deadline import layout as col
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.beliefs import Beliefs, believe
 from trainmaster.policies.deadline.room import demand_fits, fastest_rates
@@ -40,13 +39,6 @@ def _tries(order: Ints) -> int:
     return min(ORDERS, 1 + RESERVES // max(order.size, 1))
 
 
-@dataclass
-class Profile:
-    times: Floats
-    free: Ints
-    n: Ints
-
-
 class Book:
     """Reservations of one decision. `certs[row]` is a reservation (see `reservations`)."""
 
@@ -56,11 +48,11 @@ class Book:
         self.now = float(view.now_ms)
         self.tables = size_tables(view)
         kept = view.memo.columns.get("plan")
-        self.certs: Floats = np.zeros((len(t), rs.WIDTH)) if kept is None else kept.copy()
-        self.certs[t.phase == P.PAUSED, rs.CLASS] = rs.NONE
-        booked = self.certs[:, rs.CLASS] > 0
+        self.certs: Floats = np.zeros((len(t), col.WIDTH)) if kept is None else kept.copy()
+        self.certs[t.phase == P.PAUSED, col.CLASS] = col.NONE
+        booked = self.certs[:, col.CLASS] > 0
         # One that has done its work and still runs is being taken down, which takes a while too.
-        outlived = (self.certs[:, rs.FINISH] + rs.PAD_MS <= self.now) | (t.work_done >= t.work_total)
+        outlived = (self.certs[:, col.FINISH] + col.PAD_MS <= self.now) | (t.work_done >= t.work_total)
         overrun = booked & (t.phase == P.RUNNING) & outlived
         self.beliefs: Beliefs = believe(view, self.tables, confidence, overrun)
         self.jobs = self.beliefs.jobs
@@ -77,7 +69,7 @@ class Book:
         self.due: Floats = t.deadline_ms.astype(np.float64)
         self.finish = np.empty(len(t))
         rs.follow(self.now, self.jobs, self.certs, self.finish)
-        self.profile = self.build(rs.SOFT)
+        self.profile = self.build(col.SOFT)
         self.late: list[int] = []
         self._repair()
 
@@ -86,37 +78,37 @@ class Book:
         t, view = self.view.jobs, self.view
         n_types = len(view.cluster.types)
         held = self.jobs.held * t.worker_gpu_milli
-        fixed = (t.preemptible == 0) & (self.certs[:, rs.CLASS] == rs.NONE) & (self.jobs.held > 0)
+        fixed = (t.preemptible == 0) & (self.certs[:, col.CLASS] == col.NONE) & (self.jobs.held > 0)
         # What stays as it is also blocks the GPUs for which it leaves no CPU or memory.
         held = np.where(fixed, held - self.jobs.held * self.jobs.each, held)
         usable = self.jobs.held_kind >= 0
         mine = np.bincount(self.jobs.held_kind[usable], weights=held[usable], minlength=n_types)
         return np.round(view.free_gpus_by_type * GPU_MILLI + mine).astype(np.int64)
 
-    def build(self, lowest: int, certs: Floats | None = None) -> Profile:
-        room = 4 * len(self.certs) + 8 * rs.MAX_SEGMENTS
+    def build(self, lowest: int, certs: Floats | None = None) -> rs.Profile:
+        room = 4 * len(self.certs) + 8 * col.MAX_SEGMENTS
         used = self.certs if certs is None else certs
-        return Profile(*rs.build_profile(self.now, self.capacity, used, self.jobs.each, lowest, room))
+        return rs.Profile(self.now, self.capacity, used, self.jobs.each, lowest, room)
 
     # -- keeping what was promised --------------------------------------------------------------------
 
     def _repair(self) -> None:
         """Reservations that no longer suffice (noise, failures, lost nodes) are made anew."""
         certs = self.certs
-        short = (certs[:, rs.CLASS] > 0) & ((self.finish < 0) | (self.finish > certs[:, rs.DUE]))
+        short = (certs[:, col.CLASS] > 0) & ((self.finish < 0) | (self.finish > certs[:, col.DUE]))
         over = any((self.profile.free[k, : self.profile.n[k]] < 0).any() for k in range(len(self.capacity)))
         if not short.any() and not over:
             return
         if not over and self._carry_on(np.flatnonzero(short & (self.jobs.held > 0))):
             certs = self.certs
             short &= self.jobs.held == 0
-        certs[short & (certs[:, rs.CLASS] == rs.SOFT), rs.CLASS] = rs.NONE
-        broken = np.flatnonzero(short & (certs[:, rs.CLASS] == rs.PROMISED))
+        certs[short & (certs[:, col.CLASS] == col.SOFT), col.CLASS] = col.NONE
+        broken = np.flatnonzero(short & (certs[:, col.CLASS] == col.PROMISED))
         if broken.size and not over:
-            certs[broken, rs.COUNT] = 0
-            self.profile = self.build(rs.SOFT)
+            certs[broken, col.COUNT] = 0
+            self.profile = self.build(col.SOFT)
             left = [
-                row for row in self._by_due(broken).tolist() if not self.book(row, rs.PROMISED, self._true_due(row))
+                row for row in self._by_due(broken).tolist() if not self.book(row, col.PROMISED, self._true_due(row))
             ]
             if not left:
                 return
@@ -131,24 +123,22 @@ class Book:
         """
         if rows.size == 0:
             return False
-        idle = np.flatnonzero((self.certs[:, rs.CLASS] > 0) & (self.jobs.held == 0))
+        idle = np.flatnonzero((self.certs[:, col.CLASS] > 0) & (self.jobs.held == 0))
         order = self._by_latest_start(rows)
         base = self.jobs.base.copy()
         base[rows] = np.where(np.arange(base.shape[1]) == self.jobs.held_kind[rows, None], base[rows], 0.0)
-        here = self.jobs._replace(base=base)
+        here = self.jobs.replace(base=base)
         for moved in (idle[:0], idle):
             trial = self.certs.copy()
-            trial[rows, rs.COUNT] = trial[moved, rs.COUNT] = 0
-            p = self.build(rs.SOFT, trial)
+            trial[rows, col.COUNT] = trial[moved, col.COUNT] = 0
+            p = self.build(col.SOFT, trial)
             ranked = np.concatenate([order, self._by_latest_start(moved)])
-            done = rs.reserve_in_order(
-                p.times, p.free, p.n, here, ranked, self._dues(self.certs), self.capacity, rs.PROMISED, trial
-            )
-            if done < ranked.size or (trial[rows, rs.FIRST] > self.now).any():
+            done = p.reserve_in_order(here, ranked, self._dues(self.certs), col.PROMISED, trial)
+            if done < ranked.size or (trial[rows, col.FIRST] > self.now).any():
                 continue
-            interrupted = trial[rows, rs.COUNT] > np.maximum(self.certs[rows, rs.COUNT], 1)
+            interrupted = trial[rows, col.COUNT] > np.maximum(self.certs[rows, col.COUNT], 1)
             if moved.size or idle.size == 0 or not interrupted.any():
-                trial[:, rs.CLASS] = self.certs[:, rs.CLASS]
+                trial[:, col.CLASS] = self.certs[:, col.CLASS]
                 self.certs, self.profile = trial, p
                 return True
         return False
@@ -167,19 +157,16 @@ class Book:
         return rows[np.lexsort((rows, self.slack()[rows], ~pinned))]
 
     def book(self, row: int, cls: int, due: float) -> bool:
-        p = self.profile
-        return bool(rs.reserve(p.times, p.free, p.n, self.jobs, row, due, self.capacity, cls, self.certs[row]))
+        return bool(self.profile.reserve(self.jobs, row, due, cls, self.certs[row]))
 
     def _replan_all(self) -> None:
         """All promises anew, earliest deadline first; one that cannot be kept gets the soonest finish."""
-        order = self._by_due(np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED))
-        softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
-        self.certs[:, rs.COUNT] = 0
-        self.profile = p = self.build(rs.SOFT)
+        order = self._by_due(np.flatnonzero(self.certs[:, col.CLASS] == col.PROMISED))
+        softs = np.flatnonzero(self.certs[:, col.CLASS] == col.SOFT)
+        self.certs[:, col.COUNT] = 0
+        self.profile = p = self.build(col.SOFT)
         while order.size:
-            done = rs.reserve_in_order(
-                p.times, p.free, p.n, self.jobs, order, self.due, self.capacity, rs.PROMISED, self.certs
-            )
+            done = p.reserve_in_order(self.jobs, order, self.due, col.PROMISED, self.certs)
             if done < order.size:
                 self._book_late(int(order[done]))
             order = order[done + 1 :]
@@ -189,21 +176,21 @@ class Book:
         p = self.profile
         cert = self.certs[row]
         self.late.append(row)
-        if rs.soonest(p.times, p.free, p.n, self.jobs, row, self.capacity, cert) < 0:
-            cert[rs.COUNT] = 0
-        cert[rs.CLASS] = rs.PROMISED
-        cert[rs.DUE] = rs.FOREVER
-        rs.occupy(p.times, p.free, p.n, cert, self.jobs.each[row], 1)
+        if p.soonest(self.jobs, row, cert) < 0:
+            cert[col.COUNT] = 0
+        cert[col.CLASS] = col.PROMISED
+        cert[col.DUE] = col.FOREVER
+        p.occupy(cert, self.jobs.each[row], 1)
 
     # -- new jobs --------------------------------------------------------------------------------------
 
     def promise_all(self, rows: list[int]) -> bool:
         """Reservations for several newcomers at once, or for none of them."""
-        rows = [row for row in rows if not self.book(row, rs.PROMISED, float(self.due[row]))]
+        rows = [row for row in rows if not self.book(row, col.PROMISED, float(self.due[row]))]
         if not rows:
             return True
-        softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
-        promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)
+        softs = np.flatnonzero(self.certs[:, col.CLASS] == col.SOFT)
+        promised = np.flatnonzero(self.certs[:, col.CLASS] == col.PROMISED)
         if softs.size:
             return False  # one by one, so that soft reservations are kept where they can be
         idle = promised[(self.due[promised] >= self.due[rows].min()) & (self.jobs.held[promised] == 0)]
@@ -212,16 +199,16 @@ class Book:
     def promise(self, row: int) -> bool:
         """Find a reservation for a job with a hard deadline, rearranging others if need be."""
         due = float(self.due[row])
-        if self.book(row, rs.PROMISED, due):
+        if self.book(row, col.PROMISED, due):
             return True
         if not demand_fits(self.now, self.jobs, self.certs, self.capacity, row, due):
             return False
-        if self._moved(row, rs.PROMISED):
+        if self._moved(row, col.PROMISED):
             return True
-        softs = np.flatnonzero(self.certs[:, rs.CLASS] == rs.SOFT)
-        if softs.size and self._keep_most(row, rs.PROMISED):
+        softs = np.flatnonzero(self.certs[:, col.CLASS] == col.SOFT)
+        if softs.size and self._keep_most(row, col.PROMISED):
             return True
-        promised = np.flatnonzero(self.certs[:, rs.CLASS] == rs.PROMISED)
+        promised = np.flatnonzero(self.certs[:, col.CLASS] == col.PROMISED)
         later = promised[self.due[promised] >= due]
         idle = later[self.jobs.held[later] == 0]
         attempts = [later]
@@ -234,12 +221,10 @@ class Book:
     def _rearranged(self, rows: Ints, moved: Ints, softs: Ints) -> bool:
         """Book newcomers with these promises made anew around them; soft reservations give way."""
         trial = self.certs.copy()
-        trial[moved, rs.COUNT] = 0
-        p = self.build(rs.PROMISED, trial)
+        trial[moved, col.COUNT] = 0
+        p = self.build(col.PROMISED, trial)
         order = self._by_latest_start(np.concatenate([moved, rows]))
-        if not arranging.rearrange(
-            p.times, p.free, p.n, self.jobs, order, self._dues(trial), self.capacity, trial, _tries(order)
-        ):
+        if not arranging.rearrange(p, self.jobs, order, self._dues(trial), trial, _tries(order)):
             return False
         self.certs, self.profile = trial, p
         self._rebook_soft(softs)
@@ -247,23 +232,23 @@ class Book:
 
     def _dues(self, certs: Floats) -> Floats:
         """Deadlines to plan for: of a soft reservation its step; a promise already lost has none any more."""
-        lost = (certs[:, rs.CLASS] == rs.PROMISED) & (certs[:, rs.DUE] >= rs.FOREVER)
-        return np.where(lost | (certs[:, rs.CLASS] == rs.SOFT), certs[:, rs.DUE], self.due)
+        lost = (certs[:, col.CLASS] == col.PROMISED) & (certs[:, col.DUE] >= col.FOREVER)
+        return np.where(lost | (certs[:, col.CLASS] == col.SOFT), certs[:, col.DUE], self.due)
 
     def _rebook_soft(self, rows: Ints) -> None:
-        self.certs[rows, rs.CLASS] = rs.NONE
-        for row in rows[np.lexsort((rows, self.certs[rows, rs.DUE]))].tolist():
+        self.certs[rows, col.CLASS] = col.NONE
+        for row in rows[np.lexsort((rows, self.certs[rows, col.DUE]))].tolist():
             self.book_soft(row)
 
     def book_soft(self, row: int) -> bool:
         """A reservation for the best value step in reach; later hard arrivals may take it."""
         return any(
-            due > self.now and self._fastest(row) <= due and self.book(row, rs.SOFT, due) for due in self.steps(row)
+            due > self.now and self._fastest(row) <= due and self.book(row, col.SOFT, due) for due in self.steps(row)
         )
 
     def soften(self, row: int) -> bool:
         """Find a reservation for a job with a soft deadline, with no fewer of the others in time."""
-        return self.fit_in(row, rs.SOFT) or self._keep_most(row, rs.SOFT)
+        return self.fit_in(row, col.SOFT) or self._keep_most(row, col.SOFT)
 
     def fit_in(self, row: int, cls: int) -> bool:
         """Room with every reservation kept: first by moving what does not run yet, then by planning all anew."""
@@ -272,8 +257,8 @@ class Book:
 
     def _moved(self, row: int, cls: int) -> bool:
         certs = self.certs
-        booked = np.flatnonzero(certs[:, rs.CLASS] > 0)
-        idle = booked[(self.jobs.held[booked] == 0) & (certs[booked, rs.DUE] >= self.due[row])]
+        booked = np.flatnonzero(certs[:, col.CLASS] > 0)
+        idle = booked[(self.jobs.held[booked] == 0) & (certs[booked, col.DUE] >= self.due[row])]
         if idle.size and self._all_kept(row, cls, idle, self._by_latest_start(np.append(idle, row))):
             return True
         if idle.size == booked.size or booked.size > RESERVES // 2:
@@ -287,22 +272,12 @@ class Book:
 
     def _all_kept(self, row: int, cls: int, moved: Ints, order: Ints, tries: int = ORDERS) -> bool:
         trial = self.certs.copy()
-        trial[moved, rs.COUNT] = 0
-        p = self.build(rs.SOFT, trial)
-        if not arranging.rearrange(
-            p.times,
-            p.free,
-            p.n,
-            self.jobs,
-            order,
-            self._dues(self.certs),
-            self.capacity,
-            trial,
-            min(tries, _tries(order)),
-        ):
+        trial[moved, col.COUNT] = 0
+        p = self.build(col.SOFT, trial)
+        if not arranging.rearrange(p, self.jobs, order, self._dues(self.certs), trial, min(tries, _tries(order))):
             return False
-        trial[moved, rs.CLASS] = self.certs[moved, rs.CLASS]
-        trial[row, rs.CLASS] = cls
+        trial[moved, col.CLASS] = self.certs[moved, col.CLASS]
+        trial[row, col.CLASS] = cls
         self.certs, self.profile = trial, p
         return True
 
@@ -311,40 +286,29 @@ class Book:
 
         For a soft newcomer this counts only when the weight that is in time does not become less.
         """
-        booked = np.flatnonzero(self.certs[:, rs.CLASS] > 0)
+        booked = np.flatnonzero(self.certs[:, col.CLASS] > 0)
         if booked.size > RESERVES // 2:
             return False
         dues = self._dues(self.certs)
         trial = self.certs.copy()
-        soft = trial[:, rs.CLASS] == rs.SOFT
-        soft[row] = cls == rs.SOFT
+        soft = trial[:, col.CLASS] == col.SOFT
+        soft[row] = cls == col.SOFT
         in_time = soft & (dues <= self.due)
         # Who is after its first step anyway goes before those in time.
         weight = self.view.jobs.weight
         worth = np.where(soft, np.where(in_time, weight, _LATE_WORTH * weight), 0.0)
-        trial[booked, rs.COUNT] = 0
-        p = self.build(rs.SOFT, trial)
+        trial[booked, col.COUNT] = 0
+        p = self.build(col.SOFT, trial)
         dropped = np.zeros(len(trial), np.bool_)
         order = self._by_step(np.append(booked, row))
-        if not arranging.keep_most(
-            p.times,
-            p.free,
-            p.n,
-            self.jobs,
-            order,
-            dues,
-            self.capacity,
-            trial,
-            worth,
-            dropped,
-            1 + RESERVES // order.size,
-        ):
+        tries = 1 + RESERVES // order.size
+        if not arranging.keep_most(p, self.jobs, order, dues, trial, worth, dropped, tries):
             return False
-        if cls == rs.SOFT and (dropped[row] or weight[in_time & dropped].sum() > weight[row]):
+        if cls == col.SOFT and (dropped[row] or weight[in_time & dropped].sum() > weight[row]):
             return False
-        trial[booked, rs.CLASS] = self.certs[booked, rs.CLASS]
-        trial[row, rs.CLASS] = cls
-        trial[dropped, rs.CLASS] = rs.NONE
+        trial[booked, col.CLASS] = self.certs[booked, col.CLASS]
+        trial[row, col.CLASS] = cls
+        trial[dropped, col.CLASS] = col.NONE
         self.certs, self.profile = trial, p
         for lost in self._by_due(np.flatnonzero(dropped)).tolist():
             self.book_soft(lost)
@@ -366,7 +330,7 @@ class Book:
             rate = fastest_rates(self.jobs, self.capacity)
             with np.errstate(divide="ignore"):
                 left_ms = np.where(
-                    rate > 0, np.ceil(self.jobs.work * 1000.0 / np.where(rate > 0, rate, 1.0)), rs.FOREVER
+                    rate > 0, np.ceil(self.jobs.work * 1000.0 / np.where(rate > 0, rate, 1.0)), col.FOREVER
                 )
             self._fastest_finish = self.now + left_ms
         return self._fastest_finish
@@ -380,8 +344,8 @@ class Book:
         p = self.profile
         if not (p.free[:, 0] > used).any():
             return
-        rows = np.flatnonzero(self.certs[:, rs.CLASS] > 0)
+        rows = np.flatnonzero(self.certs[:, col.CLASS] > 0)
         rows = rows[np.lexsort((rows, self.slack()[rows]))]
         p.free -= used[:, None]
-        rs.hasten(p.times, p.free, p.n, self.jobs, rows, self.certs, least_gain, only_waiting)
+        p.hasten(self.jobs, rows, self.certs, least_gain, only_waiting)
         p.free += used[:, None]

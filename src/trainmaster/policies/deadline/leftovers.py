@@ -8,7 +8,6 @@ import numpy.typing as npt
 from trainmaster.model.job import P
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.book import Book
-from trainmaster.policies.deadline.room import lowest_free
 
 Ints = npt.NDArray[np.int64]
 
@@ -66,7 +65,7 @@ def _fixed(book: Book) -> npt.NDArray[np.bool_]:
 def _lasting(book: Book, left: Ints, window_ms: float) -> Ints:
     """What of this room lasts for the window."""
     p = book.profile
-    least = [lowest_free(p.times, p.free, p.n, k, book.now + window_ms) for k in range(len(left))]
+    least = [p.lowest_free(k, book.now + window_ms) for k in range(len(left))]
     return np.minimum(left, np.array(least) - (p.free[:, 0] - left))
 
 

@@ -17,6 +17,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.deadline import answers
+from trainmaster.policies.deadline import layout as col
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.book import RETRIES, Book
 from trainmaster.policies.deadline.carrying_out import carry_out, changeable
@@ -103,7 +104,7 @@ class Deadline:
         kind[unable] = book.jobs.held_kind[unable]
         for row in draft.rejections:
             size[row] = 0
-        free_rows = book.certs[:, rs.CLASS] == rs.NONE
+        free_rows = book.certs[:, col.CLASS] == col.NONE
         rank = np.arange(len(size)) + 2**40
         by_due = np.flatnonzero(~free_rows)
         rank[by_due[np.argsort(book.due[by_due], kind="stable")]] = np.arange(by_due.size)
@@ -119,7 +120,7 @@ class Deadline:
 
     def _answer(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64], offers: Offers) -> None:
         """Every hard deadline without a promise: new ones fully, kept ones by free room alone."""
-        open_rows = np.flatnonzero(book.is_hard & (book.certs[:, rs.CLASS] == rs.NONE) & draft.view.jobs.waiting)
+        open_rows = np.flatnonzero(book.is_hard & (book.certs[:, col.CLASS] == col.NONE) & draft.view.jobs.waiting)
         candidates: list[int] = []
         for row in open_rows[asked[open_rows] == 0].tolist():
             asked[row] = _next_try(book, float(book.slack()[row]))
@@ -136,11 +137,11 @@ class Deadline:
                 candidates.append(row)
         if len(candidates) == 1 or not book.promise_all(candidates):
             for row in candidates:
-                if book.certs[row, rs.CLASS] == rs.NONE and not book.promise(row):
+                if book.certs[row, col.CLASS] == col.NONE and not book.promise(row):
                     offers.refused()
                     self._refuse(draft, row, answers.refused(book, row))
         for row in candidates:
-            if book.certs[row, rs.CLASS] == rs.PROMISED:
+            if book.certs[row, col.CLASS] == col.PROMISED:
                 self._accept(draft, book, row)
         if self.keep_trying:
             self._try_again(draft, book, asked, offers)
@@ -167,7 +168,7 @@ class Deadline:
     def _try_again(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64], offers: Offers) -> None:
         """Refused before: a promise after all if there is room by now, the end when it is hopeless."""
         phase = draft.view.jobs.phase
-        rows = np.flatnonzero(book.is_hard & (asked > 0) & (book.certs[:, rs.CLASS] == rs.NONE) & changeable(phase))
+        rows = np.flatnonzero(book.is_hard & (asked > 0) & (book.certs[:, col.CLASS] == col.NONE) & changeable(phase))
         slack = book.slack()[rows]
         for row in rows[(slack < 0) & (phase[rows] == P.PENDING)].tolist():
             if row not in draft.rejections:
@@ -177,18 +178,18 @@ class Deadline:
         for row, spare in sorted(zip(rows.tolist(), slack.tolist(), strict=True), key=lambda r: (r[1], r[0]))[:RETRIES]:
             if self._too_large(book, row, offers) is not None:
                 continue
-            found = book.book(row, rs.PROMISED, float(book.due[row]))
+            found = book.book(row, col.PROMISED, float(book.due[row]))
             if not found and asked[row] <= book.now and planned < _PLANNED:
                 planned += 1
                 asked[row] = _next_try(book, spare)
-                found = book.fit_in(row, rs.PROMISED)
+                found = book.fit_in(row, col.PROMISED)
             if found:
                 self._accept(draft, book, row)
 
     def _soften(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64]) -> None:
         """Reserve for soft deadlines in what the promises leave, least slack first."""
         jobs = draft.view.jobs
-        rows = np.flatnonzero(book.is_soft & changeable(jobs.phase) & (book.certs[:, rs.CLASS] == rs.NONE))
+        rows = np.flatnonzero(book.is_soft & changeable(jobs.phase) & (book.certs[:, col.CLASS] == col.NONE))
         if rows.size == 0:
             return
         slack = book.slack()
@@ -197,7 +198,7 @@ class Deadline:
         for row in rows[np.lexsort((rows, slack[rows], slack[rows] < 0))][:RETRIES].tolist():
             due = float(book.due[row])
             if slack[row] >= 0:
-                if book.book(row, rs.SOFT, due):
+                if book.book(row, col.SOFT, due):
                     continue
                 if book.now >= asked[row]:
                     asked[row] = _next_try(book, float(slack[row]))
@@ -208,7 +209,7 @@ class Deadline:
     def _rest(self, draft: Draft, book: Book) -> Ints:
         """Rows that fill what is left: priority, then deadlines still possible by slack, then arrival."""
         jobs = draft.view.jobs
-        kept = (book.certs[:, rs.CLASS] == rs.NONE) & (jobs.phase != P.PAUSED) & (jobs.phase != P.LOST)
+        kept = (book.certs[:, col.CLASS] == col.NONE) & (jobs.phase != P.PAUSED) & (jobs.phase != P.LOST)
         if draft.rejections:
             kept[list(draft.rejections)] = False
         if self.admission and not self.keep_trying:
@@ -226,12 +227,12 @@ class Deadline:
     def _explain(self, draft: Draft, book: Book, size: Ints) -> None:
         """Reserved jobs that wait are told when their turn is."""
         certs = book.certs
-        waits = np.flatnonzero((certs[:, rs.CLASS] > 0) & (size == 0) & (certs[:, rs.COUNT] > 0))
+        waits = np.flatnonzero((certs[:, col.CLASS] > 0) & (size == 0) & (certs[:, col.COUNT] > 0))
         if waits.size == 0:
             return
-        next_ones = waits[np.argsort(certs[waits, rs.FIRST], kind="stable")[:_SHOWN]]
-        start_s, finish_s = (certs[next_ones][:, [rs.FIRST, rs.FINISH]].T / MS_PER_S).tolist()
-        promised = (certs[next_ones, rs.CLASS] == rs.PROMISED).tolist()
+        next_ones = waits[np.argsort(certs[waits, col.FIRST], kind="stable")[:_SHOWN]]
+        start_s, finish_s = (certs[next_ones][:, [col.FIRST, col.FINISH]].T / MS_PER_S).tolist()
+        promised = (certs[next_ones, col.CLASS] == col.PROMISED).tolist()
         for row, start, finish, kept in zip(next_ones.tolist(), start_s, finish_s, promised, strict=True):
             if row not in draft.details:
                 draft.details[row] = {"planned_start_s": start, "planned_finish_s": finish, "promised": kept}
@@ -249,4 +250,4 @@ class Deadline:
             wake = min(wake, book.now + self.look_s * MS_PER_S)
         if failed:
             wake = min(wake, book.now + _RETRY_MS)
-        return int(wake) if wake < rs.FOREVER else None
+        return int(wake) if wake < col.FOREVER else None

@@ -17,7 +17,7 @@ from trainmaster.model.reasons import deadline_refusal
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.deadline import answers
-from trainmaster.policies.deadline import reservations as rs
+from trainmaster.policies.deadline import layout as col
 from trainmaster.policies.deadline.book import Book
 
 PROMISED, POSSIBLE, REFUSED, SOFT, NONE = "accepted", "possible", "refused", "soft", "none"
@@ -36,12 +36,12 @@ def admission_answer(view: Snapshot, job_id: str, confidence: float = 0.9) -> di
     if jobs.deadline_ms[row] >= NEVER_MS:
         return {"job_id": job_id, "answer": NONE}
     book = Book(view, confidence, admission=True)
-    reserved = book.certs[row, rs.CLASS] > 0 and book.certs[row, rs.COUNT] > 0
+    reserved = book.certs[row, col.CLASS] > 0 and book.certs[row, col.COUNT] > 0
     if not book.is_hard[row]:
         plan = answers.accepted(book, row) if reserved else {"deadline_s": float(book.due[row]) / 1000.0}
         return {**plan, "job_id": job_id, "answer": SOFT, "reserved": bool(reserved)}
-    if reserved and book.certs[row, rs.CLASS] == rs.PROMISED:
-        kept = bool(book.certs[row, rs.FINISH] <= book.due[row])
+    if reserved and book.certs[row, col.CLASS] == col.PROMISED:
+        kept = bool(book.certs[row, col.FINISH] <= book.due[row])
         return {**answers.accepted(book, row), "job_id": job_id, "answer": PROMISED, "kept": kept}
     details = answers.impossible(book, row)
     if details is None and book.promise(row):

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trainmaster.policies.deadline.book import Book
-from trainmaster.policies.deadline.room import free_area
 
 MEMORY = 512
 """Arrivals remembered."""
@@ -86,7 +85,7 @@ def booked(book: Book, row: int) -> float:
     """The part that is booked of the window until the deadline, on the acceptable type with most room."""
     p, due = book.profile, float(book.due[row])
     parts = [
-        1.0 - free_area(p.times, p.free, p.n, k, due) / (book.capacity[k] * max(due - book.now, 1.0))
+        1.0 - p.free_area(k, due) / (book.capacity[k] * max(due - book.now, 1.0))
         for k in range(len(book.capacity))
         if book.jobs.base[row, k] > 0 and book.capacity[k] > 0
     ]

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainmaster.model.utility import FloatArray
+from trainmaster.policies.oasis.cost import Gang
 from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Instance, Schedule
-from trainmaster.policies.oasis.joint_placement import greedy_placement
+from trainmaster.policies.oasis.quotes import gang_costs
 
 WORKERS_DRAWN_MAX = 30
 
@@ -99,15 +100,12 @@ def place(job: AdmissionJob, workers: int, cluster: Cluster, used: FloatArray) -
     """First-fit counts per server of `workers` workers and their PS in one slot, or None if they do not
     fit.
     """
-    free_of_charge = np.zeros(len(cluster.servers))
+    costs, gang = gang_costs(job, cluster, used[None]), Gang(workers, job.servers_for(workers))
+    free_of_charge = np.full_like(cluster.capacity, -np.inf)
+    costs.price(free_of_charge, np.zeros_like(cluster.capacity), workers, gang.servers)
     for workers_first in (True, False) if cluster.shared else (True,):
-        cost, on_workers, on_ps = greedy_placement(
-            used, cluster.capacity, np.asarray(job.worker_demand), np.asarray(job.server_demand),
-            cluster.hosts_workers, cluster.hosts_ps, free_of_charge, free_of_charge, workers,
-            job.servers_for(workers), workers_first,
-        )  # fmt: skip
-        if np.isfinite(cost):
-            return on_workers, on_ps
+        if costs.place(0, gang, workers_first) < math.inf:
+            return np.array(costs.on_workers), np.array(costs.on_ps)
     return None
 
 

@@ -2,77 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainmaster.model.utility import FloatArray
-from trainmaster.policies.oasis import joint_placement as joint
+from trainmaster.policies.oasis.cost import Gang, GangCosts
 from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Schedule
-from trainmaster.policies.oasis.placement import fill_cheapest, quote, separate_costs
+from trainmaster.policies.oasis.joint_cost import JointCosts
 from trainmaster.policies.oasis.prices import PriceTable
 
+Placement = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-@dataclass
+
 class Quotes:
-    """Costs from the job's arrival slot on. `cost[t, d]` is COST of d workers with their PS; inf: does not
-    fit.
+    """Costs from the job's arrival slot on. `cost[t, d]` is COST of d workers with their PS; inf: does not fit.
 
-    `exact` is false when servers of both roles are too many for the exact joint placement; then `cost` is
-    filled for the counts that were asked for, and by `cost_at` for others as they are needed.
+    `exact` is false when servers of both roles are too many for the exact joint placement. Except where it is exact on
+    such servers, `cost` is filled for the counts of `options` alone, and by `cost_at` for others as they are needed.
     """
 
-    job: AdmissionJob
-    cluster: Cluster
-    used: FloatArray
-    cost: FloatArray
-    worker_cost: FloatArray
-    worker_room: NDArray[np.int64]
-    ps_cost: FloatArray
-    ps_room: NDArray[np.int64]
-    ps_needed: NDArray[np.int64]
-    exact: bool
-
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         job: AdmissionJob,
         table: PriceTable,
         cluster: Cluster,
         used: FloatArray,
         options: NDArray[np.int64],
         joint_operations_max: int,
-    ) -> Quotes:
-        ps_needed = job.servers_for_each()
-        most, most_ps = job.chunks, int(ps_needed[-1])
-        worker, ps = np.asarray(job.worker_demand), np.asarray(job.server_demand)
-        capacity = cluster.capacity
-        worker_cost, worker_room = quote(
-            used, capacity, table.ln_low, table.ln_spread, worker, cluster.hosts_workers, most
-        )
-        ps_cost, ps_room = quote(used, capacity, table.ln_low, table.ln_spread, ps, cluster.hosts_ps, most_ps)
-        exact = True
-        if not cluster.shared:
-            cost = separate_costs(worker_cost, worker_room, ps_cost, ps_room, ps_needed)
-        else:
-            both = cluster.hosts_workers & cluster.hosts_ps
-            steps = joint.exact_operations(used, capacity, worker, ps, both, most, most_ps)
-            exact = steps * used.shape[0] <= joint_operations_max
-            if exact:
-                cost = joint.exact_costs(
-                    used, capacity, worker, ps, both, worker_cost, worker_room, ps_cost, ps_room, ps_needed
-                )
-            else:
-                cost = joint.greedy_costs(
-                    used, capacity, worker, ps, cluster.hosts_workers, cluster.hosts_ps, worker_cost, ps_cost,
-                    ps_needed, options,
-                )  # fmt: skip
-        return Quotes(job, cluster, used, cost, worker_cost, worker_room, ps_cost, ps_room, ps_needed, exact)
+    ) -> None:
+        self._job = job
+        most, most_ps = job.chunks, job.servers_for(job.chunks)
+        self._gangs = [Gang(workers, job.servers_for(workers)) for workers in range(most + 1)]
+        self._costs = gang_costs(job, cluster, used)
+        self._costs.price(table.ln_low, table.ln_spread, most, most_ps)
+        self.cost = np.full((len(used), most + 1), np.nan)
+        self._joint: JointCosts | None = None
+        self._orders = (True, False) if cluster.shared else (True,)
+        self.exact = True
+        if cluster.shared:
+            joint = JointCosts(self._costs, cluster.hosts_workers & cluster.hosts_ps)
+            self.exact = joint.operations(most, most_ps) * len(used) <= joint_operations_max
+            if self.exact:
+                self._joint = joint
+                joint.fill(job.servers_for_each(), self.cost)
+                return
+        asked = np.empty((len(used), len(options)))
+        self._costs.costs([self._gangs[workers] for workers in options.tolist()], asked, cluster.shared)
+        self.cost[:, options] = asked
 
     def cost_at(self, slot: int, workers: int) -> float:
         """COST(slot, workers); slots count from the job's arrival."""
-        if not self.exact and not np.isfinite(self.cost[slot, workers]):
-            self.cost[slot, workers] = self._place_greedily(slot, workers)[0]
+        if math.isnan(self.cost[slot, workers]):
+            gang = self._gangs[workers]
+            self.cost[slot, workers] = min(self._costs.place(slot, gang, first) for first in self._orders)
         return float(self.cost[slot, workers])
 
     def place(self, workers: NDArray[np.int64]) -> tuple[Schedule, float]:
@@ -80,39 +64,27 @@ class Quotes:
         worker_rows: list[tuple[int, int, int]] = []
         ps_rows: list[tuple[int, int, int]] = []
         cost = 0.0
-        for slot in np.flatnonzero(workers):
+        for slot in np.flatnonzero(workers).tolist():
             count = int(workers[slot])
-            cost += self.cost_at(int(slot), count)
-            worker_taken, ps_taken = self._placement(int(slot), count)
-            absolute = self.job.arrival + int(slot)
-            worker_rows += [(absolute, int(s), int(worker_taken[s])) for s in np.flatnonzero(worker_taken)]
-            ps_rows += [(absolute, int(s), int(ps_taken[s])) for s in np.flatnonzero(ps_taken)]
+            cost += self.cost_at(slot, count)
+            placement = self._placement(slot, count)
+            for rows, taken in zip((worker_rows, ps_rows), placement, strict=True):
+                rows += [(self._job.arrival + slot, int(s), int(taken[s])) for s in np.flatnonzero(taken)]
         return Schedule(tuple(worker_rows), tuple(ps_rows)), cost
 
-    def _placement(self, slot: int, workers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        ps = int(self.ps_needed[workers])
-        if not self.cluster.shared:
-            return (
-                fill_cheapest(self.worker_cost[slot], self.worker_room[slot], workers),
-                fill_cheapest(self.ps_cost[slot], self.ps_room[slot], ps),
-            )
-        if not self.exact:
-            return self._place_greedily(slot, workers)[1:]
-        both = self.cluster.hosts_workers & self.cluster.hosts_ps
-        return joint.exact_placement(
-            self.used[slot], self.cluster.capacity, np.asarray(self.job.worker_demand),
-            np.asarray(self.job.server_demand), both, self.worker_cost[slot], self.worker_room[slot],
-            self.ps_cost[slot], self.ps_room[slot], workers, ps,
-        )  # fmt: skip
+    def _placement(self, slot: int, workers: int) -> Placement:
+        gang, costs = self._gangs[workers], self._costs
+        if self._joint is not None:
+            on_workers, on_ps = np.zeros((2, costs.nodes), np.int64)
+            self._joint.place(slot, workers, gang.servers, on_workers, on_ps)
+            return on_workers, on_ps
+        first = next(order for order in self._orders if costs.place(slot, gang, order) == self.cost[slot, workers])
+        costs.place(slot, gang, first)
+        return np.array(costs.on_workers), np.array(costs.on_ps)
 
-    def _place_greedily(self, slot: int, workers: int) -> tuple[float, NDArray[np.int64], NDArray[np.int64]]:
-        results = [
-            joint.greedy_placement(
-                self.used[slot], self.cluster.capacity, np.asarray(self.job.worker_demand),
-                np.asarray(self.job.server_demand), self.cluster.hosts_workers, self.cluster.hosts_ps,
-                self.worker_cost[slot], self.ps_cost[slot], workers, int(self.ps_needed[workers]),
-                workers_first,
-            )
-            for workers_first in (True, False)
-        ]  # fmt: skip
-        return results[0] if results[0][0] <= results[1][0] else results[1]
+
+def gang_costs(job: AdmissionJob, cluster: Cluster, used: FloatArray) -> GangCosts:
+    """The job's costs on a cluster with these commitments, still without prices."""
+    worker, ps = np.asarray(job.worker_demand, np.float64), np.asarray(job.server_demand, np.float64)
+    used = np.ascontiguousarray(used)
+    return GangCosts(used, cluster.capacity, worker, ps, cluster.hosts_workers, cluster.hosts_ps)

@@ -1,7 +1,7 @@
 """The best schedule of one job of the engine over a rolling horizon, at the prices of the moment.
 
-As in `schedule.py`, one DP gives the least cost of every end slot, and payoff = worth - cost is maximised
-over them. What differs: gangs instead of single workers, work in grains, the running slot counts only for
+As in `schedule.py`, one DP (`schedule_table`) gives the least cost of every end slot, and payoff = worth - cost is
+maximised over them. What differs: gangs instead of single workers, work in grains, the running slot counts only for
 what is left of it, and the last slot is paid for only as long as it is used. The DP is exact for its grain
 (work is rounded up, what a slot does is rounded down); the schedule found is then followed in exact time,
 so `finish_ms`, `utility` and `cost` of an offer are not rounded.
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from trainmaster.model.units import MS_PER_S
 from trainmaster.model.utility import Utility
 from trainmaster.policies.oasis.book import Place, Run, merged
+from trainmaster.policies.oasis.cost import Gang, GangCosts
 from trainmaster.policies.oasis.gangs import Gangs, Pool
-from trainmaster.policies.oasis.placement import quote
 from trainmaster.policies.oasis.prices import PriceSettings, PriceTable
-from trainmaster.policies.oasis.rolling_kernels import fill_rolling, gang_costs, place_path, trace_rolling
+from trainmaster.policies.oasis.schedule_table import ScheduleTable
 
 GRAINS_MAX = 64
 """Grains of a slot at the fastest gang's speed."""
@@ -147,20 +147,14 @@ def best_rolling(
     units = max(1, math.ceil(grains * ideal_slots - 1e-9))
     relative = gangs.steps_per_s / gangs.fastest
     gain = np.floor(np.outer(open_ms / clock.slot_ms, grains * relative) + 1e-9).astype(np.int64)
-    most = int(gangs.workers.max())
-    worker_cost, worker_room = quote(used, pool.capacity, table.ln_low, table.ln_spread, ask.worker, hosts, most)
-    ps_cost, _ = quote(
-        used,
-        pool.capacity,
-        table.ln_low,
-        table.ln_spread,
-        ask.server,
-        ps_hosts,
-        max(1, int(gangs.servers.max())),
-    )
-    common = (used, pool.capacity, worker_cost, worker_room, ps_cost, ask.worker, ask.server)
-    options = (gangs.workers, gangs.servers, gangs.one_node)
-    cost = gang_costs(*common, ps_hosts, *options)
+    costs = GangCosts(used, pool.capacity, ask.worker, ask.server, hosts, ps_hosts)
+    costs.price(table.ln_low, table.ln_spread, int(gangs.workers.max()), max(1, int(gangs.servers.max())))
+    options = [
+        Gang(*gang)
+        for gang in zip(gangs.workers.tolist(), gangs.servers.tolist(), gangs.one_node.tolist(), strict=True)
+    ]
+    cost = np.empty((slots, len(options)))
+    costs.costs(options, cost, False)
     part_of_slot = (ends[0] - starts[0]) / clock.slot_ms
     # What of the running slot is not used is lost, so among nearly equal schedules it is preferred; the
     # payoff is reckoned at full price below.
@@ -170,15 +164,20 @@ def best_rolling(
     ages_s = (starts + np.minimum(ends - starts, run_ms) - ask.submit_ms) / MS_PER_S
     worths = ask.utility.values(np.maximum(ages_s, 0.0))
     values = worths + ask.urgency * np.linspace(1.0, 0.0, slots)
-    filled, finish, rows = fill_rolling(cost, gain, units, values)
+    filled = ScheduleTable(cost, gain, units, True)
+    filled.fill(values, True)
+    finish, rows = np.asarray(filled.finish), filled.rows
     if rows == 0 or not np.isfinite(finish[:rows]).any():
         return None
     end = int(np.argmax(values[:rows] - finish[:rows]))
-    chosen = trace_rolling(filled, finish, cost, gain, units, end)
+    chosen = np.full(end + 1, -1, np.int64)
+    filled.trace(end, chosen)
     held_workers, held_ps = np.zeros((2, len(pool.capacity)), np.int64)
     for node, workers, servers in ask.held:
         held_workers[node], held_ps[node] = workers, servers
-    on_workers, on_ps, slot_cost = place_path(*common, hosts, ps_hosts, *options, chosen, held_workers, held_ps)
+    on_workers, on_ps = np.zeros((2, end + 1, len(pool.capacity)), np.int64)
+    slot_cost = np.zeros(end + 1)
+    costs.place_path(options, chosen, on_workers, on_ps, (held_workers, held_ps), slot_cost)
     slot_cost[0] *= part_of_slot
     last, finish_ms, paid = _follow(ask, gangs, chosen, starts, ends, open_ms, slot_cost)
     runs = [

@@ -1,7 +1,7 @@
 """The best schedule of one job at fixed prices: DP over slots and workload, one table for all end slots.
 
-DP(t, D) = min_d COST(t, d) + DP(t-1, D-d); row t ends every schedule that completes by slot t, so one table
-yields the cheapest cost for each end slot, and the payoff f(t - a) - DP(t, W) is maximised over them.
+DP(t, D) = min_d COST(t, d) + DP(t-1, D-d), in `schedule_table`; row t ends every schedule that completes by slot t, so
+one table yields the cheapest cost for each end slot, and the payoff f(t - a) - DP(t, W) is maximised over them.
 
 Granularity. With `grains` = N the DP runs in single worker-slots and is exact. When slots x work x N
 exceeds `operations_max`, it runs in grains of N/m worker-slots, m < N: a slot offers d_j = ceil(j N/m)
@@ -16,12 +16,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from trainmaster.model.utility import FloatArray
 from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Schedule
 from trainmaster.policies.oasis.prices import PriceTable
 from trainmaster.policies.oasis.quotes import Quotes
+from trainmaster.policies.oasis.schedule_table import ScheduleTable
 
 
 @dataclass(frozen=True)
@@ -47,52 +47,6 @@ class Offer:
     cost_by_end: FloatArray
     grain_worker_slots: float
     exact: bool
-
-
-@njit(cache=True)
-def fill_table(option_cost, units, values, stop_early):
-    """The DP table. option_cost: slots x (m + 1); values[t]: utility of ending in slot t.
-
-    Returns (table, rows): table[t + 1, u] is the least cost of u grains by slot t. With `stop_early`, rows
-    end where no later end slot can beat the best payoff found, because utility does not rise and cost is
-    not negative.
-    """
-    slots, width = option_cost.shape
-    table = np.full((slots + 1, units + 1), np.inf)
-    table[0, 0] = 0.0
-    best = 0.0
-    for t in range(slots):
-        if stop_early and best > 0.0 and values[t] <= best:
-            return table, t
-        top = min(units, (t + 1) * (width - 1))
-        before = table[t]
-        now = table[t + 1]
-        now[: top + 1] = before[: top + 1]
-        for j in range(1, width):
-            step = option_cost[t, j]
-            if step == np.inf:
-                continue
-            for u in range(j, top + 1):
-                value = before[u - j] + step
-                now[u] = value if value < now[u] else now[u]
-        best = max(best, values[t] - now[units])
-    return table, slots
-
-
-@njit(cache=True)
-def trace_back(table, option_cost, end):
-    """Options chosen in slots 0 .. end on a cheapest path that serves all grains by `end`."""
-    chosen = np.zeros(end + 1, np.int64)
-    left = table.shape[1] - 1
-    for back in range(end + 1):
-        t = end - back
-        for j in range(min(left, option_cost.shape[1] - 1) + 1):
-            # The same floating-point sum as in the forward pass, so equality is exact; idle is preferred.
-            if table[t, left - j] + option_cost[t, j] == table[t + 1, left]:
-                chosen[t] = j
-                left -= j
-                break
-    return chosen
 
 
 def grains_per_slot(job: AdmissionJob, slots: int, operations_max: int) -> int:
@@ -123,18 +77,22 @@ def best_schedule(
         return none
     grains = grains_per_slot(job, slots, limits.operations_max)
     options = -(-np.arange(grains + 1) * job.chunks // grains)
-    quotes = Quotes.of(job, table, cluster, used[job.arrival :], options, limits.joint_operations_max)
+    quotes = Quotes(job, table, cluster, used[job.arrival :], options, limits.joint_operations_max)
     values = job.utility.values(np.arange(slots, dtype=np.float64))
-    option_cost = np.ascontiguousarray(quotes.cost[:, options])
     units = -(-job.worker_slots * grains // job.chunks)
-    filled, rows = fill_table(option_cost, units, values, not all_ends)
-    cost_by_end = np.full(slots, np.inf)
-    cost_by_end[:rows] = filled[1 : rows + 1, units]
+    gain = np.broadcast_to(np.arange(1, grains + 1), (slots, grains)).copy()
+    filled = ScheduleTable(np.ascontiguousarray(quotes.cost[:, options[1:]]), gain, units, False)
+    filled.fill(values, not all_ends)
+    # What is done by a slot may have been done in an earlier one.
+    cost_by_end = np.minimum.accumulate(np.asarray(filled.finish))
+    cost_by_end[filled.rows :] = np.inf
     exact = quotes.exact and grains == job.chunks
     if not np.isfinite(cost_by_end).any():
         return Offer(None, -math.inf, 0.0, math.inf, cost_by_end, job.chunks / grains, exact)
     end = int(np.argmax(values - cost_by_end))
-    workers = options[trace_back(filled, option_cost, end)]
+    chosen = np.full(end + 1, -1, np.int64)
+    filled.trace(end, chosen)
+    workers = options[chosen + 1]
     _trim(workers, quotes, int(workers.sum()) - job.worker_slots)
     schedule, cost = quotes.place(workers)
     utility = job.utility.value(schedule.completion - job.arrival)

@@ -9,20 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 
 from trainmaster.model.utility import FloatArray
 from trainmaster.policies.oasis.baselines import place
 from trainmaster.policies.oasis.dorm_program import Share, dorm_counts
+from trainmaster.policies.oasis.fair_filling import FairFilling
 from trainmaster.policies.oasis.formulation import (
-    RELATIVE_TOLERANCE,
     AdmissionJob,
     Cluster,
     Instance,
     Schedule,
 )
 
-_DUST = RELATIVE_TOLERANCE
 Placement = tuple[np.ndarray, np.ndarray]
 
 
@@ -55,89 +53,19 @@ class Run:
         return np.outer(on_workers, self.job.worker_demand) + np.outer(on_ps, self.job.server_demand)
 
 
-@njit(cache=True)
-def _one_fits(free, capacity, demand):
-    """Whether one more unit fits; a scalar loop, since this is asked for every server at every step."""
-    for r in range(free.shape[0]):  # noqa: SIM110 - compiled
-        if free[r] + _DUST * capacity[r] < demand[r]:
-            return False
-    return True
-
-
-@njit(cache=True)
-def progressive_filling(
-    capacity, worker_demand, ps_demand, hosts_workers, hosts_ps, ps_per_worker, most, worker_total, ps_total
-):
-    """Dominant-resource fairness in one slot: again and again one worker (and the PS it makes necessary, if
-    any) for the job of least dominant share, until nothing more fits. Returns counts, jobs x servers, and
-    the shares."""
-    jobs, resources = worker_demand.shape
-    servers = capacity.shape[0]
-    free = capacity.copy()
-    on_workers = np.zeros((jobs, servers), np.int64)
-    on_ps = np.zeros((jobs, servers), np.int64)
-    count = np.zeros(jobs, np.int64)
-    ps_count = np.zeros(jobs, np.int64)
-    share = np.zeros(jobs)
-    active = most > 0
-    while active.any():
-        chosen = -1
-        for i in range(jobs):
-            if active[i] and (chosen < 0 or share[i] < share[chosen]):
-                chosen = i
-        i = chosen
-        needed = max(1, int(np.ceil((count[i] + 1) * ps_per_worker[i] * (1.0 - _DUST)))) - ps_count[i]
-        worker_at = -1
-        for s in range(servers):
-            if hosts_workers[s] and _one_fits(free[s], capacity[s], worker_demand[i]):
-                worker_at = s
-                break
-        if worker_at >= 0:
-            free[worker_at] -= worker_demand[i]
-        ps_at = -1
-        if worker_at >= 0 and needed > 0:
-            for s in range(servers):
-                if hosts_ps[s] and _one_fits(free[s], capacity[s], ps_demand[i]):
-                    ps_at = s
-                    break
-            if ps_at < 0:
-                free[worker_at] += worker_demand[i]
-                worker_at = -1
-        if worker_at < 0:
-            active[i] = False
-            continue
-        on_workers[i, worker_at] += 1
-        count[i] += 1
-        if ps_at >= 0:
-            free[ps_at] -= ps_demand[i]
-            on_ps[i, ps_at] += 1
-            ps_count[i] += 1
-        for r in range(resources):
-            if worker_total[r] > 0:
-                share[i] = max(share[i], count[i] * worker_demand[i, r] / worker_total[r])
-            if ps_total[r] > 0:
-                share[i] = max(share[i], ps_count[i] * ps_demand[i, r] / ps_total[r])
-        if count[i] >= most[i]:
-            active[i] = False
-    return on_workers, on_ps, share
-
-
 def fill_fairly(runs: list[Run], most: list[int], cluster: Cluster) -> tuple[list[Placement], FloatArray]:
     """Progressive filling for `runs`, each with at most `most` workers; since b <= B one PS per step
     suffices.
     """
-    on_workers, on_ps, share = progressive_filling(
-        cluster.capacity,
-        np.array([run.job.worker_demand for run in runs]),
-        np.array([run.job.server_demand for run in runs]),
-        cluster.hosts_workers,
-        cluster.hosts_ps,
+    filling = FairFilling(cluster.capacity, cluster.hosts_workers, cluster.hosts_ps)
+    filling.run(
+        np.array([run.job.worker_demand for run in runs]).reshape(len(runs), -1),
+        np.array([run.job.server_demand for run in runs]).reshape(len(runs), -1),
         np.array([run.job.worker_mb_per_slot / run.job.server_mb_per_slot for run in runs]),
         np.array(most, dtype=np.int64),
-        cluster.capacity[cluster.hosts_workers].sum(axis=0),
-        cluster.capacity[cluster.hosts_ps].sum(axis=0),
     )
-    return [(on_workers[i], on_ps[i]) for i in range(len(runs))], share
+    on_workers, on_ps = np.asarray(filling.on_workers), np.asarray(filling.on_ps)
+    return [(on_workers[i], on_ps[i]) for i in range(len(runs))], np.asarray(filling.share)
 
 
 def run_drf(instance: Instance, workers: dict[str, int]) -> tuple[dict[str, Schedule], dict[str, int]]:

@@ -37,7 +37,6 @@ from trainmaster.service.kubernetes.session import NAME, KubernetesSession
 from trainmaster.service.local.platform import settings_of
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.platform import Fatal
-from trainmaster.sim.run import load_kernels
 from trainmaster.stores.journal import JournalStore
 
 NAMESPACE = "trainmaster-system"
@@ -128,7 +127,7 @@ class KubernetesPlatform:
         await self.client.close()
 
     def prepare(self) -> None:
-        load_kernels(create(self.options.policy or self._last_policy()))  # now, not when it is our turn
+        create(self.options.policy or self._last_policy())  # its modules are loaded now, not when it is our turn
 
     def _last_policy(self) -> str:
         """The policy by which the leader decides, as far as it is stored."""

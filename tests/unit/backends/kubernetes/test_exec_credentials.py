@@ -59,7 +59,7 @@ def test_a_token_is_kept_until_shortly_before_it_expires(tmp_path: Path) -> None
     [
         ("#!/bin/sh\necho 'not logged in' >&2; exit 7\n", {}, "exit 7: not logged in"),
         ("#!/bin/sh\necho hello\n", {}, "no ExecCredential"),
-        ('#!/bin/sh\necho \'{"status": {}}\'\n', {}, "no ExecCredential"),
+        ("#!/bin/sh\necho '{\"status\": {}}'\n", {}, "no ExecCredential"),
         ("", {"command": "no-such-login", "installHint": "Install it."}, "not installed. Install it."),
         ("", {"env": ["x"]}, "invalid exec entry"),
     ],

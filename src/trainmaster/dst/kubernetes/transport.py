@@ -1,0 +1,189 @@
+"""Between a `KubeClient` and the simulated API server, with faults: lost requests and answers, 429 and 5xx, slow
+answers, watches that lag, break or expire, a client that is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+
+from trainmaster.backends.kubernetes.client import KubeClient
+from trainmaster.backends.kubernetes.config import KubeConfig
+from trainmaster.dst.kubernetes.api_server import ApiServer, Object, Status, Watcher, parse
+
+SERVER = "https://simulated"
+
+
+@dataclass
+class Weather:
+    """Rates of faults, by request or by watch event; all 0 once the faults are over."""
+
+    lost_request: float = 0.0
+    lost_answer: float = 0.0
+    throttled: float = 0.0
+    server_error: float = 0.0
+    watch_break: float = 0.0
+    watch_lag_s: float = 0.05
+    answer_s: float = 0.01
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Weather:
+        bad = rng.choice((0.0, 0.01, 0.05, 0.15))
+        lost_request, lost_answer, throttled, server_error = (bad * rng.random() for _ in range(4))
+        lag_s, answer_s = rng.choice((0.05, 0.5, 3.0)), rng.choice((0.005, 0.05, 0.5))
+        return cls(lost_request, lost_answer, throttled, server_error, bad * rng.random() / 2, lag_s, answer_s)
+
+
+class Line:
+    """One client's connection to the server; both sessions of a `KubeClient` at once."""
+
+    def __init__(self, server: ApiServer, weather: Weather, rng: random.Random) -> None:
+        self._server = server
+        self._weather = weather
+        self._rng = rng
+        self.cut = False
+        """Nothing gets through, in either direction."""
+        self.closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def request(
+        self, method: str, url: str, *, data: Any = None, params: Any = None, headers: Any = None,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> _Exchange:  # fmt: skip
+        del headers
+        path = url.removeprefix(SERVER)
+        limit_s = 15.0 if timeout is None or timeout.total is None else timeout.total
+        return _Exchange(self, method, path, data, dict(params or {}), limit_s)
+
+    def get(self, url: str, *, params: Any = None, headers: Any = None, timeout: Any = None) -> Any:
+        if dict(params or {}).get("watch") == "true":
+            return _Watch(self, url.removeprefix(SERVER), dict(params))
+        return self.request("GET", url, params=params, headers=headers, timeout=timeout)
+
+    async def exchange(self, method: str, path: str, data: Any, params: dict[str, str], limit_s: float) -> _Reply:
+        weather, rng = self._weather, self._rng
+        if self.cut or rng.random() < weather.lost_request:
+            await asyncio.sleep(limit_s if self.cut else min(limit_s, rng.random()))
+            raise aiohttp.ClientConnectionError("connection lost")
+        there_s = weather.answer_s * rng.random()
+        await asyncio.sleep(there_s)
+        if rng.random() < weather.throttled:
+            return _Reply(429, {"reason": "TooManyRequests", "message": "throttled"}, {"Retry-After": "1"})
+        if rng.random() < weather.server_error:
+            return _Reply(500, {"reason": "InternalError", "message": "etcdserver: request timed out"})
+        body = None if data is None else orjson.loads(data)
+        try:
+            reply = _Reply(200, self._server.handle(method, path, body, params))
+        except Status as status:
+            reply = _Reply(status.code, status.body)
+        back_s = weather.answer_s * rng.random()
+        if self.cut or rng.random() < weather.lost_answer or there_s + back_s > limit_s:
+            await asyncio.sleep(min(limit_s, rng.random()))
+            raise aiohttp.ClientConnectionError("answer lost")
+        await asyncio.sleep(back_s)
+        return reply
+
+    async def watch(self, path: str, params: dict[str, str]) -> AsyncIterator[bytes]:
+        """Changes in order, each no earlier than it happened; some late, the stream at some time broken."""
+        rng, weather = self._rng, self._weather
+        loop = asyncio.get_running_loop()
+        due: deque[tuple[float, str, Object]] = deque()
+        woken = asyncio.Event()
+
+        def tell(what: str, thing: Object) -> None:
+            at_s = loop.time() + weather.watch_lag_s * rng.random() ** 2
+            due.append((max(at_s, due[-1][0]) if due else at_s, what, thing))
+            woken.set()
+
+        watcher: Watcher | None = None
+        ends_s = loop.time() + float(params.get("timeoutSeconds", "300"))
+        try:
+            watcher = self._server.watch(parse(path), params, tell)
+            while not self.cut and loop.time() < ends_s:
+                if not due:
+                    woken.clear()
+                    try:
+                        await asyncio.wait_for(woken.wait(), 5.0)
+                    except TimeoutError:
+                        continue
+                at_s, what, thing = due[0]
+                if at_s > loop.time():
+                    await asyncio.sleep(at_s - loop.time())
+                if self.cut or rng.random() < weather.watch_break:
+                    break
+                due.popleft()
+                yield orjson.dumps({"type": what, "object": thing}) + b"\n"
+        except Status as status:
+            yield orjson.dumps({"type": "ERROR", "object": status.body}) + b"\n"
+        finally:
+            if watcher is not None:
+                self._server.watchers.remove(watcher)
+        if self.cut or rng.random() < 0.5:
+            raise aiohttp.ClientConnectionError("watch broken")
+
+
+@dataclass
+class _Reply:
+    status: int
+    body: Object
+    headers: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.headers = self.headers or {}
+
+    async def read(self) -> bytes:
+        return orjson.dumps(self.body)
+
+
+@dataclass
+class _Exchange:
+    line: Line
+    method: str
+    path: str
+    data: Any
+    params: dict[str, str]
+    limit_s: float
+
+    async def __aenter__(self) -> _Reply:
+        return await self.line.exchange(self.method, self.path, self.data, self.params, self.limit_s)
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+class _Watch:
+    """The answer to a watch: `status`, and `content.iter_any()`."""
+
+    status = 200
+
+    def __init__(self, line: Line, path: str, params: dict[str, str]) -> None:
+        self._line, self._path, self._params = line, path, params
+        self.content = self
+        self._stream: Any = None
+
+    async def __aenter__(self) -> _Watch:
+        if self._line.cut:
+            await asyncio.sleep(10.0)
+            raise aiohttp.ClientConnectionError("connection lost")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    def iter_any(self) -> AsyncIterator[bytes]:
+        self._stream = self._line.watch(self._path, self._params)
+        return self._stream
+
+
+def client_of(line: Line) -> KubeClient:
+    client = KubeClient(KubeConfig(SERVER))
+    client._session = client._watching = line  # type: ignore[assignment]
+    return client

@@ -1,0 +1,315 @@
+"""The fault simulation of the Kubernetes backend: two replicas, a simulated API server, nodes, launchers and trainers.
+
+`python -m trainmaster.dst.kubernetes.world --seeds 2000 --processes 2` runs seeds and fails on any violation;
+`--replay SEED` prints one of them event by event. See docs/testing.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import traceback
+from typing import Any
+
+from trainmaster.backends.kubernetes import paths
+from trainmaster.dst.engine.chaos_policy import ChaosPolicy
+from trainmaster.dst.engine.faulty_world import Outcome
+from trainmaster.dst.engine.invariants import Violation
+from trainmaster.dst.engine.story import Story
+from trainmaster.dst.kubernetes.api_server import ApiServer, Object, Path, parse
+from trainmaster.dst.kubernetes.kubelet import Kubelet, run_all
+from trainmaster.dst.kubernetes.launchers import Network
+from trainmaster.dst.kubernetes.replica import PORT, Died, Replica
+from trainmaster.dst.kubernetes.trainers import Trainers, TrueJob
+from trainmaster.dst.kubernetes.transport import Line, Weather
+from trainmaster.dst.kubernetes.virtual_loop import START_S, VirtualLoop, virtual_time
+from trainmaster.engine.ports import Commit
+from trainmaster.engine.records import Settings
+from trainmaster.model.job import Phase
+from trainmaster.model.lease import LeaseRule
+from trainmaster.model.policy import Policy
+from trainmaster.policies.registry import create
+from trainmaster.stores import journal
+
+FAULTS_S = 240.0
+"""So long there are faults."""
+SETTLE_S = 1_200.0
+"""By then everything must have come to its end."""
+JOBS_NAMESPACE = "default"
+LAST = 80
+"""Lines of the story of a violation."""
+
+
+class World:
+    """One seed."""
+
+    def __init__(self, seed: int, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.rng = rng = random.Random(seed)
+        self.story = Story()
+        self.violation = ""
+        self.policy = rng.choice(("chaos", "chaos", "fifo", "srtf", "las"))
+        self.outcome = Outcome(seed, self.policy)
+        self.server = ApiServer(loop.time, rng)
+        self.server.watch(Path("pods", None, None, None), {"resourceVersion": "100"}, self._tell_pod)
+        self.weather = Weather.draw(rng)
+        self.trainers = Trainers(loop.time, rng)
+        self.kubelets: dict[str, Kubelet] = {}
+        self.network = Network(rng, lambda node: self.kubelets[node].cut or not self.kubelets[node].on, loop.listeners)
+        self.settings = Settings(lease=LeaseRule(lease_ms=rng.choice((10_000, 20_000))), backoff_ms=2_000)
+        self.cancelled: set[str] = set()
+        self.ended: dict[str, Phase] = {}
+        self.replicas: dict[str, Replica] = {}
+        loop.set_exception_handler(self._failed)
+        for k in range(rng.randint(2, 4)):
+            kubelet = Kubelet(
+                f"node{k}", rng.choice((2, 4)), self.server, self.trainers, self.network, rng,
+                late=rng.choice((0.0, 0.2)), heard_s=loop.time(),
+            )  # fmt: skip
+            self.kubelets[kubelet.name] = kubelet
+            self.server.create(parse(paths.nodes()), kubelet.node())
+        for k in range(rng.randint(2, 6)):
+            loop.call_later(rng.random() * FAULTS_S * 0.8, self._submit, k)
+        for name in ("replica-0", "replica-1"):
+            self._start(name)
+        self.spawn(run_all(list(self.kubelets.values()), self.trainers))
+        self.spawn(self._make_trouble())
+
+    def spawn(self, work: Any) -> None:
+        task = self.loop.create_task(work)
+        task.add_done_callback(lambda done: None if done.cancelled() else self._note(done.exception()))
+
+    def tell(self, kind: str, what: Any) -> None:
+        self.story.add(int((self.loop.time() - START_S) * 1000), kind, what)
+
+    def _tell_pod(self, what: str, pod: Object) -> None:
+        status = pod["status"]
+        codes = [each["state"].get("terminated", {}).get("exitCode") for each in status.get("containerStatuses", ())]
+        text = f"{what.lower()} {pod['metadata']['name']} on {pod['spec'].get('nodeName')}: {status.get('phase')}"
+        going = ", deleted" if "deletionTimestamp" in pod["metadata"] else ""
+        self.tell("pod", text + (f", exit {codes[0]}" if codes and codes[0] is not None else "") + going)
+
+    # -- the cluster's users -------------------------------------------------------------------------
+
+    def _submit(self, k: int) -> None:
+        rng, name = self.rng, f"job{k}"
+        workers = sorted((rng.randint(1, 3), rng.randint(1, 3)))
+        gpus = rng.choice((1, 1, 2))
+        launcher = rng.random() < 0.7
+        most = sum(each.gpus // gpus for each in self.kubelets.values())
+        workers = [min(each, most) for each in workers]
+        work_s = rng.uniform(10, 120)
+        template = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["train"]}]}}
+        body = {
+            "apiVersion": paths.API_VERSION, "kind": "TrainingJob",
+            "metadata": {"name": name, "annotations": {} if launcher else {"trainmaster.dev/launcher": "false"}},
+            "spec": {
+                "workers": {"min": workers[0], "max": workers[1]}, "gpusPerWorker": gpus, "template": template,
+                "maxAttempts": 1000,
+            },
+        }  # fmt: skip
+        self.trainers.jobs[name] = TrueJob(name, work_s, workers[0], launcher)
+        self.server.create(parse(paths.training_jobs(JOBS_NAMESPACE)), body)
+        self.tell("submit", f"{name}: {workers[0]}..{workers[1]} workers of {gpus} GPUs, {work_s:.0f} s"
+                  + ("" if launcher else ", no launcher"))  # fmt: skip
+        if rng.random() < 0.15:
+            self.loop.call_later(rng.uniform(5, 60), self.cancelled.add, name)
+
+    # -- replicas ------------------------------------------------------------------------------------
+
+    def _start(self, name: str) -> None:
+        self.replicas[name] = Replica(
+            self.loop, name, Line(self.server, self.weather, self.rng), self.settings, self.policy, policy_of,
+            tuple(f"{each}:{PORT}" for each in ("replica-0", "replica-1")), self.cancelled, self._committed, self.tell,
+        )  # fmt: skip
+
+    def _committed(self, commit: Commit) -> None:
+        """The control plane has made up its mind; the world says whether that is true."""
+        self.outcome.steps += 1
+        for record in commit.ended.values():
+            job = self.trainers.jobs[record["spec"]["payload"]["name"]]
+            phase = Phase(record["phase"])
+            self.tell("end", f"{job.name} {phase.name.lower()}")
+            if job.name in self.ended:
+                raise Violation(f"{job.name} ended twice")
+            self.ended[job.name] = phase
+            if phase == Phase.FINISHED and not job.complete:
+                raise Violation(f"{job.name} is called finished with {job.saved_s:.1f} of {job.work_s:.1f} s done")
+            if phase == Phase.CANCELLED and job.name not in self.cancelled:
+                raise Violation(f"{job.name} was cancelled by nobody")
+            if phase == Phase.FAILED:
+                raise Violation(f"{job.name} is called failed, and no trainer ever fails")
+            if job.trainers:
+                raise Violation(f"{job.name} is over, and {[each.member for each in job.trainers.values()]} live")
+
+    # -- trouble -------------------------------------------------------------------------------------
+
+    async def _make_trouble(self) -> None:
+        kinds = (self._kill, self._cut_replica, self._cut_node, self._power, self._compact, self._evict, self._outage)
+        while self.loop.time() < START_S + FAULTS_S:
+            await asyncio.sleep(self.rng.uniform(2, 25))
+            self.rng.choice(kinds)()
+        self.weather.__dict__.update(Weather().__dict__)
+        self.tell("faults", "over")
+
+    def _later(self, at_most_s: float, call: Any, *arguments: Any) -> None:
+        self.loop.call_later(self.rng.uniform(1, at_most_s), call, *arguments)
+
+    def _kill(self) -> None:
+        name = self.rng.choice(sorted(self.replicas))
+        if not self.replicas[name].dead:
+            self.tell("KILL", name)
+            self.outcome.restarts += 1
+            self.replicas[name].die()
+            self._later(30, self._start, name)
+
+    def _cut_replica(self) -> None:
+        replica = self.replicas[self.rng.choice(sorted(self.replicas))]
+        if not replica.dead:
+            self.tell("CUT", f"{replica.name} from the API server")
+            replica.line.cut = True
+            self._later(40, self._heal_replica, replica)
+
+    def _heal_replica(self, replica: Replica) -> None:
+        replica.line.cut = replica.dead
+        self.tell("HEAL", replica.name)
+
+    def _outage(self) -> None:
+        self.tell("OUTAGE", "of the API server")
+        for replica in self.replicas.values():
+            if not replica.dead:
+                replica.line.cut = True
+                self._later(25, self._heal_replica, replica)
+
+    def _cut_node(self) -> None:
+        kubelet = self.kubelets[self.rng.choice(sorted(self.kubelets))]
+        if not kubelet.cut:
+            kubelet.cut = True
+            self.tell("CUT", kubelet.name)
+            self._later(150, self._heal_node, kubelet)
+
+    def _heal_node(self, kubelet: Kubelet) -> None:
+        kubelet.cut = False
+        self.tell("HEAL", kubelet.name)
+
+    def _power(self) -> None:
+        kubelet = self.kubelets[self.rng.choice(sorted(self.kubelets))]
+        if kubelet.on:
+            self.tell("POWER", f"{kubelet.name} off")
+            kubelet.power_off()
+            self._later(150, self._power_on, kubelet)
+
+    def _power_on(self, kubelet: Kubelet) -> None:
+        kubelet.power_on()
+        self.tell("POWER", f"{kubelet.name} on")
+
+    def _compact(self) -> None:
+        self.tell("COMPACT", "history")
+        self.server.compact(self.server.version)
+
+    def _evict(self) -> None:
+        """A stranger deletes a pod; one with a launcher perhaps by force."""
+        pods = [key for key in self.server.objects if key[0] == "pods"]
+        if not pods:
+            return
+        _, namespace, name = self.rng.choice(sorted(pods))
+        job = self.server.objects["pods", namespace, name]["metadata"]["labels"]["trainmaster.dev/job"]
+        force = self.trainers.jobs[job].launcher and self.rng.random() < 0.5
+        self.tell("DELETE", f"{name}{' by force' if force else ''}")
+        self.server.delete(Path("pods", namespace, name, None), {"gracePeriodSeconds": 0} if force else {})
+
+    # -- the run -------------------------------------------------------------------------------------
+
+    def _failed(self, _: Any, context: dict[str, Any]) -> None:
+        self._note(context.get("exception") or RuntimeError(context.get("message")))
+
+    def _note(self, error: BaseException | None) -> None:
+        if error is None or isinstance(error, Died | asyncio.CancelledError) or self.violation:
+            return
+        self.violation = str(error)
+        if not isinstance(error, Violation):
+            self.violation = "".join(traceback.format_exception(error)[-3:])
+
+    @property
+    def over(self) -> bool:
+        return (
+            self.loop.time() > START_S + FAULTS_S + 30
+            and len(self.ended) == len(self.trainers.jobs)
+            and not self.trainers.live
+        )
+
+    def run(self) -> Outcome:
+        outcome = self.outcome
+        end_s = START_S + FAULTS_S + SETTLE_S
+        try:
+            while not self.violation and not self.over and self.loop.time() < end_s:
+                self.loop._run_once()
+        except Violation as violation:
+            self._note(violation)
+        if not self.violation and not self.over:
+            left = sorted(self.trainers.jobs.keys() - self.ended.keys())
+            self.violation = f"{left or 'trainers'} did not come to an end after the faults were over"
+        outcome.violation = self.violation
+        outcome.end_ms = int((self.loop.time() - START_S) * 1000)
+        for phase in self.ended.values():
+            outcome.ends[phase.name.lower()] = outcome.ends.get(phase.name.lower(), 0) + 1
+        if self.violation:
+            outcome.story = self.story.lines(last=LAST)
+        for replica in self.replicas.values():
+            replica.die()
+        return outcome
+
+
+def policy_of(name: str) -> Policy:
+    return ChaosPolicy(shares=False) if name == "chaos" else create(name)
+
+
+class _InLoop:
+    """Stands in for the thread that writes snapshots: a later turn of the loop."""
+
+    def __init__(self, target: Any, args: tuple[Any, ...] = (), **_: Any) -> None:
+        self._target, self._args = target, args
+
+    def start(self) -> None:
+        asyncio.get_running_loop().call_soon(self._target, *self._args)
+
+    def is_alive(self) -> bool:
+        return False
+
+    def join(self, _timeout_s: float | None = None) -> None: ...
+
+
+class _Threads:
+    Thread = _InLoop
+
+
+def run_world(seed: int) -> tuple[World, Outcome]:
+    threads, journal.threading = journal.threading, _Threads  # type: ignore[assignment]
+    try:
+        with virtual_time(seed) as loop:
+            world = World(seed, loop)
+            return world, world.run()
+    finally:
+        journal.threading = threads
+
+
+def run_seed(seed: int) -> Outcome:
+    return run_world(seed)[1]
+
+
+def replay(seed: int) -> int:
+    """Print the whole story of a seed; the same bytes each time."""
+    from trainmaster.dst.engine.world_cli import summary
+
+    world, outcome = run_world(seed)
+    print(f"seed {seed}: policy {outcome.policy}, {world.weather}")
+    for line in world.story.lines():
+        print(line)
+    print(summary(outcome))
+    return 1 if outcome.violation else 0
+
+
+if __name__ == "__main__":
+    from trainmaster.dst.engine import world_cli
+
+    world_cli.main(None, "trainmaster.dst.kubernetes.world", run_seed, replay)

@@ -1,0 +1,152 @@
+"""COST(t, d) where servers of role `both` share their capacity between the roles: exact. Compiled (`joint_cost.pxd`).
+
+A DP over those servers, with the workers and PS placed so far as its state; on the other servers the cheapest come
+first, as in `cost`. `operations` says what it takes: many such servers are left to the greedy way of `GangCosts`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.core.int_list import IntList, new_floats
+from trainmaster.core.sorting import sort_by
+from trainmaster.policies.oasis.cost import GangCosts, fits_into
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+INFINITY = float("inf")
+
+
+class JointCosts:
+    """Exact costs and places on servers some of which host both roles (`both`), at the unit costs of `costs`."""
+
+    def __init__(self, costs: GangCosts, both: npt.NDArray[np.bool_]) -> None:
+        self.costs = costs
+        self.both = both.view(np.uint8)
+        self.shared = np.flatnonzero(both)
+        self.free, self.rest = new_floats(costs.resources), new_floats(costs.resources)
+        self.order, self.spare = IntList(costs.nodes), IntList(costs.nodes)
+
+    def operations(self, most: int, most_ps: int) -> int:
+        """Steps of the DP in the slot that needs most of them."""
+        worst = 0
+        for t in range(self.costs.slots):
+            options = 0
+            for j in range(len(self.shared)):
+                self._look(t, self.shared[j])
+                for z in range(self._ps_fit(self.shared[j], most_ps) + 1):
+                    options += self._workers_fit(self.shared[j], z, most) + 1
+            worst = max(worst, options * (most + 1) * (most_ps + 1))
+        return worst
+
+    def fill(self, ps_needed: Ints, out: Floats) -> None:
+        """COST(t, d) for every slot and d = 0 .. N; slots committed alike are computed once."""
+        most = len(ps_needed) - 1
+        for t in range(self.costs.slots):
+            if self.costs.same_as_before(t):
+                for d in range(most + 1):
+                    out[t, d] = out[t - 1, d]
+                continue
+            tables = self._tables(t, most, ps_needed[most])
+            for d in range(most + 1):
+                out[t, d] = tables[len(self.shared), d, ps_needed[d]]
+
+    def place(self, t: int, workers: int, ps: int, on_workers: Ints, on_ps: Ints) -> None:
+        """A cheapest placement in slot t, into `on_workers` and `on_ps` (zeros before)."""
+        tables = self._tables(t, workers, ps)
+        y, z = workers, ps
+        for back in range(len(self.shared)):
+            j = len(self.shared) - 1 - back
+            s = self.shared[j]
+            self._look(t, s)
+            found = False
+            for dz in range(self._ps_fit(s, z) + 1):
+                for dy in range(self._workers_fit(s, dz, y) + 1):
+                    extra = dy * self.costs.worker_cost[t, s] + dz * self.costs.ps_cost[t, s]
+                    # The same floating-point expression as in the forward pass, so equality is exact.
+                    if tables[j, y - dy, z - dz] + extra == tables[j + 1, y, z]:
+                        on_workers[s] = dy
+                        on_ps[s] = dz
+                        found = True
+                        break
+                if found:
+                    break
+            y -= on_workers[s]
+            z -= on_ps[s]
+        self._fill_cheapest(self.costs.worker_cost, self.costs.worker_room, t, y, on_workers)
+        self._fill_cheapest(self.costs.ps_cost, self.costs.ps_room, t, z, on_ps)
+
+    def _tables(self, t: int, most: int, most_ps: int) -> Floats:
+        """tables[j, y, z]: least cost of y workers and z PS on servers of one role and the first j of both."""
+        tables = np.full((len(self.shared) + 1, most + 1, most_ps + 1), np.inf)
+        self._start(t, tables)
+        for j in range(len(self.shared)):
+            self._add_server(t, j, tables)
+        return tables
+
+    def _start(self, t: int, tables: Floats) -> None:
+        workers, ps = np.full(tables.shape[1], np.inf), np.full(tables.shape[2], np.inf)
+        self._cheapest_prefix(self.costs.worker_cost, self.costs.worker_room, t, workers)
+        self._cheapest_prefix(self.costs.ps_cost, self.costs.ps_room, t, ps)
+        for y in range(tables.shape[1]):
+            for z in range(tables.shape[2]):
+                tables[0, y, z] = workers[y] + ps[z]
+
+    def _add_server(self, t: int, j: int, tables: Floats) -> None:
+        s = self.shared[j]
+        most, most_ps = tables.shape[1] - 1, tables.shape[2] - 1
+        self._look(t, s)
+        for dz in range(self._ps_fit(s, most_ps) + 1):
+            for dy in range(self._workers_fit(s, dz, most) + 1):
+                extra = dy * self.costs.worker_cost[t, s] + dz * self.costs.ps_cost[t, s]
+                for y in range(dy, most + 1):
+                    for z in range(dz, most_ps + 1):
+                        value = tables[j, y - dy, z - dz] + extra
+                        if value < tables[j + 1, y, z]:
+                            tables[j + 1, y, z] = value
+
+    def _look(self, t: int, s: int) -> None:
+        """Note what is free of server s in slot t."""
+        for r in range(self.costs.resources):
+            self.free[r] = self.costs.capacity[s, r] - self.costs.used[t, s, r]
+
+    def _ps_fit(self, s: int, most: Any) -> int:
+        return fits_into(self.free, self.costs.capacity, s, self.costs.ps, most)
+
+    def _workers_fit(self, s: int, ps: int, most: Any) -> int:
+        """Workers beside so many PS."""
+        for r in range(self.costs.resources):
+            self.rest[r] = self.free[r] - ps * self.costs.ps[r]
+        return fits_into(self.rest, self.costs.capacity, s, self.costs.worker, most)
+
+    def _cheapest_prefix(self, cost: Floats, room: Ints, t: int, total: Floats) -> None:
+        """Least cost of 0, 1, .. members on the servers of one role."""
+        total[0] = 0.0
+        count = 0
+        self._sort(cost, t)
+        for i in range(self.order.n):
+            s = self.order.values[i]
+            for _ in range(0 if self.both[s] else room[t, s]):
+                if count == len(total) - 1:
+                    return
+                total[count + 1] = total[count] + cost[t, s]
+                count += 1
+
+    def _fill_cheapest(self, cost: Floats, room: Ints, t: int, count: Any, taken: Ints) -> None:
+        """Add so many members on the servers of one role, as `_cheapest_prefix` counts them."""
+        self._sort(cost, t)
+        for i in range(self.order.n):
+            s = self.order.values[i]
+            if count > 0 and not self.both[s]:
+                here = min(count, room[t, s])
+                taken[s] += here
+                count -= here
+
+    def _sort(self, cost: Floats, t: int) -> None:
+        self.order.clear()
+        for s in range(cost.shape[1]):
+            self.order.append(s)
+        sort_by(self.order, cost[t], self.spare)

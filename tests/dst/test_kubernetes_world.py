@@ -1,0 +1,48 @@
+"""The Kubernetes backend in its simulated cluster: seeds are clean and repeatable, and each safeguard is needed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from trainmaster.backends.kubernetes.election import Election
+from trainmaster.dst.kubernetes.world import run_seed
+from trainmaster.model.lease import LeaseRule
+
+pytestmark = pytest.mark.slow
+
+
+def violations(seeds: range) -> list[str]:
+    return [outcome.violation for outcome in map(run_seed, seeds) if outcome.violation]
+
+
+def test_seeds_are_clean() -> None:
+    assert violations(range(8)) == []
+
+
+def test_a_seed_is_the_same_each_time() -> None:
+    told = []
+    for hash_seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)}
+        command = [sys.executable, "-m", "trainmaster.dst.kubernetes.world", "--replay", "7"]
+        told.append(subprocess.run(command, env=env, capture_output=True, check=True).stdout)
+    assert told[0] == told[1]
+    assert b"command" in told[0]
+
+
+def _no_wait_for_leases(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaseRule, "certainly_over_ms", lambda _, answered_ms: answered_ms)
+
+
+def _no_wait_for_the_last_leader(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Election, "_run_out", lambda _, __: True)
+
+
+@pytest.mark.parametrize("remove", [_no_wait_for_leases, _no_wait_for_the_last_leader])
+def test_without_a_safeguard_something_breaks(
+    remove: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove(monkeypatch)
+    assert any(run_seed(seed).violation for seed in range(10))
