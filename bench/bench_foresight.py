@@ -31,11 +31,11 @@ from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Command
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.policies.registry import create
-from trainmaster.service.auth import OPERATOR, Principal
-from trainmaster.service.clock import SystemClock
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.prospect import Prospect
-from trainmaster.service.requests import Submit
+from trainmaster.service.control.clock import SystemClock
+from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.control.forecasts import Prospect
+from trainmaster.service.control.requests import Submit
+from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.sim.run import load_kernels
 from trainmaster.stores.sqlite import SqliteStore
 

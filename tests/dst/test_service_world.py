@@ -10,8 +10,8 @@ import pytest
 from trainmaster.dst.control_plane.world import run_seed
 from trainmaster.dst.engine.faulty_world import Outcome
 from trainmaster.engine import holds
-from trainmaster.service import requests
-from trainmaster.service.control import ControlPlane
+from trainmaster.service.control import requests
+from trainmaster.service.control.control_plane import ControlPlane
 
 
 def check(seeds: range) -> list[Outcome]:

@@ -26,8 +26,8 @@ from trainmaster.estimate.profiles import ProfileBook
 from trainmaster.foresight.question import costs_of
 from trainmaster.foresight.situation import Costs
 from trainmaster.model.cluster import Cluster
+from trainmaster.service.control.forecasts import PROFILES
 from trainmaster.service.kubernetes.session import NAME
-from trainmaster.service.prospect import PROFILES
 from trainmaster.stores.journal import JournalStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

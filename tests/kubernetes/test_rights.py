@@ -13,10 +13,10 @@ from support.kube_cluster import KubeCluster
 from trainmaster.backends.kubernetes.client import KubeClient
 from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.manifests import InstallOptions, manifests
-from trainmaster.service.auth import OPERATOR, USER, Tokens
-from trainmaster.service.kube_desk import KubeDesk
-from trainmaster.service.kube_rights import KubeRights, Right
-from trainmaster.service.problems import Forbidden, Unauthorized, Unavailable
+from trainmaster.service.api.problems import Forbidden, Unauthorized, Unavailable
+from trainmaster.service.kubernetes.access import KubernetesAccess, Right
+from trainmaster.service.kubernetes.job_writer import KubernetesJobApi
+from trainmaster.service.local.tokens import OPERATOR, USER, Tokens
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +46,14 @@ def users(fake_cluster: KubeCluster) -> dict[str, str]:
     }
 
 
-def asked(cluster: KubeCluster, work: Callable[[KubeRights], Awaitable[Any]], token: str | None = None) -> Any:
+def asked(cluster: KubeCluster, work: Callable[[KubernetesAccess], Awaitable[Any]], token: str | None = None) -> Any:
     async def run() -> Any:
         config = load_config(cluster.kubeconfig)
         if token is not None:
             config.certificate, config.token = None, token.removeprefix("Bearer ")
         client = await KubeClient(config).open()
         try:
-            return await work(KubeRights(client))
+            return await work(KubernetesAccess(client))
         finally:
             await client.close()
 
@@ -61,7 +61,7 @@ def asked(cluster: KubeCluster, work: Callable[[KubeRights], Awaitable[Any]], to
 
 
 def test_tokens_say_who_asks(fake_cluster: KubeCluster, users: dict[str, str]) -> None:
-    async def work(rights: KubeRights) -> tuple[Any, Any, int]:
+    async def work(rights: KubernetesAccess) -> tuple[Any, Any, int]:
         alice, root = await rights.identify(users["alice"]), await rights.identify(users["root"])
         before = rights.reviews
         await rights.identify(users["alice"])
@@ -77,7 +77,7 @@ def test_tokens_say_who_asks(fake_cluster: KubeCluster, users: dict[str, str]) -
     "header", [None, "", "Bearer", "Bearer nonsense", "Basic abc", "Bearer " + "x" * 20_000, "Bearer ä"]
 )
 def test_what_is_no_token_is_refused(fake_cluster: KubeCluster, header: str | None) -> None:
-    async def work(rights: KubeRights) -> None:
+    async def work(rights: KubernetesAccess) -> None:
         with pytest.raises(Unauthorized):
             await rights.identify(header)
 
@@ -85,7 +85,7 @@ def test_what_is_no_token_is_refused(fake_cluster: KubeCluster, header: str | No
 
 
 def test_rights_are_those_of_the_roles(fake_cluster: KubeCluster, users: dict[str, str]) -> None:
-    async def work(rights: KubeRights) -> list[bool]:
+    async def work(rights: KubernetesAccess) -> list[bool]:
         who = {name: await rights.identify(token) for name, token in users.items()}
         checks = [
             ("alice", Right("create", "vision")), ("alice", Right("delete", "vision")),
@@ -99,7 +99,7 @@ def test_rights_are_those_of_the_roles(fake_cluster: KubeCluster, users: dict[st
 
 
 def test_a_refusal_names_user_right_and_remedy(fake_cluster: KubeCluster, users: dict[str, str]) -> None:
-    async def work(rights: KubeRights) -> Forbidden:
+    async def work(rights: KubernetesAccess) -> Forbidden:
         bob = await rights.identify(users["bob"])
         with pytest.raises(Forbidden) as caught:
             await rights.need(bob, Right("create", "vision"))
@@ -111,7 +111,7 @@ def test_a_refusal_names_user_right_and_remedy(fake_cluster: KubeCluster, users:
 
 
 def test_a_service_without_the_right_to_ask_says_so(fake_cluster: KubeCluster, users: dict[str, str]) -> None:
-    async def work(rights: KubeRights) -> str:
+    async def work(rights: KubernetesAccess) -> str:
         with pytest.raises(Unavailable) as caught:
             await rights.identify(users["alice"])
         return json.dumps(caught.value.problem.model_dump())
@@ -127,12 +127,12 @@ def test_a_job_of_another_namespace_is_refused_whether_it_exists_or_not(
         async def ask(self, request: Any) -> Any:
             raise AssertionError(f"asked for {request}")
 
-    async def work(rights: KubeRights) -> list[str]:
-        desk = KubeDesk(cast(Any, Nobody()), rights._client, Tokens(()), cast(Any, None))
-        desk.rights = rights
+    async def work(rights: KubernetesAccess) -> list[str]:
+        job_api = KubernetesJobApi(cast(Any, Nobody()), rights._client, Tokens(()), cast(Any, None))
+        job_api.rights = rights
         bob = await rights.identify(users["bob"])
         told = []
-        for attempt in (desk.see_job(bob, "vision.secret"), desk.act(bob, "vision.secret.0a1b2c3d", "cancel")):
+        for attempt in (job_api.see_job(bob, "vision.secret"), job_api.act(bob, "vision.secret.0a1b2c3d", "cancel")):
             with pytest.raises(Forbidden) as caught:
                 await attempt
             told.append(str(caught.value))

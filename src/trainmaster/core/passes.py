@@ -21,8 +21,8 @@ class Pass:
         self.for_waiting = False
 
     def decide(
-        self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,  # noqa: ARG002
-        plan: PlanArrays,  # noqa: ARG002
+        self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
+        plan: PlanArrays,
     ) -> bool:  # fmt: skip
         """Write the plan for the jobs in `which`, which are in order of arrival; `free` is left as it was. False: it is
         not made, the policy's `decide` shall do it."""

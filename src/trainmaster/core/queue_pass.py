@@ -35,7 +35,8 @@ from trainmaster.core.sorting import sort_by, sort_by_two
 
 class QueuePass(Pass):
     """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up
-    all behind it."""
+    all
+    behind it."""
 
     def __init__(self, key: int, preemptive: bool, strict: bool, default: int) -> None:
         super().__init__()
@@ -115,9 +116,59 @@ class QueuePass(Pass):
                 ready.append(i)
         return any_ready
 
-    def _keep_order(self, jobs: JobArrays) -> None:
+    def _all_fit(self, jobs: JobArrays, now_ms: int, cluster: ClusterArrays, free: FreeResources) -> bool:
+        """Whether all that wait fit, each on its fastest type, in the whole devices that are free by count. Then
+        nobody has
+        to stop, whatever the order of those that run, and who waits is in `start`, in the order of the key."""
+        start, available = self.start, self.available
+        if self.hopeless_last or self.key == BY_GIVEN_KEY:
+            return False
+        available[:] = 0
+        for node in range(cluster.n_nodes):
+            if cluster.up[node]:
+                available[cluster.type_of[node]] += free.free_whole[node] * WHOLE
+        start.clear()
+        for k in range(self.spare.n):
+            i = self.spare.values[k]
+            if jobs.phase[i] != PENDING:
+                continue
+            fastest = -1
+            for kind in range(jobs.n_types):
+                if jobs.may_use[i, kind] and (fastest < 0 or jobs.speed[i, kind] > jobs.speed[i, fastest]):
+                    fastest = kind
+            if fastest < 0 or jobs.ask_gpu_milli[i] > available[fastest]:
+                return False
+            available[fastest] -= jobs.ask_gpu_milli[i]
+            start.append(i)
+            self.keys[i] = self._key_of(jobs, i, now_ms)
+        sort_by_two(start, self.keys, jobs.arrival, self.kept)
+        return True
+
+    def _start_all(self, jobs: JobArrays, free: FreeResources, placer: Placer, plan: PlanArrays) -> None:
+        start = self.start
+        self.stopped.clear()
+        placer.begin()
+        placer.place_list(jobs, start, 0, start.n, self.nothing, False, jobs.workers_ask, jobs.servers_ask, free)
+        if placer.failure >= 0:
+            self._note_misfits(placer, plan)
+        self._write(jobs, start, free, placer, plan)
+
+    def _key_of(self, jobs: JobArrays, i: int, now_ms: int) -> float:
+        key = self.key
+        if key == BY_REMAINING:
+            return remaining_now(jobs, i, now_ms)
+        if key == BY_SERVICE:
+            return service_now(jobs, i, now_ms)
+        if key == BY_DEADLINE:
+            return float(jobs.deadline_ms[i])
+        if key == BY_QUEUE:
+            return float(self._queue_of(jobs, i, now_ms))
+        return 0.0
+
+    def _keep_order(self) -> None:
         """From the jobs listed in `spare`, in order of arrival, to `ready`: those of the last decision in its order,
-        then the others. Most keys change little from one decision to the next, so sorting is quick."""
+        then
+        the others. Most keys change little from one decision to the next, so sorting is quick."""
         ready, listed, stamp, n = self.ready, self.spare, self.stamp, 0
         if self.key == BY_ARRIVAL:
             ready.n = listed.n
@@ -237,8 +288,10 @@ class QueuePass(Pass):
         """Preemptive: down this list, what fits in the cluster shall run and the rest shall wait.
 
         Jobs chosen that run already stay where they are. A stop that turns out not to be needed (the gang did not fit
-        in the end) is taken back, before those that come after it in the list can take its place: it would have to be
-        given back to it the next time."""
+        in
+        the end) is taken back, before those that come after it in the list can take its place: it would have to be
+        given
+        back to it the next time."""
         self._make_room(order.n, jobs)
         self._choose(jobs, order, cluster, free)
         start, stopped, kept = self.start, self.stopped, self.kept

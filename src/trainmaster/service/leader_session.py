@@ -17,16 +17,16 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.foresight.forecast import Outlook
 from trainmaster.foresight.process import ForecastProcess
-from trainmaster.service.clock import SystemClock
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.driver import Driver
+from trainmaster.service.control.clock import SystemClock
+from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.control.forecasts import Prospect
+from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.logbook import log_entries
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.platform import Fatal, Platform
-from trainmaster.service.prospect import Prospect
 
 if TYPE_CHECKING:
-    from trainmaster.service.learning import Learning
+    from trainmaster.service.online_learning import Learning
 
 
 class LeaderSession:
@@ -72,7 +72,7 @@ class LeaderSession:
     def _learn(self, driver: Driver, home: Path) -> None:
         if not self._options.learn:
             return
-        from trainmaster.service.learning import Learning
+        from trainmaster.service.online_learning import Learning
 
         plane = driver.plane
         self._learning = Learning(driver, home / "learning", plane.cluster, plane.settings.round_ms, self._log.info)

@@ -67,7 +67,7 @@ def check_options(options: ServiceOptions) -> None:
         create(options.policy)
     parse_strategy(options.placement)
     if options.learn:
-        from trainmaster.service.learning import check_learning
+        from trainmaster.service.online_learning import check_learning
 
         check_learning(options.policy)
     if options.log_level not in ("debug", "info", "warning", "error"):

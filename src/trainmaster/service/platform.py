@@ -13,11 +13,11 @@ from trainmaster.engine.ports import Archive, Commit, Image
 from trainmaster.engine.records import Settings
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
-from trainmaster.service.auth import Tokens
-from trainmaster.service.control import ControlPlane, Retention
-from trainmaster.service.desk import Desk
-from trainmaster.service.driver import Driver
-from trainmaster.service.gateway import Gateway
+from trainmaster.service.api.job_api import JobApi
+from trainmaster.service.control.control_plane import ControlPlane, Retention
+from trainmaster.service.control.gateway import Gateway
+from trainmaster.service.control.scheduler_thread import Driver
+from trainmaster.service.local.tokens import Tokens
 
 Fatal = Callable[[BaseException], None]
 """Told, from any thread, of a fault after which the service must end."""
@@ -91,7 +91,7 @@ class Platform(Protocol):
 
     def session(self) -> PlatformSession: ...
 
-    def job_api(self, gateway: Gateway, tokens: Tokens) -> Desk: ...
+    def job_api(self, gateway: Gateway, tokens: Tokens) -> JobApi: ...
 
     def wrap(self, app: Any) -> Any:
         """The application as requests from outside meet it."""

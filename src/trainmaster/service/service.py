@@ -20,16 +20,16 @@ from trainmaster import __version__
 from trainmaster.foresight.forecast import Outlook
 from trainmaster.foresight.process import Unforeseen
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.service.app import build_app
-from trainmaster.service.auth import Tokens
-from trainmaster.service.control import Request
-from trainmaster.service.home import Home
+from trainmaster.service.api.app import build_app
+from trainmaster.service.api.problems import Unavailable
+from trainmaster.service.api.routes.context import Context
+from trainmaster.service.control.control_plane import Request
 from trainmaster.service.leader_session import LeaderSession
+from trainmaster.service.local.home import Home
+from trainmaster.service.local.tokens import Tokens
 from trainmaster.service.logbook import open_logbook
 from trainmaster.service.options import ServiceOptions, check_options
 from trainmaster.service.platform import Platform
-from trainmaster.service.problems import Unavailable
-from trainmaster.service.routes.context import Context
 
 T = TypeVar("T")
 DEFAULT_PORT = 8642
@@ -199,8 +199,8 @@ class Service:
     # -- answering -----------------------------------------------------------------------------------
 
     async def _serve(self, listener: socket.socket, address: str, tokens: Tokens, ready: Callable[[str], None]) -> None:
-        desk = self.platform.job_api(self.gateway, tokens)
-        app = build_app(Context(self.gateway, desk, self.platform.name, self.gateway.foretell))
+        job_api = self.platform.job_api(self.gateway, tokens)
+        app = build_app(Context(self.gateway, job_api, self.platform.name, self.gateway.foretell))
         config = uvicorn.Config(
             self.platform.wrap(app), log_config=None, access_log=False, lifespan="off", server_header=False,
             timeout_graceful_shutdown=int(STOP_S), timeout_keep_alive=30,
@@ -211,7 +211,11 @@ class Service:
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
         self.home.write("address", address)
-        self.log.info("ready", address=address, platform=self.platform.describe(), version=__version__, pid=os.getpid())
+        session = self.gateway.session
+        facts = {} if session is None or session.driver is None else {"policy": session.driver.plane.policy_name}
+        self.log.info(
+            "ready", address=address, platform=self.platform.describe(), version=__version__, pid=os.getpid(), **facts
+        )
         ready(address)
         await self._stop.wait()
         server.should_exit = True

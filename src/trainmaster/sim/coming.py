@@ -85,7 +85,7 @@ def _int_columns(specs: Sequence[JobSpec], columns: JobColumns) -> dict[str, Int
         "priority": _ints(specs, attrgetter("priority")), "deadline_ms": _ints(specs, attrgetter("deadline_ms")),
         "deadline_kind": _ints(specs, attrgetter("deadline_kind")),
         "preemptible": _ints(specs, attrgetter("preemptible")),
-        "curve": _ints(specs, lambda s: columns.intern_curve(s.scaling)), "workers_ask": ask,
+        "curve": _interned(specs, attrgetter("scaling"), lambda s: columns.intern_curve(s.scaling)), "workers_ask": ask,
         "servers_ask": np.minimum(np.maximum(servers_ref, servers_low), servers_high),
         "ask_gpu_milli": ask * gpu_milli, "max_attempts": _ints(specs, attrgetter("max_attempts")),
         "node_set": _interned(specs, attrgetter("node_set"), lambda s: columns.intern_node_set(s.node_set)),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from trainmaster.engine.records import Settings
 from trainmaster.policies.registry import create
-from trainmaster.service.home import Home, HomeTaken
+from trainmaster.service.local.home import Home, HomeTaken
 from trainmaster.service.local.platform import LocalPlatform
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.service import Service

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from support.trace_formats import MALFORMED
 from trainmaster.cli.main import app
 from trainmaster.model.errors import InputError
-from trainmaster.service.home import Home
+from trainmaster.service.local.home import Home
 
 GOOD = "job_id,submit_s,gpus,duration_s\na,0,1,10\nb,5,2,20\n"
 JOBTRACES = (

@@ -30,6 +30,12 @@ ALLOWED = {
     "job_arrays.work_done_column": {"out"},
     "job_arrays.remaining_column": {"out"},
     "job_arrays.service_column": {"out"},
+    # Once a decision, outside their loops.
+    "deadline.arranging.rearrange": {"before"},
+    "deadline.arranging.keep_most": {"before"},
+    "gavel.round_pass.RoundPass.bind": {"memo", "settings", "values"},
+    "gavel.round_pass.RoundPass.store": {"worker_s"},
+    "gavel.rounds.Rounds.no_pairs": {"none"},
     # When not every job of a slot can have its smallest size.
     "slot_world.SlotWorld._turns": {"key"},
     # Elastic jobs only: the factor of a size, from a dictionary.

@@ -16,8 +16,8 @@ from trainmaster.cli.live.job_options import JobOptions, option_of
 from trainmaster.cli.live.request import build
 from trainmaster.jobspec.model import CRD_PATHS, JobFields, JobRequest, Option, note_of
 from trainmaster.model.errors import InputError
-from trainmaster.service.app import build_app
-from trainmaster.service.routes.context import Context
+from trainmaster.service.api.app import build_app
+from trainmaster.service.api.routes.context import Context
 
 DEEP = "deep"
 HOSTILE: dict[str, Any] = {
@@ -65,7 +65,7 @@ def as_json(value: Any) -> str:
     return json.dumps(value).replace('"5000 digits"', "9" * 5000).replace('"deep"', "[" * 2000 + "]" * 2000)
 
 
-class Desk:
+class JobApi:
     """Stands where submissions would go on to: none of these may."""
 
     async def identify(self, _: Any) -> str:
@@ -75,7 +75,7 @@ class Desk:
         raise AssertionError(f"accepted {str(request)[:200]}")
 
 
-APP = build_app(Context(None, Desk(), "simulated"))  # type: ignore[arg-type]
+APP = build_app(Context(None, JobApi(), "simulated"))  # type: ignore[arg-type]
 
 
 def posted(body: bytes) -> tuple[int, dict[str, Any]]:

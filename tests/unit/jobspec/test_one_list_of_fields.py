@@ -44,7 +44,7 @@ from trainmaster.jobspec.schema import json_schema
 from trainmaster.jobspec.training_job import to_training_job
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import InputError
-from trainmaster.service.specs import spec_of
+from trainmaster.service.control.specs import spec_of
 
 request = request_from_json(b'{"command": ["x"], "image": "i", "colour": "blue"}')
 assert request.colour == "blue"

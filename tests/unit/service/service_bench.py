@@ -17,12 +17,12 @@ from trainmaster.foresight.process import Unforeseen
 from trainmaster.foresight.worker import answer, outlook_from_json
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Command
-from trainmaster.service.app import build_app
-from trainmaster.service.auth import OPERATOR, USER, Principal, Tokens
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.desk import OpenDesk
-from trainmaster.service.logs import LogFolder
-from trainmaster.service.routes.context import Context
+from trainmaster.service.api.app import build_app
+from trainmaster.service.api.job_api import LocalJobApi
+from trainmaster.service.api.routes.context import Context
+from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.local.logs import LogFolder
+from trainmaster.service.local.tokens import OPERATOR, USER, Principal, Tokens
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.truth import Truth, TruthOptions
 from trainmaster.stores.memory import MemoryStore
@@ -72,7 +72,7 @@ class Bench:
         self.home = home
         gateway = PausingGateway()
         context = Context(
-            gateway, OpenDesk(gateway, tokens, LogFolder(home)), "simulated", self.foretell, started_s=0.0
+            gateway, LocalJobApi(gateway, tokens, LogFolder(home)), "simulated", self.foretell, started_s=0.0
         )
         self.app = build_app(context)
         self.policy = policy

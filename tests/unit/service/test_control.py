@@ -362,7 +362,7 @@ def test_names(bench: Bench) -> None:
 
 
 def test_history_is_pruned(tmp_path: Path) -> None:
-    from trainmaster.service.control import Retention
+    from trainmaster.service.control.control_plane import Retention
 
     bench = Bench(tmp_path)
     bench.start(retention=Retention(days=1, ended_jobs=100, log_lines=1000))

@@ -11,7 +11,7 @@ from service_bench import Bench
 
 from trainmaster.backends.kubernetes.translate import job_id_of_object
 from trainmaster.model.errors import InputError
-from trainmaster.service.job_source import JobSource, News, TakeJobs
+from trainmaster.service.kubernetes.job_source import JobSource, News, TakeJobs
 
 FAULT = InputError("asks for more than the cluster has", "fewer GPUs")
 

@@ -12,7 +12,7 @@ from trainmaster.jobspec.limits import Range, Workers
 from trainmaster.jobspec.reading import request_from
 from trainmaster.jobspec.training_job import to_training_job
 from trainmaster.model.errors import InputError
-from trainmaster.service.desk import HIDDEN, masked, only_seen, space_of, without_hidden
+from trainmaster.service.api.job_api import HIDDEN, masked, only_seen, space_of, without_hidden
 
 
 def made(index: int | None = None, **fields: Any) -> dict[str, Any]:

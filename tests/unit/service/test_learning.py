@@ -21,9 +21,9 @@ from trainmaster.learn.online import train_candidate
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
-from trainmaster.service.control import Request
-from trainmaster.service.learning import Learning, brief_training, check_learning, weights_of, with_weights
-from trainmaster.service.requests import SetPolicy
+from trainmaster.service.control.control_plane import Request
+from trainmaster.service.control.requests import SetPolicy
+from trainmaster.service.online_learning import Learning, brief_training, check_learning, weights_of, with_weights
 
 
 class Inline(Executor):
@@ -207,7 +207,7 @@ def test_a_training_process_that_was_killed_is_replaced(
     task = Learning(
         Direct(bench), tmp_path / "learning", bench.cluster, 60_000, train=copying(SHIPPED), executor=Killed()
     )
-    monkeypatch.setattr("trainmaster.service.learning._one_process", Inline)
+    monkeypatch.setattr("trainmaster.service.online_learning._one_process", Inline)
     task.turn()
     task.turn()
     assert any("promoted" in note for note in notes(tmp_path))
@@ -237,7 +237,7 @@ def test_a_state_that_cannot_be_read_is_left_aside(bench: Bench, tmp_path: Path,
 def test_only_the_latest_jobs_are_read(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control plane waits while they are, and may remember a hundred thousand."""
     run_jobs(bench, 30, 10.0)
-    monkeypatch.setattr("trainmaster.service.learning.REMEMBERED", 25)
+    monkeypatch.setattr("trainmaster.service.online_learning.REMEMBERED", 25)
     monkeypatch.setattr(bench.plane.store, "ended_page", None)
     task = learning(bench, tmp_path, SHIPPED)
     task.turn()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainmaster.model.errors import InputError
-from trainmaster.service.home import Home
+from trainmaster.service.local.home import Home
 from trainmaster.service.local.platform import LocalPlatform
 from trainmaster.service.options import ServiceOptions, check_options
 

@@ -9,7 +9,7 @@ from service_bench import Bench
 
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
-from trainmaster.service.prospect import Prospect
+from trainmaster.service.control.forecasts import Prospect
 from trainmaster.stores.sqlite import SqliteStore
 
 

@@ -17,8 +17,8 @@ from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Launch, Stop
 from trainmaster.model.job import JobId, JobSpec, Phase
-from trainmaster.service.metrics import _foresight
-from trainmaster.service.prospect import ACCURACY, PROFILES, PUT_OFF_MS, Prospect
+from trainmaster.service.api.metrics import _foresight
+from trainmaster.service.control.forecasts import ACCURACY, PROFILES, PUT_OFF_MS, Prospect
 
 JOB = JobSpec(JobId("job-1"), model="m", work_total=100.0, steps_per_s={"v100": 1.0})
 

@@ -10,9 +10,9 @@ from service_bench import Bench
 from trainmaster.engine import queries
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
-from trainmaster.service.control import Retention
-from trainmaster.service.home import Home
-from trainmaster.service.views import Views
+from trainmaster.service.api.views import Views
+from trainmaster.service.control.control_plane import Retention
+from trainmaster.service.local.home import Home
 from trainmaster.testing.builders import a_job
 
 DAY_S = 86_400

@@ -10,16 +10,16 @@ from service_bench import ANN_TOKEN, OPERATOR_TOKEN, Bench
 
 from trainmaster.dst.control_plane.inline_asgi import Call, exchange
 from trainmaster.model.errors import InputError
-from trainmaster.service.app import build_app
-from trainmaster.service.auth import OPERATOR, Principal, Tokens, read_tokens
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.desk import OpenDesk
-from trainmaster.service.gateway import InlineGateway
-from trainmaster.service.home import Home, HomeTaken
-from trainmaster.service.limits import MAX_BODY
-from trainmaster.service.logs import LogFolder
+from trainmaster.service.api.app import build_app
+from trainmaster.service.api.job_api import LocalJobApi
+from trainmaster.service.api.limits import MAX_BODY
+from trainmaster.service.api.routes.context import Context
+from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.control.gateway import InlineGateway
+from trainmaster.service.local.home import Home, HomeTaken
+from trainmaster.service.local.logs import LogFolder
+from trainmaster.service.local.tokens import OPERATOR, Principal, Tokens, read_tokens
 from trainmaster.service.options import ServiceOptions
-from trainmaster.service.routes.context import Context
 from trainmaster.service.service import Service
 
 
@@ -216,7 +216,7 @@ def test_the_interface_survives_fuzzing(tmp_path: Path) -> None:
     plane: ControlPlane = bench.plane
     tokens = Tokens([(OPERATOR_TOKEN, Principal("owner", OPERATOR))])
     gateway = InlineGateway(plane)
-    app = build_app(Context(gateway, OpenDesk(gateway, tokens, LogFolder(tmp_path)), "simulated", started_s=0.0))
+    app = build_app(Context(gateway, LocalJobApi(gateway, tokens, LogFolder(tmp_path)), "simulated", started_s=0.0))
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     tried: dict[str, int] = {}
 

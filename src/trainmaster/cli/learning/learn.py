@@ -26,8 +26,8 @@ from trainmaster.learn.teachers import check_teacher
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.weights import shared_weights
 from trainmaster.report.statistics import mean_interval, paired_ratio
-from trainmaster.service.home import Home
-from trainmaster.service.learning import REMEMBERED
+from trainmaster.service.local.home import Home
+from trainmaster.service.online_learning import REMEMBERED
 from trainmaster.stores.sqlite import read_history
 from trainmaster.traces import load
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from trainmaster.service.control import Request
-from trainmaster.service.gateway import unpacked
-from trainmaster.service.limits import App
+from trainmaster.service.api.limits import App
+from trainmaster.service.control.control_plane import Request
+from trainmaster.service.control.gateway import unpacked
 
 T = TypeVar("T")
 

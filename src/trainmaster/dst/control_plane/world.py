@@ -24,19 +24,20 @@ from trainmaster.dst.engine.chaos_policy import ChaosPolicy
 from trainmaster.dst.engine.faults import CrashPoint, Faults, draw_rates
 from trainmaster.dst.engine.faulty_world import RETRY_MS, FaultyWorld, Outcome
 from trainmaster.dst.engine.invariants import Violation
+from trainmaster.engine import queries
 from trainmaster.engine.core import Engine
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
 from trainmaster.policies.registry import create
-from trainmaster.service.app import build_app
-from trainmaster.service.auth import OPERATOR, Principal, Tokens
-from trainmaster.service.control import ControlPlane, Request, Retention
-from trainmaster.service.desk import OpenDesk
-from trainmaster.service.limits import BodyLimit
-from trainmaster.service.logs import LogFolder
-from trainmaster.service.routes.context import Context
+from trainmaster.service.api.app import build_app
+from trainmaster.service.api.job_api import LocalJobApi
+from trainmaster.service.api.limits import BodyLimit
+from trainmaster.service.api.routes.context import Context
+from trainmaster.service.control.control_plane import ControlPlane, Request, Retention
+from trainmaster.service.local.logs import LogFolder
+from trainmaster.service.local.tokens import OPERATOR, Principal, Tokens
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.truth import Truth
 from trainmaster.stores.sqlite import SqliteStore
@@ -68,8 +69,8 @@ def _application() -> BodyLimit:
     """One for all seeds of a process: it keeps nothing but the way to ask."""
     tokens = Tokens([(TOKEN, Principal("user", OPERATOR))])
     gateway = PausingGateway()
-    desk = OpenDesk(gateway, tokens, LogFolder(Path("nowhere")))
-    return build_app(Context(gateway, desk, "simulated", started_s=0.0))
+    jobs = LocalJobApi(gateway, tokens, LogFolder(Path("nowhere")))
+    return build_app(Context(gateway, jobs, "simulated", started_s=0.0))
 
 
 @cache
@@ -139,7 +140,7 @@ class ServiceWorld(FaultyWorld[Action]):
         plane.prepare_nodes()
         plane.open()
         self.plane = plane
-        self.story.add(self.now_ms, "start", f"{len(plane.live.columns.slot_of)} active jobs")
+        self.story.add(self.now_ms, "start", f"{queries.n_active(plane.live)} active jobs")
 
     def resumptions(self) -> Iterable[tuple[int, Action]]:
         last_ms = max(at_ms for at_ms, _ in self.scenario.actions)

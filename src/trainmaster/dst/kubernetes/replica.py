@@ -29,7 +29,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.codec import allocation_from_json, spec_from_json
 from trainmaster.model.command import Command, Launch
 from trainmaster.model.policy import Policy
-from trainmaster.service.control import ControlPlane
+from trainmaster.service.control.control_plane import ControlPlane
 from trainmaster.stores.journal import JournalStore
 
 NAMESPACE = "trainmaster-system"

@@ -27,14 +27,14 @@ from trainmaster.engine.records import Settings
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.lease import LeaseRule
 from trainmaster.policies.registry import create
-from trainmaster.service.auth import Tokens
-from trainmaster.service.control import Retention
-from trainmaster.service.forwarding import Forwarding
-from trainmaster.service.gateway import Gateway
-from trainmaster.service.home import Home
-from trainmaster.service.kube_desk import KubeDesk
+from trainmaster.service.control.control_plane import Retention
+from trainmaster.service.control.gateway import Gateway
+from trainmaster.service.kubernetes.forwarding import Forwarding
+from trainmaster.service.kubernetes.job_writer import KubernetesJobApi
 from trainmaster.service.kubernetes.session import NAME, KubernetesSession
+from trainmaster.service.local.home import Home
 from trainmaster.service.local.platform import settings_of
+from trainmaster.service.local.tokens import Tokens
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.platform import Fatal
 from trainmaster.stores.journal import JournalStore
@@ -209,8 +209,8 @@ class KubernetesPlatform:
 
     # -- requests ------------------------------------------------------------------------------------
 
-    def job_api(self, gateway: Gateway, tokens: Tokens) -> KubeDesk:
-        return KubeDesk(gateway, self.client, tokens, self._verdict)
+    def job_api(self, gateway: Gateway, tokens: Tokens) -> KubernetesJobApi:
+        return KubernetesJobApi(gateway, self.client, tokens, self._verdict)
 
     async def _verdict(self, job_id: str) -> InputError | None:
         session = self._session

@@ -31,12 +31,12 @@ from trainmaster.model.codec import allocation_from_json, spec_from_json
 from trainmaster.model.command import Launch
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import JobSpec
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.driver import Driver
-from trainmaster.service.gang_telling import GangTeller
-from trainmaster.service.job_source import JobSource
-from trainmaster.service.kube_telling import Teller
-from trainmaster.service.renode import followed
+from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.control.remap_nodes import followed
+from trainmaster.service.control.scheduler_thread import Driver
+from trainmaster.service.kubernetes.gang_status_writer import GangStatusWriter
+from trainmaster.service.kubernetes.job_source import JobSource
+from trainmaster.service.kubernetes.status_writer import StatusWriter
 from trainmaster.stores.mirror import MirroredJournal
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class KubernetesSession:
         self._driver: Driver | None = None
         self._backend: KubernetesBackend | None = None
         self._hub: AgentHub | None = None
-        self._teller: Teller | None = None
+        self._teller: StatusWriter | None = None
         self.source: JobSource | None = None
         self._ids: dict[str, tuple[str, str]] = {}
 
@@ -192,10 +192,10 @@ class KubernetesSession:
         self._driver = driver
         for job in self._jobs.objects.values():
             self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
-        teller = self._teller = Teller(self._client, driver, self._object_for, busy=backend.is_making_pods)
+        teller = self._teller = StatusWriter(self._client, driver, self._object_for, busy=backend.is_making_pods)
         backend.slow_starts.on_change = teller.look_at
         if backend.gangs is not None:
-            gang_teller = GangTeller(self._client, backend.gangs, teller)
+            gang_teller = GangStatusWriter(self._client, backend.gangs, teller)
             teller.also = gang_teller.tell
             self._tasks.append(asyncio.ensure_future(gang_teller.run()))
         self.source = JobSource(driver, self._nodes, self._sets, self._refused, TemplateCheck(self._client))

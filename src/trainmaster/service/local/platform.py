@@ -14,13 +14,13 @@ from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.model.cluster import Cluster, parse_cluster
 from trainmaster.model.command import Command
 from trainmaster.model.placement import parse_strategy
-from trainmaster.service.auth import Tokens
-from trainmaster.service.control import ControlPlane, Retention
-from trainmaster.service.desk import OpenDesk
-from trainmaster.service.driver import Driver
-from trainmaster.service.gateway import Gateway
-from trainmaster.service.home import Home
-from trainmaster.service.logs import LogFolder
+from trainmaster.service.api.job_api import LocalJobApi
+from trainmaster.service.control.control_plane import ControlPlane, Retention
+from trainmaster.service.control.gateway import Gateway
+from trainmaster.service.control.scheduler_thread import Driver
+from trainmaster.service.local.home import Home
+from trainmaster.service.local.logs import LogFolder
+from trainmaster.service.local.tokens import Tokens
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.platform import Fatal
 from trainmaster.stores.sqlite import SqliteStore
@@ -71,8 +71,8 @@ class LocalPlatform:
     def session(self) -> LocalSession:
         return LocalSession(self)
 
-    def job_api(self, gateway: Gateway, tokens: Tokens) -> OpenDesk:
-        return OpenDesk(gateway, tokens, LogFolder(self.home.path))
+    def job_api(self, gateway: Gateway, tokens: Tokens) -> LocalJobApi:
+        return LocalJobApi(gateway, tokens, LogFolder(self.home.path))
 
     def wrap(self, app: Any) -> Any:
         return app
@@ -112,9 +112,9 @@ class LocalSession:
     def _made(self, plane: ControlPlane, driver: Driver) -> ProcessBackend:
         cluster, lease = plane.cluster, plane.settings.lease
         if self._platform.name == "simulated":
-            from trainmaster.service.rehearsal import RehearsalBackend
+            from trainmaster.service.local.realtime_simulation import RealtimeSimulation
 
-            return RehearsalBackend(cluster, lease, driver.deliver, lambda: plane.now_ms)
+            return RealtimeSimulation(cluster, lease, driver.deliver, lambda: plane.now_ms)
         from trainmaster.backends.local.backend import LocalBackend
 
         return LocalBackend(

@@ -15,7 +15,7 @@ from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import DeadlineKind, JobId
 from trainmaster.model.units import NEVER_MS
-from trainmaster.service.kube_rights import Right, grant_of
+from trainmaster.service.kubernetes.access import Right, grant_of
 
 EPOCH_MS = 1_700_000_000_000
 FIRST = "spec.template.spec.containers[0]"

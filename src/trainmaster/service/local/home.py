@@ -21,7 +21,7 @@ from typing import IO
 from trainmaster.backends.local.run_folder import checkpoint_folder, job_folder
 from trainmaster.engine.ports import number_of
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.service.auth import OPERATOR, Principal, new_token, read_tokens
+from trainmaster.service.local.tokens import OPERATOR, Principal, new_token, read_tokens
 
 DATABASE = "trainmaster.db"
 LOCAL_OPERATOR = "owner"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.model.job import P
-from trainmaster.service import kube_telling
-from trainmaster.service.kube_telling import Teller
+from trainmaster.service.kubernetes import status_writer
+from trainmaster.service.kubernetes.status_writer import StatusWriter
 
 
 class Clock:
@@ -22,7 +22,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(kube_telling, "time", made)
+    monkeypatch.setattr(status_writer, "time", made)
     return made
 
 
@@ -30,7 +30,7 @@ def _keys(phases: dict[str, int]) -> dict[str, tuple[int, ...] | None]:
     return {name: (phase, 0) for name, phase in phases.items()}
 
 
-def _told_within(clock: Clock, teller: Teller, seconds: float) -> list[str]:
+def _told_within(clock: Clock, teller: StatusWriter, seconds: float) -> list[str]:
     """What is told if somebody looks as often as the teller asks for."""
     told, end_s = [], clock.now_s + seconds
     while clock.now_s < end_s:
@@ -41,32 +41,32 @@ def _told_within(clock: Clock, teller: Teller, seconds: float) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("busy", "per_s"), [(False, kube_telling.WAITING_PER_S), (True, kube_telling.WAITING_PER_S_BUSY)]
+    ("busy", "per_s"), [(False, status_writer.WAITING_PER_S), (True, status_writer.WAITING_PER_S_BUSY)]
 )
 def test_a_long_queue_is_told_slowly_and_slower_while_pods_are_made(clock: Clock, busy: bool, per_s: float) -> None:
-    teller = Teller(None, None, lambda _: None, busy=lambda: busy)  # type: ignore[arg-type]
+    teller = StatusWriter(None, None, lambda _: None, busy=lambda: busy)  # type: ignore[arg-type]
     jobs = dict.fromkeys((f"w{k}" for k in range(5_000)), P.PENDING)
     teller.stepped(_keys(jobs), ())
-    clock.now_s += kube_telling.SETTLE_S
+    clock.now_s += status_writer.SETTLE_S
     told = _told_within(clock, teller, 60.0)
     assert len(told) == len(set(told)), "nobody twice"
-    assert len(told) == pytest.approx(60 * per_s, abs=2 * kube_telling.WAITING_AT_ONCE)
+    assert len(told) == pytest.approx(60 * per_s, abs=2 * status_writer.WAITING_AT_ONCE)
 
 
 def test_jobs_that_start_do_not_wait_behind_the_queue(clock: Clock) -> None:
-    teller = Teller(None, None, lambda _: None, busy=lambda: True)  # type: ignore[arg-type]
+    teller = StatusWriter(None, None, lambda _: None, busy=lambda: True)  # type: ignore[arg-type]
     jobs = {**dict.fromkeys((f"w{k}" for k in range(1_000)), P.PENDING), "first": P.RUNNING, "last": P.RUNNING}
     teller.stepped(_keys(jobs), ())
-    clock.now_s += kube_telling.SETTLE_S
+    clock.now_s += status_writer.SETTLE_S
     ready, _ = teller._ready()
     assert ready[:2] == ["first", "last"]
     teller.stepped(_keys({"w999": P.RUNNING}), ())
-    assert "w999" in _told_within(clock, teller, 2 * kube_telling.SOON_S), "it was let out of the queue"
+    assert "w999" in _told_within(clock, teller, 2 * status_writer.SOON_S), "it was let out of the queue"
 
 
 def test_a_job_that_waits_for_a_moment_is_told_of_its_start_alone(clock: Clock) -> None:
-    teller = Teller(None, None, lambda _: None)  # type: ignore[arg-type]
+    teller = StatusWriter(None, None, lambda _: None)  # type: ignore[arg-type]
     teller.stepped(_keys({"j": P.PENDING}), ())
-    clock.now_s += kube_telling.SETTLE_S / 2
+    clock.now_s += status_writer.SETTLE_S / 2
     teller.stepped(_keys({"j": P.RUNNING}), ())
-    assert _told_within(clock, teller, 3 * kube_telling.SETTLE_S) == ["j"]
+    assert _told_within(clock, teller, 3 * status_writer.SETTLE_S) == ["j"]

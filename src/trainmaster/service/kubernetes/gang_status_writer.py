@@ -14,16 +14,16 @@ from trainmaster.backends.kubernetes.gangs import object_path
 from trainmaster.backends.kubernetes.happenings import Happening
 from trainmaster.backends.kubernetes.status import Telling, clipped, reason_word
 from trainmaster.backends.kubernetes.translate import stamp_of
-from trainmaster.service.kube_telling import Teller
+from trainmaster.service.kubernetes.status_writer import StatusWriter
 
 WRITERS = 8
 LOOK_S = 5.0
 
 
-class GangTeller:
-    """`tell` is what a `Teller` calls for jobs without TrainingJob; `run` tells of gangs that are no jobs yet."""
+class GangStatusWriter:
+    """`tell` is what a `StatusWriter` calls for jobs without TrainingJob; `run` tells of gangs that are no jobs yet."""
 
-    def __init__(self, client: KubeClient, runs: GangRuns, teller: Teller) -> None:
+    def __init__(self, client: KubeClient, runs: GangRuns, teller: StatusWriter) -> None:
         self._client = client
         self._runs = runs
         self._teller = teller

@@ -14,11 +14,11 @@ from trainmaster.foresight.process import Unforeseen
 from trainmaster.jobspec.reading import request_from_json
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import State
-from trainmaster.service import requests as ask
-from trainmaster.service.desk import without_hidden
-from trainmaster.service.problems import NotFound, Unavailable
-from trainmaster.service.routes.context import REFUSALS, Anyone, Here, answer, context_of, credentials
-from trainmaster.service.views import MAX_PAGE
+from trainmaster.service.api.job_api import without_hidden
+from trainmaster.service.api.problems import NotFound, Unavailable
+from trainmaster.service.api.routes.context import REFUSALS, Anyone, Here, answer, context_of, credentials
+from trainmaster.service.api.views import MAX_PAGE
+from trainmaster.service.control import requests as ask
 from trainmaster.wire.api import Accepted, JobPage, JobView, LogChunk, Preview, ResizeRequest, WhyView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=REFUSALS)
@@ -40,9 +40,9 @@ _JOB_BODY = {
 @router.post("", status_code=201, response_model=Accepted, openapi_extra=_JOB_BODY)
 async def submit(request: Request) -> Response:
     """Accept a job. It survives any crash once this has answered; the same `request_id` again gives the same answer."""
-    desk = context_of(request).desk
-    who = await desk.identify(credentials(request))
-    return answer(await desk.submit(who, request_from_json(await request.body())), 201)
+    job_api = context_of(request).job_api
+    who = await job_api.identify(credentials(request))
+    return answer(await job_api.submit(who, request_from_json(await request.body())), 201)
 
 
 @router.post("/preview", response_model=Preview, openapi_extra=_JOB_BODY)
@@ -51,7 +51,7 @@ async def preview(request: Request, here: Here, who: Anyone) -> Response:
     if here.foretell is None:
         raise NotFound("this service does not look ahead")
     body = request_from_json(await request.body())
-    await here.desk.check_submission(who, body)
+    await here.job_api.check_submission(who, body)
     question = await here.gateway.ask(ask.Preview(body, who))
     try:
         outlooks = await here.foretell(question)
@@ -84,7 +84,7 @@ async def jobs(
     cursor: Annotated[str | None, Query(max_length=40)] = None,
 ) -> Response:
     """A page of jobs, oldest first."""
-    states, spaces = _states(state), await here.desk.seen(who)
+    states, spaces = _states(state), await here.job_api.seen(who)
     page = await here.gateway.ask(
         ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor, spaces=spaces))
     )
@@ -107,28 +107,28 @@ def _states(given: list[str] | None) -> frozenset[str] | None:
 
 @router.get("/{job}", response_model=JobView)
 async def job(job: Job, here: Here, who: Anyone) -> Response:
-    job_id = await here.desk.see_job(who, job)
+    job_id = await here.job_api.see_job(who, job)
     view = await here.gateway.ask(ask.Read(lambda views: views.job(job_id)))
-    return answer(without_hidden(view, await here.desk.seen(who)))
+    return answer(without_hidden(view, await here.job_api.seen(who)))
 
 
 @router.get("/{job}/why", response_model=WhyView)
 async def why(job: Job, here: Here, who: Anyone) -> Response:
     """Why it waits: what is short, who holds it, the smallest change that would start it."""
-    job_id = await here.desk.see_job(who, job)
+    job_id = await here.job_api.see_job(who, job)
     view = await here.gateway.ask(ask.Read(lambda views: views.why(job_id)))
-    return answer(without_hidden(view, await here.desk.seen(who)))
+    return answer(without_hidden(view, await here.job_api.seen(who)))
 
 
 @router.post("/{job}/resize", response_model=JobView)
 async def resize(job: Job, body: ResizeRequest, here: Here, who: Anyone) -> Response:
     """Change how many workers it may have."""
-    return answer(await here.desk.resize(who, job, body.workers))
+    return answer(await here.job_api.resize(who, job, body.workers))
 
 
 @router.post("/{job}/{action}", response_model=JobView)
 async def act(job: Job, action: Literal["cancel", "pause", "resume"], here: Here, who: Anyone) -> Response:
-    return answer(await here.desk.act(who, job, action))
+    return answer(await here.job_api.act(who, job, action))
 
 
 @router.get("/{job}/logs", response_model=LogChunk)
@@ -144,11 +144,11 @@ async def logs(
 ) -> Response:
     """A piece of a log. `ended`: nothing more will come of this attempt."""
     until_s = time.monotonic() + wait_s
-    job_id = await here.desk.see_job(who, job)
+    job_id = await here.job_api.see_job(who, job)
     while True:
         # State first: what the log holds after the job was seen to be over is all that it will ever hold.
         state = await here.gateway.ask(ask.Read(lambda views: ask.log_state(views.plane, job_id)))
-        chunk = await here.desk.read_log(who, state.job_id, attempt, member, offset, limit)
+        chunk = await here.job_api.read_log(who, state.job_id, attempt, member, offset, limit)
         over = not state.active or chunk.attempt < state.generation
         if chunk.text or over or time.monotonic() >= until_s:
             break

@@ -14,11 +14,11 @@ from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.units import GPU_MILLI
-from trainmaster.service.auth import OPERATOR, Principal
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.problems import Conflict, Forbidden, NotFound
-from trainmaster.service.specs import spec_of
-from trainmaster.service.views import Json, Views
+from trainmaster.service.api.problems import Conflict, Forbidden, NotFound
+from trainmaster.service.api.views import Json, Views
+from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.control.specs import spec_of
+from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.wire.api import EntityRequest
 
 T = TypeVar("T")

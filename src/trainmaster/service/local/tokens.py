@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainmaster.model.errors import InputError
-from trainmaster.service.problems import Unauthorized
+from trainmaster.service.api.problems import Unauthorized
 
 Role = Literal["user", "operator"]
 USER: Role = "user"

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.views import Views
+from trainmaster.service.api.views import Views
+from trainmaster.service.control.control_plane import ControlPlane
 
 
 class _Families:

@@ -21,7 +21,7 @@ REPORT_MS = 5_000
 MAX_SLEEP_S = 60.0
 
 
-class RehearsalBackend:
+class RealtimeSimulation:
     def __init__(
         self,
         cluster: Cluster,

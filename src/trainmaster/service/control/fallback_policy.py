@@ -11,7 +11,7 @@ from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.fifo import Fifo
 
 
-class GuardedPolicy:
+class FallbackPolicy:
     """Decides as the policy it guards. `failed` is told of every fault."""
 
     def __init__(self, policy: Policy, failed: Callable[[Exception], None] = lambda _: None) -> None:

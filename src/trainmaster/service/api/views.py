@@ -23,9 +23,9 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, Phase
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
-from trainmaster.service.control import ControlPlane
-from trainmaster.service.explain import advice, text_of
-from trainmaster.service.problems import NotFound
+from trainmaster.service.api.problems import NotFound
+from trainmaster.service.api.reasons import advice, text_of
+from trainmaster.service.control.control_plane import ControlPlane
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000

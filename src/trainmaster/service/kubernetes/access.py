@@ -13,8 +13,8 @@ from typing import Any
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, KubeClient
 from trainmaster.backends.kubernetes.crd import GROUP, PLURAL
-from trainmaster.service.auth import OPERATOR, USER, Principal
-from trainmaster.service.problems import Forbidden, Unauthorized, Unavailable
+from trainmaster.service.api.problems import Forbidden, Unauthorized, Unavailable
+from trainmaster.service.local.tokens import OPERATOR, USER, Principal
 
 KEEP_S = 30.0
 MAX_KEPT = 10_000
@@ -43,7 +43,7 @@ class Right:
         return f"{self.verb} {kind} {where}"
 
 
-class KubeRights:
+class KubernetesAccess:
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._users: dict[bytes, tuple[float, KubeUser]] = {}

@@ -1,4 +1,4 @@
-"""The desk on Kubernetes: users and rights are the cluster's, jobs are its objects, logs are its pods'.
+"""The job_api on Kubernetes: users and rights are the cluster's, jobs are its objects, logs are its pods'.
 
 A request to change a job changes its TrainingJob, so that `kubectl` and `trainmaster` never disagree, and tells the
 control plane at once, so that the answer shows the change.
@@ -21,16 +21,16 @@ from trainmaster.jobspec.limits import Workers
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.jobspec.training_job import to_training_job
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.service import requests as ask
-from trainmaster.service.auth import OPERATOR, Principal, Tokens
-from trainmaster.service.desk import Spaces, space_of
-from trainmaster.service.gateway import Gateway
-from trainmaster.service.kube_logs import read_pod_log
-from trainmaster.service.kube_rights import KubeRights, Right
-from trainmaster.service.logs import Chunk
-from trainmaster.service.problems import Conflict as Conflicting
-from trainmaster.service.problems import Forbidden, NotFound, Refusal, Unauthorized
-from trainmaster.service.views import Json
+from trainmaster.service.api.job_api import Spaces, space_of
+from trainmaster.service.api.problems import Conflict as Conflicting
+from trainmaster.service.api.problems import Forbidden, NotFound, Refusal, Unauthorized
+from trainmaster.service.api.views import Json
+from trainmaster.service.control import requests as ask
+from trainmaster.service.control.gateway import Gateway
+from trainmaster.service.kubernetes.access import KubernetesAccess, Right
+from trainmaster.service.kubernetes.logs import read_pod_log
+from trainmaster.service.local.logs import Chunk
+from trainmaster.service.local.tokens import OPERATOR, Principal, Tokens
 
 Verdict = Callable[[str], Awaitable[InputError | None]]
 VERDICT_S = 10.0
@@ -40,14 +40,14 @@ SPACES_S = 2.0
 _VERB = {"cancel": "delete", "pause": "patch", "resume": "patch"}
 
 
-class KubeDesk:
+class KubernetesJobApi:
     def __init__(self, gateway: Gateway, client: KubeClient, tokens: Tokens, verdict: Verdict) -> None:
         """`tokens` are the service's own. `verdict` waits until the control plane has taken a new job, and says what
         is wrong with it."""
         self.gateway = gateway
         self.client = client
         self.verdict = verdict
-        self.rights = KubeRights(client)
+        self.rights = KubernetesAccess(client)
         self.tokens = tokens
         self._spaces: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
 

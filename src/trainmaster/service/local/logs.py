@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainmaster.engine.ports import number_of
 from trainmaster.model.errors import InputError
-from trainmaster.service.problems import NotFound
+from trainmaster.service.api.problems import NotFound
 
 MAX_CHUNK = 1 << 20
 SUFFIX = ".log"

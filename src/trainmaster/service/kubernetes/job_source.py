@@ -22,7 +22,7 @@ from trainmaster.engine.ports import EndedFilter
 from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import JobId
-from trainmaster.service.control import ControlPlane, Request
+from trainmaster.service.control.control_plane import ControlPlane, Request
 
 Json = dict[str, Any]
 GATHER_S = 0.02
@@ -33,7 +33,7 @@ queue is taken sooner in few of them; but nothing starts meanwhile."""
 OVER = frozenset({"finished", "failed", "cancelled", "rejected"})
 
 
-class Desk(Protocol):
+class Inbox(Protocol):
     """Where requests go (see `Driver.put`)."""
 
     def put(self, request: Request[Any], answered: Callable[[Any], object]) -> None: ...
@@ -137,7 +137,7 @@ def job_named(plane: ControlPlane, namespace: str, text: str) -> JobId:
 class JobSource:
     def __init__(
         self,
-        desk: Desk,
+        inbox: Inbox,
         nodes: Callable[[], Iterable[Json]],
         sets: NodeSets,
         refused: Callable[[Json, InputError], None],
@@ -149,7 +149,7 @@ class JobSource:
         self._templates = templates
         if templates is not None:
             templates.news = lambda: self._soon(0.0)
-        self._desk = desk
+        self._inbox = inbox
         self._refused = refused
         self._loop = asyncio.get_running_loop()
         self._dirty: dict[str, tuple[Json, bool]] = {}
@@ -165,7 +165,7 @@ class JobSource:
     def begin(self, jobs: Iterable[Json]) -> None:
         """All objects that there are; jobs of others are cancelled."""
         present = list(jobs)
-        self._desk.put(CancelOthers(frozenset(map(job_id_of_object, present))), lambda _: None)
+        self._inbox.put(CancelOthers(frozenset(map(job_id_of_object, present))), lambda _: None)
         for job in present:
             self._note(job, False)
 
@@ -229,7 +229,7 @@ class JobSource:
         request = TakeJobs(news, self._room, self._sets.new())
         self._waiting = True  # one at a time: the next goes out when this is answered
         try:
-            self._desk.put(request, lambda outcome: self._loop.call_soon_threadsafe(self._answered, batch, outcome))
+            self._inbox.put(request, lambda outcome: self._loop.call_soon_threadsafe(self._answered, batch, outcome))
         except RuntimeError:
             self._stopped = True
 

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Query, Response
 from trainmaster.foresight.question import situation_of
 from trainmaster.foresight.situation import to_json
 from trainmaster.jobspec.limits import Name
-from trainmaster.service import requests as ask
-from trainmaster.service.desk import only_seen
-from trainmaster.service.routes.context import REFUSALS, Anyone, Here, Operator, answer
-from trainmaster.service.routes.jobs import WaitS
-from trainmaster.service.views import MAX_PAGE
+from trainmaster.service.api.job_api import only_seen
+from trainmaster.service.api.routes.context import REFUSALS, Anyone, Here, Operator, answer
+from trainmaster.service.api.routes.jobs import WaitS
+from trainmaster.service.api.views import MAX_PAGE
+from trainmaster.service.control import requests as ask
 from trainmaster.wire.api import (
     AccuracyRow,
     EntityRequest,
@@ -31,8 +31,8 @@ router = APIRouter(responses=REFUSALS)
 
 @router.get("/nodes", tags=["cluster"], response_model=list[NodeView])
 async def nodes(here: Here, who: Anyone) -> Response:
-    await here.desk.see_everything(who, "nodes")
-    spaces = await here.desk.seen(who)
+    await here.job_api.see_everything(who, "nodes")
+    spaces = await here.job_api.seen(who)
     found = await here.gateway.ask(ask.Read(lambda views: views.nodes()))
     return answer([{**node, "jobs": only_seen(node["jobs"], spaces)} for node in found])
 
@@ -49,8 +49,8 @@ async def events(
 ) -> Response:
     """What happened, in order. With `wait_s`, waits for something to happen."""
     until_s = time.monotonic() + wait_s
-    job_id = None if job is None else await here.desk.see_job(who, job)
-    spaces = await here.desk.seen(who)
+    job_id = None if job is None else await here.job_api.see_job(who, job)
+    spaces = await here.job_api.seen(who)
     while True:
         begin = after
         page = await here.gateway.ask(ask.Read(lambda views, begin=begin: views.events(begin, limit, job_id, last)))
@@ -65,7 +65,7 @@ async def events(
 
 @router.get("/entities", tags=["teams"], response_model=list[EntityView])
 async def entities(here: Here, who: Anyone) -> Response:
-    spaces = await here.desk.seen(who)
+    spaces = await here.job_api.seen(who)
     found = await here.gateway.ask(ask.Read(lambda views: views.entities()))
     return answer([team for team in found if spaces is None or team["name"] in spaces])
 
@@ -79,7 +79,7 @@ async def set_entity(name: Name, body: EntityRequest, here: Here, who: Operator)
 @router.get("/situation", tags=["foresight"], response_model=dict[str, Any])
 async def situation(here: Here, who: Anyone) -> Response:
     """The present queue, for `trainmaster whatif`; put together outside the thread that schedules."""
-    await here.desk.see_everything(who, "trainingjobs")
+    await here.job_api.see_everything(who, "trainingjobs")
     asked = await here.gateway.ask(ask.Read(lambda views: views.question()))
     return answer(await asyncio.to_thread(lambda: to_json(situation_of(asked))))
 

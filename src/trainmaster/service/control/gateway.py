@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from trainmaster.service.control import ControlPlane, Request
+from trainmaster.service.control.control_plane import ControlPlane, Request
 
 T = TypeVar("T")
 

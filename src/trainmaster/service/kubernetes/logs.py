@@ -8,8 +8,8 @@ import aiohttp
 
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, KubeClient, Unreachable
-from trainmaster.service.logs import Chunk
-from trainmaster.service.problems import NotFound
+from trainmaster.service.api.problems import NotFound
+from trainmaster.service.local.logs import Chunk
 
 MAX_LOG = 64 << 20
 """The API server gives logs from their beginning only; of longer ones the end is shown."""

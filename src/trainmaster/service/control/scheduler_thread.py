@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from trainmaster.model import event as ev
 from trainmaster.model.units import MS_PER_S, NEVER_MS
-from trainmaster.service.control import ControlPlane, Request
-from trainmaster.service.gateway import unpacked
+from trainmaster.service.control.control_plane import ControlPlane, Request
+from trainmaster.service.control.gateway import unpacked
 
 T = TypeVar("T")
 

@@ -12,12 +12,12 @@ from starlette.routing import Route
 from trainmaster import __version__
 from trainmaster.jobspec.reading import fault_of
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.service import requests as ask
-from trainmaster.service.limits import BodyLimit
-from trainmaster.service.metrics import exposition
-from trainmaster.service.problems import headers_of, problem_of
-from trainmaster.service.routes import cluster, jobs
-from trainmaster.service.routes.context import Context, answer, context_of
+from trainmaster.service.api.limits import BodyLimit
+from trainmaster.service.api.metrics import exposition
+from trainmaster.service.api.problems import headers_of, problem_of
+from trainmaster.service.api.routes import cluster, jobs
+from trainmaster.service.api.routes.context import Context, answer, context_of
+from trainmaster.service.control import requests as ask
 from trainmaster.wire.api import Problem
 
 PREFIX = "/api/v1"

@@ -1,7 +1,8 @@
 """What stands between a client and the control plane: who asks, what they may see and do, where changes are made.
 
 On one machine tokens say who asks, everybody sees everything, and changes go straight to the control plane
-(`OpenDesk`). On Kubernetes the API server knows the users and their rights, and jobs are its objects (`kube_desk.py`).
+(`LocalJobApi`). On Kubernetes the API server knows the users and their rights, and jobs are its objects
+(`kubernetes/job_writer.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any, Protocol
 from trainmaster.jobspec.limits import Workers
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.errors import InputError
-from trainmaster.service import requests as ask
-from trainmaster.service.auth import Principal, Tokens
-from trainmaster.service.gateway import Gateway
-from trainmaster.service.logs import Chunk, LogFolder
-from trainmaster.service.views import Json
+from trainmaster.service.api.views import Json
+from trainmaster.service.control import requests as ask
+from trainmaster.service.control.gateway import Gateway
+from trainmaster.service.local.logs import Chunk, LogFolder
+from trainmaster.service.local.tokens import Principal, Tokens
 
 Spaces = frozenset[str] | None
 """Namespaces that a user sees; None: all there are."""
@@ -25,7 +26,7 @@ _ID = re.compile(r"\b([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.[a-z](?:[-a-z0-9]*[a-z0-
 HIDDEN = "(a job in another namespace)"
 
 
-class Desk(Protocol):
+class JobApi(Protocol):
     async def identify(self, authorization: str | None) -> Principal: ...
 
     async def seen(self, who: Principal) -> Spaces:
@@ -55,7 +56,7 @@ class Desk(Protocol):
     ) -> Chunk: ...
 
 
-class OpenDesk:
+class LocalJobApi:
     """One machine: tokens, and nothing to hide."""
 
     def __init__(self, gateway: Gateway, tokens: Tokens, logs: LogFolder) -> None:

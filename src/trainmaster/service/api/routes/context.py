@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 
 from trainmaster.foresight.forecast import Outlook
-from trainmaster.service.auth import OPERATOR, Principal
-from trainmaster.service.desk import Desk
-from trainmaster.service.gateway import Gateway
-from trainmaster.service.problems import Forbidden
+from trainmaster.service.api.job_api import JobApi
+from trainmaster.service.api.problems import Forbidden
+from trainmaster.service.control.gateway import Gateway
+from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.wire.api import Problem
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ class Context:
     """Shared by all requests of one application."""
 
     gateway: Gateway
-    desk: Desk
+    job_api: JobApi
     backend: str
     foretell: Callable[[Mapping[str, Any]], Awaitable[dict[str, Outlook]]] | None = None
     """Answers questions about jobs that are not there; None: this service does not look ahead."""
@@ -48,7 +48,7 @@ def credentials(request: Request) -> str | None:
 
 
 async def _anyone(request: Request) -> Principal:
-    return await context_of(request).desk.identify(credentials(request))
+    return await context_of(request).job_api.identify(credentials(request))
 
 
 async def _operator(who: Annotated[Principal, Depends(_anyone)]) -> Principal:

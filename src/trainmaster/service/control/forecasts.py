@@ -28,7 +28,7 @@ from trainmaster.model.job import JobSpec, Phase
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 
 if TYPE_CHECKING:
-    from trainmaster.service.control import ControlPlane
+    from trainmaster.service.control.control_plane import ControlPlane
 
 LEAST_MS = 2_000
 """Between two forecasts, at least."""

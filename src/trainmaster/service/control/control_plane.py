@@ -27,13 +27,13 @@ from trainmaster.model.job import JobSpec
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
-from trainmaster.service.clock import Clock, EngineTime
-from trainmaster.service.guard import GuardedPolicy
-from trainmaster.service.journal import Journal
-from trainmaster.service.problems import unavailable
-from trainmaster.service.prospect import Prospect
-from trainmaster.service.renode import check_shape, followed, renode, shape_of
-from trainmaster.service.specs import Fitting
+from trainmaster.service.api.problems import unavailable
+from trainmaster.service.control.clock import Clock, EngineTime
+from trainmaster.service.control.event_log import Journal
+from trainmaster.service.control.fallback_policy import FallbackPolicy
+from trainmaster.service.control.forecasts import Prospect
+from trainmaster.service.control.remap_nodes import check_shape, followed, renode, shape_of
+from trainmaster.service.control.specs import Fitting
 
 T = TypeVar("T", covariant=True)
 
@@ -222,8 +222,8 @@ class ControlPlane:
     def _engine(self, image: Image) -> Engine:
         return restore(image, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
 
-    def _policy(self, name: str) -> GuardedPolicy:
-        return GuardedPolicy(self.policies(name), self._policy_failed)
+    def _policy(self, name: str) -> FallbackPolicy:
+        return FallbackPolicy(self.policies(name), self._policy_failed)
 
     def _policy_failed(self, _: Exception) -> None:
         self.tally.policy_faults += 1

@@ -33,9 +33,9 @@ from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.dl2.policy import SLOT_S
 from trainmaster.policies.dl2.weights import SHIPPED
 from trainmaster.policies.registry import create
-from trainmaster.service.control import ControlPlane, Request
-from trainmaster.service.gateway import unpacked
-from trainmaster.service.requests import SetPolicy
+from trainmaster.service.control.control_plane import ControlPlane, Request
+from trainmaster.service.control.gateway import unpacked
+from trainmaster.service.control.requests import SetPolicy
 
 PERIOD_S = 30.0
 """Between two looks at the jobs that have ended."""

@@ -24,10 +24,10 @@ from trainmaster.engine import queries
 from trainmaster.engine.ports import LogEntry
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import P
-from trainmaster.service.control import Request
-from trainmaster.service.gateway import Gateway
-from trainmaster.service.requests import Read
-from trainmaster.service.views import Views
+from trainmaster.service.api.views import Views
+from trainmaster.service.control.control_plane import Request
+from trainmaster.service.control.gateway import Gateway
+from trainmaster.service.control.requests import Read
 
 Json = dict[str, Any]
 SOON_S = 0.3
@@ -64,7 +64,7 @@ class Tellings:
     by_reason: dict[str, int] = field(default_factory=dict)
 
 
-class Teller:
+class StatusWriter:
     """`stepped` in the driver's thread after each commit; `run` in the loop of the client, until cancelled."""
 
     def __init__(

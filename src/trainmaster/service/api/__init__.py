@@ -1,0 +1,1 @@
+"""REST: routes, views of jobs, reasons in words, errors, metrics, limits."""
