@@ -23,6 +23,7 @@ class RoundPass(Pass):
     """Works on what the engine remembers of the policy (`bind`), by job index; gives it back by `store`."""
 
     def __init__(self, rounds: Rounds) -> None:
+        super().__init__()
         self.rounds = rounds
         self._starters = IntList(64)
         self._capacity = -1
