@@ -36,7 +36,6 @@ from trainmaster.service.control.control_plane import ControlPlane
 from trainmaster.service.control.forecasts import Prospect
 from trainmaster.service.control.requests import Submit
 from trainmaster.service.local.tokens import OPERATOR, Principal
-from trainmaster.sim.run import load_kernels
 from trainmaster.stores.sqlite import SqliteStore
 
 CLUSTER = "v100=256x8,k80=256x8"
@@ -58,7 +57,6 @@ def specs(count: int) -> list[JobSpec]:
 def roll_once(policy: str, count: int) -> float:
     """CPU seconds of one future of a queue that has just been submitted."""
     cluster = parse_cluster(CLUSTER)
-    load_kernels(create(policy))
     engine = Engine(cluster, create(policy), DeclaredSpeeds(), Settings(round_ms=360_000))
     engine.step(0, *(ev.JobSubmitted(spec) for spec in specs(count)))
     commit = Recorder.of_new(engine).changes(())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.core.int_list import IntList
+from trainmaster.core.job_arrays import JobArrays
 
 
 class PlanArrays:
@@ -25,3 +26,12 @@ class PlanArrays:
     def clear(self) -> None:
         self.jobs.n = self.first.n = self.flat.n = self.stated.n = 0
         self.blocker = self.wake_at_ms = -1
+
+    def insert(self, jobs: JobArrays, i: int, first: int, begin: int) -> None:
+        """Add a change where it belongs by arrival, not before position `begin`; there is room."""
+        at = self.jobs.n
+        self.jobs.n = self.first.n = at + 1
+        while at > begin and jobs.arrival[self.jobs.values[at - 1]] > jobs.arrival[i]:
+            self.jobs.values[at], self.first.values[at] = self.jobs.values[at - 1], self.first.values[at - 1]
+            at -= 1
+        self.jobs.values[at], self.first.values[at] = i, first

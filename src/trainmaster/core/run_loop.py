@@ -126,7 +126,8 @@ class RunLoop:
                     number, capacity = arrivals.next, e.columns.capacity
                     backend.arrived(submit(e, arrivals), number)
                     if e.columns.capacity != capacity and self.decision is not None:
-                        self.decision.bind(e)  # arrays have grown
+                        self.decision.store(e)  # arrays have grown
+                        self.decision.bind(e)
                 self.stage = AT_LEASES
             if self.stage == AT_LEASES:
                 self.stage = AT_BACKOFFS

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from trainmaster.engine.records import Ended
@@ -62,8 +63,10 @@ def asked_at(prospect: Prospect, monkeypatch: pytest.MonkeyPatch, cpu_s: float) 
 
 
 def plane_with(n_commands: int) -> Any:
-    columns = SimpleNamespace(slot_of={"job-1": 0})
-    return SimpleNamespace(live=SimpleNamespace(columns=columns, outstanding=dict.fromkeys(range(n_commands))))
+    rows = np.arange(max(n_commands, 1))
+    pending = np.where(rows < n_commands, 1, 0)
+    columns = SimpleNamespace(slot_of={"job-1": 0}, ints={"pending_kind": pending}, rows=rows)
+    return SimpleNamespace(live=SimpleNamespace(columns=columns))
 
 
 def test_dear_forecasts_are_rare_and_rarer_while_nothing_happens(

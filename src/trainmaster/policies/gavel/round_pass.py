@@ -123,7 +123,7 @@ class RoundPass(Pass):
         plan.stated.reserve(2 * starters.n)
         for k in range(starters.n):
             if at < placed.n and placed.values[at] == k:
-                give_gang(free, placer.flat, placer.first.values[at], starters.values[k], jobs)
+                placer.take_back(jobs, starters.values[k], placer.first.values[at], free)
                 at += 1
             else:
                 rounds.kind_of[rounds.start.values[k]] = -1
@@ -136,12 +136,11 @@ class RoundPass(Pass):
             i = which.values[row]
             take_gang(free, jobs.allocation, i * jobs.width, i, jobs)
             if rounds.kind_of[row] < 0:
-                plan.jobs.append(i)
-                plan.first.append(-1)
+                plan.insert(jobs, i, -1, 0)
+        stops = plan.jobs.n
         for k in range(placed.n):
             row = placed.values[k]
-            plan.jobs.append(starters.values[row])
-            plan.first.append(placer.first.values[k])
+            plan.insert(jobs, starters.values[row], placer.first.values[k], stops)
         kept = plan.flat
         plan.flat = placer.flat
         placer.flat = kept
