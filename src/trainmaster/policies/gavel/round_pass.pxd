@@ -17,6 +17,7 @@ cdef class RoundPass(Pass):
     cdef F2 _share, _received_s, _deficit_s, _speeds
     cdef F1 _known
     cdef i64 _capacity
+    cdef object _seen
     @cython.locals(inside=bint, left_s=double, placement=i64)
     cpdef bint decide(
         self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, FreeResources free, Placer placer,

@@ -27,6 +27,8 @@ class RoundPass(Pass):
         self.rounds = rounds
         self._starters = IntList(64)
         self._capacity = -1
+        self._seen: dict[str, Any] | None = None
+        """The engine's values as they were last read or written here."""
 
     def bind(self, engine: Any) -> None:
         """Take over from a decision that Python made, or at the beginning of a run."""
@@ -37,6 +39,9 @@ class RoundPass(Pass):
         self._share, self._received_s, self._deficit_s = memo["share"], memo["received_s"], memo["deficit_s"]
         self._known, self._speeds = memo["known"], memo["speeds"]
         self._capacity = engine.columns.capacity
+        if values is self._seen:  # only the arrays have moved: what else is remembered is newer here
+            return
+        self._seen = values
         rounds.round_ms = max(settings.round_ms or DEFAULT_ROUND_MS, 2 * settings.restart_cost_ms)
         rounds.round_end_ms, rounds.last_reset_ms = values["round_end_ms"], values["last_reset_ms"]
         rounds.computed_jobs, rounds.nodes_then = values["computed_jobs"], values["nodes_up"]
@@ -47,9 +52,8 @@ class RoundPass(Pass):
         """Give back what is not in arrays, before Python looks."""
         if self._capacity >= 0:
             worker_s = np.asarray(self.rounds.worker_s).tolist()
-            engine.memo_values = {
-                **engine.memo_values, "round_end_ms": self.rounds.round_end_ms, "worker_s": worker_s,
-            }  # fmt: skip
+            self._seen = {**engine.memo_values, "round_end_ms": self.rounds.round_end_ms, "worker_s": worker_s}
+            engine.memo_values = self._seen
 
     def decide(
         self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
