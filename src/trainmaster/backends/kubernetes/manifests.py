@@ -178,7 +178,6 @@ def _container(options: InstallOptions) -> Json:
             {"name": "TRAINMASTER_AGENT_ADDRESSES", "value": f"{options.name}.$(POD_NAMESPACE).svc:{AGENT_PORT}"},
             {"name": "HOME", "value": "/var/lib/trainmaster/home"},
             {"name": "TMPDIR", "value": "/var/lib/trainmaster"},
-            {"name": "NUMBA_CACHE_DIR", "value": "/var/lib/trainmaster/kernels"},
             {"name": "MPLCONFIGDIR", "value": "/var/lib/trainmaster/matplotlib"},
         ],
         "ports": [
