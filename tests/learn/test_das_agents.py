@@ -168,7 +168,7 @@ def test_imitation_learns_the_rule():
         TINY, width=16, hidden=16, jobs=60, warm_up_episodes=15, warm_up_steps=250, warm_up_rate=0.01, gain=20.0
     )
     trainer = Trainer(options, [POOL])
-    shown = trainer._play(46, teacher=True).record  # medium
+    shown = trainer._play(48, teacher=True).record  # medium
     orders = [(shown, c) for c in shown.choices if len(c.could) > 1]
     places = [c for c in shown.choices if len(c.pairs) > 1]
 

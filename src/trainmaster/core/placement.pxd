@@ -27,6 +27,7 @@ cdef class Placer:
     cdef public Demand demand
     cdef B2 masks
     cpdef object set_masks(self, object masks)
+    @cython.locals(masked=bint)
     cpdef void open_set(self, i64 node_set) noexcept
     @cython.locals(mask=B1)
     cpdef object open_only(self, object workers_on)

@@ -56,9 +56,10 @@ class Placer:
         self.masks = masks.view(np.uint8)
 
     def open_set(self, node_set: int) -> None:
-        """The nodes of a set that are up may be used."""
+        """The nodes of a set that are up may be used; of a set without a mask, all."""
+        masked = node_set < self.masks.shape[0]
         for node in range(self.cluster.n_nodes):
-            self.open[node] = self.cluster.up[node] and self.masks[node_set, node]
+            self.open[node] = self.cluster.up[node] and (not masked or self.masks[node_set, node])
 
     def open_only(self, workers_on: Bools | None) -> None:
         """Workers go on these nodes alone (None: on any that is open)."""
