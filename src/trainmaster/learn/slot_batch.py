@@ -194,6 +194,6 @@ def choose(
 ) -> tuple[Ints, Ints, Floats]:
     """Row, action and log-probability for each decision, by the masked softmax of the scores."""
     softmax = Softmax(len(decisions.episodes))
-    scores = np.ascontiguousarray(scores)
+    scores, void = np.ascontiguousarray(scores), np.ascontiguousarray(void)
     softmax.choose(scores, void, decisions.starts, len(decisions.rows), decisions.allowed, uniform, greedy)
     return np.asarray(softmax.row), np.asarray(softmax.action), np.asarray(softmax.log_p)

@@ -148,15 +148,15 @@ class _Run:
         self.backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
         self.engine = engine = Engine(cluster, policy, estimator, settings)
         engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
-        engine.named = _need_names(specs, truth, estimator)
-        engine.own_rounds = policy.own_rounds
-        self.coming = Coming(specs, engine, engine.named)
-        enter_world(self.backend, self.coming)
-        self.failures = _NodeFailures(cluster, truth, settings.seed)
         compiled = getattr(policy, "compiled_pass", None)
         decision = compiled() if compiled is not None else None
         if any(spec.after for spec in specs):
             decision = None  # some are held back, and a pass sees all jobs
+        engine.named = decision is None or _need_names(specs, truth, estimator)
+        engine.own_rounds = policy.own_rounds
+        self.coming = Coming(specs, engine, engine.named)
+        enter_world(self.backend, self.coming)
+        self.failures = _NodeFailures(cluster, truth, settings.seed)
         placer = Placer(int(settings.placement), engine.nodes)
         self.loop = RunLoop(engine, self.backend.core, self.coming.arrivals, decision, placer, False)
         if decision is not None:
@@ -279,8 +279,8 @@ class _Ids:
 
 
 def _need_names(specs: Sequence[JobSpec], truth: TruthOptions, estimator: Estimator) -> bool:
-    """Whether jobs are spoken of by name: they wait for others, an estimator learns of each, nodes are lost, or losses
-    are told. Else numbers will do."""
+    """Whether jobs are spoken of by name although a compiled pass decides: they wait for others, an estimator learns of
+    each, nodes are lost, or losses are told. Else numbers will do."""
     if hasattr(estimator, "observe") or truth.node_mtbf_ms or truth.loss_period_ms:
         return True
     return any(spec.after for spec in specs) or len({spec.id for spec in specs}) < len(specs)
