@@ -97,7 +97,7 @@ def demo(
 
 
 def _examples() -> Path:
-    folder = Path(__file__).resolve().parents[3] / "examples"
+    folder = Path(__file__).resolve().parents[4] / "examples"
     if not (folder / "image_classifier.py").is_file():
         raise InputError(
             "the demo's training scripts are not here",
