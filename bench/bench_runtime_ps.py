@@ -31,7 +31,7 @@ from trainmaster.gang.protocol import SERVER, WORKER, Membership
 
 HERE = Path(__file__).resolve()
 PROGRAMS = HERE.parents[1] / "tests" / "runtime" / "programs"
-PRELOAD = ("numpy", "numba", "trainmaster.runtime.ps.job")
+PRELOAD = ("numpy", "trainmaster.runtime.ps.job")
 
 
 # -- members ------------------------------------------------------------------------------------------
