@@ -18,6 +18,7 @@ from trainmaster.model.job import JobSpec
 from trainmaster.model.table import JobColumns
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.truth import Truth
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -93,10 +94,14 @@ def _int_columns(specs: Sequence[JobSpec], columns: JobColumns) -> dict[str, Int
     }  # fmt: skip
 
 
+def total_work(specs: Sequence[JobSpec]) -> Floats:
+    return np.fromiter((math.nan if s.work_total is None else s.work_total for s in specs), np.float64, len(specs))
+
+
 def _float_columns(specs: Sequence[JobSpec]) -> dict[str, Floats]:
     n, nan = len(specs), math.nan
     return {
-        "work_total": np.fromiter((nan if s.work_total is None else s.work_total for s in specs), np.float64, n),
+        "work_total": total_work(specs),
         "weight": np.fromiter((s.weight for s in specs), np.float64, n),
         "budget": np.fromiter((nan if s.budget is None else s.budget for s in specs), np.float64, n),
     }
@@ -140,9 +145,9 @@ def _allowed(specs: Sequence[JobSpec], types: Sequence[str], speed: Floats) -> n
     return allowed
 
 
-def enter_world(backend: SimulatedBackend, coming: Coming) -> None:
-    """Tell the world of all jobs; a job's number is its place in the list."""
-    specs, jobs, truth = coming.specs, backend.core.jobs, backend.truth
+def enter_world(backend: SimulatedBackend, specs: Sequence[JobSpec], work_total: Floats, rates: Floats) -> None:
+    """Tell the world of all jobs; a job's number is its place in the list. `rates`: as `core.sim_jobs` has them."""
+    jobs, truth = backend.core.jobs, backend.truth
     n = len(specs)
     jobs.reserve(n)
     jobs.n = n
@@ -151,7 +156,7 @@ def enter_world(backend: SimulatedBackend, coming: Coming) -> None:
     backend._number_of = {job_id: number for number, job_id in enumerate(backend.ids)}
     curves = backend._curves
     for column, values in (
-        (jobs.work_total, _float_columns(specs)["work_total"]),
+        (jobs.work_total, work_total),
         (jobs.share_asked, np.minimum(_ints(specs, attrgetter("worker.gpu_milli")), GPU_MILLI)),
         (jobs.workers_ref, _ints(specs, attrgetter("workers_ref"))),
         (jobs.servers_ref, _ints(specs, attrgetter("servers_ref"))),
@@ -162,6 +167,10 @@ def enter_world(backend: SimulatedBackend, coming: Coming) -> None:
         np.asarray(jobs.key)[:n] = _ints(specs, lambda s: truth.key_of(s.id))
     if truth.options.sensitivity_variation:
         np.asarray(jobs.sensitivity)[:n] = [truth.sensitivity(spec.model) for spec in specs]
+    np.asarray(jobs.speed)[:n] = rates
+
+
+def true_rates(specs: Sequence[JobSpec], truth: Truth) -> Floats:
+    """By job and type on one node, then by type on several."""
     rows, found = by_declared_speed(specs, truth.reference_rates)
-    if n:
-        np.asarray(jobs.speed)[:n] = np.array(found)[rows]
+    return np.array(found)[rows] if found else np.zeros((0, 2 * len(truth.cluster.types)))

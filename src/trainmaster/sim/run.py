@@ -7,41 +7,32 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 
 import numpy as np
 
-from trainmaster.core.codes import N_OVER_FLOATS, N_OVER_INTS
-from trainmaster.core.placement import Placer
 from trainmaster.core.run_codes import (
     DECIDE,
     FAIL_NODES,
     HEARD,
-    HOLDS,
-    LEASES,
     OVER,
     PAUSED_RUN,
-    REPORT,
     RESTLESS,
     SENT,
-    SUBMIT,
 )  # fmt: skip
-from trainmaster.core.run_loop import RunLoop
-from trainmaster.engine import holds, nodes, users
-from trainmaster.engine.core import HANDLERS, Ended, Engine, Settings
-from trainmaster.engine.message_rows import report_of
+from trainmaster.engine.core import Ended, Engine, Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster, counting_only_gpus
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.model.job import JobId, JobSpec, Phase
+from trainmaster.model.job import JobSpec, Phase
 from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.coming import Coming, enter_world
+from trainmaster.sim.coming import Coming, enter_world, total_work, true_rates
+from trainmaster.sim.drive import Drive
 from trainmaster.sim.history import AllocationHistory
 from trainmaster.sim.truth import Truth, TruthOptions
 
@@ -79,7 +70,6 @@ class RunResult:
     """Who held which device when, when asked for."""
 
 
-_PHASES = list(Phase)
 Progress = Callable[[int, int, int], None]
 """Called now and then with (jobs over, jobs in all, virtual ms)."""
 
@@ -138,7 +128,7 @@ def simulate(
 
 
 class _Run:
-    """A world, an engine, and the compiled loop (`core.run_loop`) that lets them go on; here is what needs Python."""
+    """A world, an engine, and what drives them; here is what is watched."""
 
     def __init__(
         self, specs: Sequence[JobSpec], cluster: Cluster, policy: Policy, settings: Settings, truth: TruthOptions,
@@ -153,14 +143,11 @@ class _Run:
         if any(spec.after for spec in specs):
             decision = None  # some are held back, and a pass sees all jobs
         engine.named = decision is None or _need_names(specs, truth, estimator)
-        engine.own_rounds = policy.own_rounds
         self.coming = Coming(specs, engine, engine.named)
-        enter_world(self.backend, self.coming)
+        enter_world(self.backend, specs, total_work(specs), true_rates(specs, self.backend.truth))
         self.failures = _NodeFailures(cluster, truth, settings.seed)
-        placer = Placer(int(settings.placement), engine.nodes)
-        self.loop = RunLoop(engine, self.backend.core, self.coming.arrivals, decision, placer, False)
-        if decision is not None:
-            decision.bind(engine)
+        self.drive = Drive(engine, self.backend, specs, self.coming.arrivals, decision)
+        self.loop = self.drive.loop
         self.loop.failure_ms = self.failures.next_ms
         self.loop.steps_at_once_max, self.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
 
@@ -194,67 +181,29 @@ class _Run:
                         history.commanded(loop.now_ms, command)
                 if timeline is not None:
                     timeline.append(_sample(engine, loop.now_ms))
+            elif code == FAIL_NODES:
+                self.failures.act(self.backend, loop.now_ms)
+                loop.failure_ms = self.failures.next_ms
             else:
-                self._serve(code)
+                if code == DECIDE and not engine.named:
+                    self.coming.name_teams(engine)
+                self.drive.serve(code)
         if progress is not None:
             progress(engine.n_over, total, loop.now_ms)
 
-    def _serve(self, code: int) -> None:
-        engine, loop = self.engine, self.loop
-        if code == DECIDE:
-            if not engine.named:
-                self.coming.name_teams(engine)
-            if loop.decision is not None:
-                loop.decision.store(engine)
-            engine.decide()
-            if loop.decision is not None:
-                loop.decision.bind(engine)
-        elif code == SUBMIT:
-            number = self.coming.arrivals.next
-            self.coming.arrivals.next += 1
-            spec = self.specs[number]
-            is_new = spec.id not in engine.known
-            users.submitted(engine, ev.JobSubmitted(spec))
-            if is_new:
-                self.backend.core.arrived(engine.columns.slot_of[spec.id], number)
-        elif code == REPORT:
-            event = self._report(loop.report_at - 1)
-            HANDLERS[type(event)](engine, event)
-        elif code == FAIL_NODES:
-            self.failures.act(self.backend, loop.now_ms)
-            loop.failure_ms = self.failures.next_ms
-        elif code == LEASES:
-            nodes.expire_leases(engine)
-        elif code == HOLDS:
-            holds.review(engine)
-
     def _reports(self) -> list[ev.Event]:
-        arrivals, rows = self.coming.arrivals, self.backend.core.reports
-        events = [self._report(k) for k in range(rows.n)]
+        arrivals = self.coming.arrivals
+        events = [self.drive.report(k) for k in range(self.backend.core.reports.n)]
         number = arrivals.next
         while number < arrivals.n and self.specs[number].submit_ms <= self.loop.now_ms:
             events.append(ev.JobSubmitted(self.specs[number]))
             number += 1
         return events
 
-    def _report(self, row: int) -> ev.Event:
-        return report_of(self.backend.core.reports, row, _Ids(self.engine))  # type: ignore[arg-type]
-
     def ended(self) -> list[Ended]:
         """What is over, in the order of its end."""
-        engine = self.engine
-        if engine.named:
-            return engine.drain_ended()
-        ints = np.asarray(engine.over_ints.values)[: engine.over_ints.n].reshape(-1, N_OVER_INTS)
-        floats = np.asarray(engine.over_floats)[: len(ints) * N_OVER_FLOATS].reshape(-1, N_OVER_FLOATS)
-        number, phase, end, start, preemptions, attempts = ints.T.tolist()
-        service, run_s, work, cost = floats.T.tolist()
-        specs, phases, rejected = map(self.specs.__getitem__, number), map(_PHASES.__getitem__, phase), engine.rejected
-        rejection = map(rejected.get, number) if rejected else repeat(None, len(number))
         with _collector_paused():  # nothing of it is garbage, and looking for some takes longer than making the list
-            return list(
-                map(Ended, specs, phases, end, start, service, run_s, work, preemptions, attempts, cost, rejection)
-            )
+            return self.drive.ended()
 
 
 @contextmanager
@@ -266,16 +215,6 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-class _Ids:
-    """Ids by the engine's job index."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._columns = engine.columns
-
-    def __getitem__(self, slot: int) -> JobId:
-        return self._columns.spec(slot).id
 
 
 def _need_names(specs: Sequence[JobSpec], truth: TruthOptions, estimator: Estimator) -> bool:
