@@ -44,7 +44,7 @@ def expected(situation: Situation, drive: Drive, about: Set[JobId], seed: int) -
 def _running(drive: Drive) -> dict[str, Span]:
     """Let the world go on without the engine until everything has ended that runs."""
     backend, reports = drive.backend, drive.backend.core.reports
-    declared = {spec.id: spec.work_total is not None for spec in drive.specs}
+    declared = {spec.id: spec.work_total is not None for spec in drive.jobs}
     spans: dict[str, Span] = {}
     begun_ms: dict[str, int] = {}
     left = set(backend.running)

@@ -33,6 +33,7 @@ from trainmaster.policies.registry import create
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.coming import Coming, enter_world
 from trainmaster.sim.drive import Drive
+from trainmaster.sim.job_list import JobList
 from trainmaster.sim.truth import Truth, TruthOptions
 
 MAX_DECISIONS = 200_000
@@ -121,7 +122,7 @@ class Opening:
             if code not in (OVER, RESTLESS, PAUSED_RUN):
                 drive.serve(code)
                 continue
-            ended = [*ended, *drive.ended()] if engine.named else drive.ended()
+            ended = [*ended, *engine.drain_ended()] if engine.named else drive.over().objects()
             waited_for = set(active).difference(end.spec.id for end in ended)
             left = len(waited_for - paused)
             if code != PAUSED_RUN or not left or engine.decisions >= loop.until_decided:
@@ -131,14 +132,14 @@ class Opening:
     def _drive(self, seed: int) -> Drive:
         """An engine and a world at the beginning of a future."""
         newcomers = [*self.submitted, *self.situation.arrivals.draw(self.now_ms, seed)]
-        specs = [*newcomers, *self.jobs.specs]
-        engine = fork(self.engine, specs)
+        jobs = JobList.of([*newcomers, *self.jobs.specs])
+        engine = fork(self.engine, jobs)
         decision = self._pass(newcomers)
         engine.named = decision is None or self._need_names(newcomers)
-        coming = Coming(newcomers, engine, engine.named)
-        engine.columns.spec_source = specs
-        backend = self._world(specs, newcomers, seed)
-        drive = Drive(engine, backend, specs, coming.arrivals, decision)
+        coming = Coming(JobList.of(newcomers), engine, engine.named)
+        engine.columns.spec_source = jobs
+        backend = self._world(jobs, newcomers, seed)
+        drive = Drive(engine, backend, jobs, coming.arrivals, decision)
         drive.loop.steps_at_once_max, drive.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
         for event in self.events:
             if isinstance(event, ev.NodeLost):
@@ -162,7 +163,7 @@ class Opening:
         ids = {spec.id for spec in newcomers}
         return late or len(ids) < len(newcomers) or not ids.isdisjoint(engine.known)
 
-    def _world(self, specs: list[JobSpec], newcomers: list[JobSpec], seed: int) -> SimulatedBackend:
+    def _world(self, all_jobs: JobList, newcomers: list[JobSpec], seed: int) -> SimulatedBackend:
         """A backend in which everything runs that runs now, as far as it has come."""
         situation, costs, cluster, n_new = self.situation, self.situation.costs, self.situation.cluster, len(newcomers)
         options = TruthOptions(
@@ -176,7 +177,7 @@ class Opening:
             beliefs = [situation.belief(spec.id) for spec in newcomers]
             new_rates, new_work = Believed(newcomers, beliefs, speeds, np.zeros(n_new)).draw(seed)
             rates, work = np.vstack([new_rates, rates]), np.concatenate([new_work, work])
-        enter_world(backend, specs, work, rates)
+        enter_world(backend, all_jobs, work, rates)
         core, jobs = backend.core, self.jobs
         for node in range(len(cluster.nodes)):
             if not queries.is_node_up(self.engine, node):
@@ -184,7 +185,7 @@ class Opening:
         core.now_ms = self.now_ms
         for k, index in enumerate(jobs.indices):
             core.arrived(index, n_new + k)
-        active = slice(n_new, len(specs))
+        active = slice(n_new, len(all_jobs))
         launching = np.array(jobs.phases, np.int64) == P.LAUNCHING
         np.asarray(core.jobs.generation)[active] = np.array(jobs.generations, np.int64) - launching
         np.asarray(core.jobs.saved)[active] = self.saved

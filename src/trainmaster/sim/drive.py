@@ -3,8 +3,7 @@ for. Simulations and forecasts run by it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import repeat
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -15,27 +14,27 @@ from trainmaster.core.passes import Pass
 from trainmaster.core.run_codes import AT_COMMANDS, DECIDE, HOLDS, LEASES, REPORT, SUBMIT
 from trainmaster.core.run_loop import RunLoop
 from trainmaster.engine import holds, nodes, users, withheld
-from trainmaster.engine.core import HANDLERS, Ended, Engine
+from trainmaster.engine.core import HANDLERS, Engine
 from trainmaster.engine.message_rows import report_of
 from trainmaster.model import event as ev
-from trainmaster.model.job import JobId, JobSpec, Phase
+from trainmaster.model.job import JobId
 from trainmaster.sim.backend import SimulatedBackend
-
-_PHASES = list(Phase)
+from trainmaster.sim.ended_jobs import EndedJobs
+from trainmaster.sim.job_list import JobList
 
 
 class Drive:
-    """`specs`: the jobs by number, those of `arrivals` first; `decision`: the policy's pass (None: `decide` is asked
+    """`jobs`: by number, those of `arrivals` first; `decision`: the policy's pass (None: `decide` is asked
     each time)."""
 
     def __init__(
-        self, engine: Engine, backend: SimulatedBackend, specs: Sequence[JobSpec], arrivals: Arrivals,
+        self, engine: Engine, backend: SimulatedBackend, jobs: JobList, arrivals: Arrivals,
         decision: Pass | None,
     ) -> None:  # fmt: skip
-        self.engine, self.backend, self.specs, self.arrivals = engine, backend, specs, arrivals
+        self.engine, self.backend, self.jobs, self.arrivals = engine, backend, jobs, arrivals
         engine.own_rounds = engine.policy.own_rounds
         self.loop = RunLoop(engine, backend.core, arrivals, decision, engine.placer(), False)
-        self.loop.n_jobs = len(specs)
+        self.loop.n_jobs = len(jobs)
         if decision is not None:
             decision.bind(engine)
 
@@ -59,7 +58,7 @@ class Drive:
         elif code == SUBMIT:
             number = self.arrivals.next
             self.arrivals.next += 1
-            spec = self.specs[number]
+            spec = self.jobs[number]
             is_new = spec.id not in engine.known
             users.submitted(engine, ev.JobSubmitted(spec))
             if is_new:
@@ -87,18 +86,14 @@ class Drive:
     def report(self, row: int) -> ev.Event:
         return report_of(self.backend.core.reports, row, _Ids(self.engine))  # type: ignore[arg-type]
 
-    def ended(self) -> list[Ended]:
-        """What is over since this was last asked (without names: since the beginning), in the order of its end."""
+    def over(self) -> EndedJobs:
+        """What is over, in the order of its end; with names: since this was last asked."""
         engine = self.engine
         if engine.named:
-            return engine.drain_ended()
+            return EndedJobs.of(self.jobs, engine.drain_ended())
         ints = np.asarray(engine.over_ints.values)[: engine.over_ints.n].reshape(-1, N_OVER_INTS)
         floats = np.asarray(engine.over_floats)[: len(ints) * N_OVER_FLOATS].reshape(-1, N_OVER_FLOATS)
-        number, phase, end, start, preemptions, attempts = ints.T.tolist()
-        service, run_s, work, cost = floats.T.tolist()
-        specs, phases, rejected = map(self.specs.__getitem__, number), map(_PHASES.__getitem__, phase), engine.rejected
-        rejection = map(rejected.get, number) if rejected else repeat(None, len(number))
-        return list(map(Ended, specs, phases, end, start, service, run_s, work, preemptions, attempts, cost, rejection))
+        return EndedJobs(self.jobs, ints, floats, engine.rejected)
 
 
 class _Ids:
