@@ -84,9 +84,9 @@ class ClusterWatch:
     async def run(self) -> None:
         await asyncio.gather(self.nodes.run(), self.pods.run())
 
-    async def synced(self) -> None:
-        await self.nodes.synced.wait()
-        await self.pods.synced.wait()
+    async def refresh(self) -> None:
+        """Know all that is there by now: see `Reflector.refresh`."""
+        await asyncio.gather(self.nodes.refresh(), self.pods.refresh())
 
     # -- for the backend -------------------------------------------------------------------------------
 
