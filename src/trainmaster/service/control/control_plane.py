@@ -164,6 +164,8 @@ class ControlPlane:
         self.fault: StoreError | None = None
         """Why there is no engine at present."""
         self._retry_ms = NEVER_MS
+        self._pause_ms = 0
+        """When a commit that failed is tried again: a store may be readable and refuse every commit."""
         self._untaken: list[ev.Event] = []
         """Reports that were lost with a commit, and are not told again."""
         self._last_ms = 0
@@ -255,7 +257,8 @@ class ControlPlane:
         if self.engine is None:
             return self._retry_ms
         ahead_ms = NEVER_MS if self.prospect is None else self.prospect.next_ms
-        return min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
+        due_ms = min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
+        return self._pause_ms if self._untaken else max(due_ms, self._pause_ms)
 
     @property
     def live(self) -> Engine:
@@ -410,7 +413,7 @@ class ControlPlane:
         self.tally.store_faults += 1
         self.engine = None
         self.fault = error
-        self._retry_ms = now_ms + RETRY_MS
+        self._retry_ms = self._pause_ms = now_ms + RETRY_MS
         self._reopened(now_ms, at_once=True)
 
     def _keep(self, reports: Iterable[ev.Event]) -> None:
