@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainmaster.gang.protocol import SERVER, WORKER, Message
+from trainmaster.gang.processes import describe_exit
+from trainmaster.gang.protocol import EXIT_LEASE_OVER, EXIT_STOPPED, SERVER, WORKER, Message
 
 ALONE = -1
 """Group rank of a member that shares its host with no other: a pod."""
@@ -112,6 +113,13 @@ class Exited:
     fault: str = OWN
     ran: bool = True
     released: bool = True
+
+
+def command_exit(member: str, code: int, speaks: bool) -> Exited:
+    """A member whose command has ended. What a plain command, one that never spoke, means by a code is its own
+    affair."""
+    why = f"{member} ended with exit code {code}" if code >= 0 else f"{member} was {describe_exit(code)}"
+    return Exited(code, why, NOBODYS if speaks and code in (EXIT_STOPPED, EXIT_LEASE_OVER) else OWN)
 
 
 @dataclass(frozen=True)
