@@ -169,7 +169,7 @@ class State(EngineCore):
             Ended(
                 spec=spec,
                 phase=Phase(phase),
-                ended_ms=self.now_ms,
+                ended_ms=int(self.now_ms),
                 first_start_ms=int(ints["first_start_ms"][slot]),
                 service_gpu_s=float(floats["service_gpu_s"][slot]),
                 run_s=float(floats["run_s"][slot]),

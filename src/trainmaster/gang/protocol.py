@@ -29,8 +29,11 @@ dataclass takes three times as long to make.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Union, get_args
+
+from trainmaster.model.foreign import MAX_NUMBER, is_finite, is_text, is_whole, parse_json
 
 MAX_LINE_BYTES = 1 << 20
 WORKER = "worker"
@@ -224,12 +227,12 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """The message of one line; `WireError` when it is none."""
     try:
-        data = json.loads(line)
+        data = parse_json(line)
     except ValueError as error:
         raise WireError(f"not JSON: {line[:80]!r}") from error
     if not isinstance(data, dict):
         raise WireError(f"not an object: {line[:80]!r}")
-    kind = _BY_NAME.get(data.pop("type", None))
+    kind = _BY_NAME.get(str(data.pop("type", None)))
     if kind is None:
         raise WireError(f"unknown message: {line[:80]!r}")
     return _build(kind, data)
@@ -249,12 +252,16 @@ def _value(value: Any) -> Any:
     return [_value(item) for item in value] if isinstance(value, tuple) else value
 
 
-_SCALARS: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "float | None": (int, float, type(None)),
+def _is_number(value: Any) -> bool:
+    return is_finite(value, MAX_NUMBER)
+
+
+_SCALARS: dict[str, Callable[[Any], bool]] = {
+    "str": is_text,
+    "int": is_whole,
+    "float": _is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "float | None": lambda value: value is None or _is_number(value),
 }
 
 
@@ -267,10 +274,14 @@ def _build(kind: type[Any], data: Any) -> Any:
             continue  # the constructor complains if it has no default; newer fields may be absent
         value = data[name]
         if wanted in _SCALARS:
-            if not isinstance(value, _SCALARS[wanted]) or (isinstance(value, bool) and wanted != "bool"):
-                raise WireError(f"{kind.__name__}.{name} is {value!r}")
+            if not _SCALARS[wanted](value):
+                raise WireError(
+                    f"{kind.__name__}.{name} is {value[:80]!r}"
+                    if isinstance(value, str)
+                    else f"{kind.__name__}.{name} is out of range"
+                )
         elif wanted == "tuple[str, ...]":
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            if not isinstance(value, list) or not all(map(is_text, value)):
                 raise WireError(f"{kind.__name__}.{name} is not a list of names")
             value = tuple(value)
         elif wanted == "tuple[Peer, ...]":
@@ -278,7 +289,7 @@ def _build(kind: type[Any], data: Any) -> Any:
                 raise WireError(f"{kind.__name__}.{name} is not a list")
             value = tuple(_build(Peer, item) for item in value)
         elif wanted == "dict[str, str]":
-            if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            if not isinstance(value, dict) or not all(map(is_text, [*value, *value.values()])):
                 raise WireError(f"{kind.__name__}.{name} is not an object of texts")
         elif value is not None:  # "Membership | None"
             value = _build(Membership, value)

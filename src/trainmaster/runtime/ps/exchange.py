@@ -205,8 +205,8 @@ class Exchange:
             self._take_text(head.number, parse_text(body))
             return
         block = head.block
-        if block not in self._sent:
-            return
+        if block not in self._sent or head.number != self.seq:
+            return  # an answer to what was sent twice
         if head.status == Status.OK:
             del self._sent[block]
             if block == 0:
