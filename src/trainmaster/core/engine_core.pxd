@@ -53,7 +53,7 @@ cpdef bint is_current(EngineCore e, i64 i, i64 generation) noexcept
 cpdef i64 wanted(EngineCore e, i64 i) noexcept
 @cython.locals(jobs=JobArrays, after=i64)
 cpdef void gone(EngineCore e, i64 i, double work_saved) except *
-@cython.locals(row=I1, at=i64)
+@cython.locals(gangs=IntList, at=i64)
 cdef bint _all_up(EngineCore e, i64 i) noexcept
 @cython.locals(jobs=JobArrays, after=i64)
 cpdef void failed(EngineCore e, i64 i, double work_saved) except *

@@ -284,9 +284,9 @@ def gone(e: EngineCore, i: int, work_saved: float) -> None:
 
 def _all_up(e: EngineCore, i: int) -> bool:
     """Whether every node that the plan gives a job is up."""
-    row, at = e.columns.allocation.values, i * e.columns.width
-    for k in range(row[at]):  # noqa: SIM110 - compiled
-        if not e.nodes.up[row[at + HEAD + PART * k]]:
+    gangs, at = e.columns.allocation, i * e.columns.width
+    for k in range(gangs.values[at]):  # noqa: SIM110 - compiled
+        if not e.nodes.up[gangs.values[at + HEAD + PART * k]]:
             return False
     return True
 

@@ -79,6 +79,11 @@ class State(EngineCore):
         self.decide_cpu_s = 0.0
         self._decide_clock: Callable[[], float] | None = None
 
+    def set_up(self, node: int, up: bool) -> None:
+        """A node is up, or down, from now on."""
+        self.up[node] = up
+        self.nodes.changes += 1
+
     def by_arrival(self, slots: Iterable[int]) -> list[int]:
         """Slots in the order in which the jobs came: slots are reused, so their own order means nothing."""
         arrival = self.columns.ints["arrival"]

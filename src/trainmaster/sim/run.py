@@ -63,6 +63,8 @@ class RunResult:
     cpu_s: float
     wall_s: float
     decide_cpu_s: float
+    solver_cpu_s: float
+    """Of that, on allocations by optimisation."""
     notes: list[str]
     plans_refused: int
     timeline: list[tuple[int, float, int, int]] = field(default_factory=list)
@@ -106,6 +108,8 @@ def simulate(
         restart_cost_ms=truth.restart_cost_ms,
         resize_cost_ms=truth.resize_cost_ms,
     )
+    solver = getattr(policy, "solver_time", None)
+    solver_begin_s = solver.measure(time.process_time) if solver is not None else 0.0
     wall_begin, cpu_begin = time.perf_counter(), time.process_time()
     run = _Run(
         JobList.of(specs), cluster, policy, settings, truth, estimator or DeclaredSpeeds(truth.spread_penalty), pairs
@@ -128,6 +132,7 @@ def simulate(
         cpu_s=cpu_s,
         wall_s=wall_s,
         decide_cpu_s=engine.decide_cpu_s * min(1.0, cpu_s / wall_s) if wall_s > 0 else 0.0,
+        solver_cpu_s=solver.spent_s - solver_begin_s if solver is not None else 0.0,
         notes=engine.notes,
         plans_refused=engine.plans_refused,
         timeline=timeline or [],
