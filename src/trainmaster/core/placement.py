@@ -265,6 +265,7 @@ class Placer:
         sort_by(order, self.keys, self.spare)
         self._write_parts(kind, free)
         return True
+
     def _take_roomy(self, kind: int, room: int, left: int, free: FreeResources) -> int:
         """Fill nodes that have room for so many workers, and list them in `order`; returns how many workers are
         left."""

@@ -13,7 +13,7 @@ from trainmaster.model.table import JobColumns
 
 _VALUES = (
     "now_ms", "seq", "changed", "holds_changed", "has_quotas", "wake_at_ms", "next_resend_ms", "next_backoff_ms",
-    "decisions", "round_begun_ms", "n_waiting", "memo_values", "node_sets", "plans_refused",
+    "decisions", "round_begun_ms", "n_waiting", "memo_values", "node_sets", "plans_refused", "queue_reasons",
 )  # fmt: skip
 """Numbers, and objects that are replaced, never changed."""
 _BOOKS = (
