@@ -33,6 +33,7 @@ from trainmaster.model.command import Command
 from trainmaster.model.job import P
 from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import traits_of
 from trainmaster.model.reasons import Why, why_phase
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.table import JobTable
@@ -62,7 +63,7 @@ class Engine(State):
                 holds.review(self)
             if self.reserved.n:
                 launch_reserved(self)
-            self.own_rounds = self.policy.own_rounds
+            self.own_rounds = traits_of(self.policy).own_rounds
             if (self.changed or now_ms >= self.wake_at_ms) and decision_is_due(self):
                 self.decide()
             if not self.holds_changed:  # else the plan rejected a job that others wait for, or make room for

@@ -12,6 +12,7 @@ from trainmaster.engine.state import State, nodes_of
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.ledger import Ledger
+from trainmaster.model.policy import traits_of
 from trainmaster.model.units import GPU_MILLI
 
 
@@ -42,7 +43,7 @@ def grew(state: State, event: ev.ClusterGrew) -> None:
     state.nodes = nodes_of(new, up)
     state.planned = _grown(state.planned, old, new)
     state.physical = _grown(state.physical, old, new)
-    if getattr(state.policy, "remembers_nodes", False):
+    if traits_of(state.policy).remembers_nodes:
         state.memo_values = {}
         state.memo_columns = set()
         state.columns.memo.clear()

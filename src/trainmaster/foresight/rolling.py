@@ -27,7 +27,7 @@ from trainmaster.foresight.worlds import Believed
 from trainmaster.model import event as ev
 from trainmaster.model.gangs import gang_list
 from trainmaster.model.job import JobId, JobSpec, P
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, pass_of
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.sim.backend import SimulatedBackend
@@ -151,8 +151,7 @@ class Opening:
         engine = self.engine
         if engine.held_back or engine.waits_for or engine.quotas or any(spec.after for spec in newcomers):
             return None  # some are held back, and a pass sees all jobs
-        compiled = getattr(self.policy, "compiled_pass", None)
-        return compiled() if compiled is not None else None
+        return pass_of(self.policy)
 
     def _need_names(self, newcomers: list[JobSpec]) -> bool:
         """Whether jobs are spoken of by name although a compiled pass decides."""

@@ -18,6 +18,7 @@ from trainmaster.engine.core import HANDLERS, Engine
 from trainmaster.engine.message_rows import report_of
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
+from trainmaster.model.policy import traits_of
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.ended_jobs import EndedJobs
 from trainmaster.sim.job_list import JobList
@@ -32,7 +33,7 @@ class Drive:
         decision: Pass | None,
     ) -> None:  # fmt: skip
         self.engine, self.backend, self.jobs, self.arrivals = engine, backend, jobs, arrivals
-        engine.own_rounds = engine.policy.own_rounds
+        engine.own_rounds = traits_of(engine.policy).own_rounds
         self.loop = RunLoop(engine, backend.core, arrivals, decision, engine.placer(), False)
         self.loop.n_jobs = len(jobs)
         if decision is not None:

@@ -22,7 +22,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
 from trainmaster.model.placement import parse_strategy, strategy_name
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, traits_of
 from trainmaster.model.units import ms_from_s
 from trainmaster.policies.registry import create
 from trainmaster.sim.cluster_file import read_cluster
@@ -111,7 +111,7 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
     """Read and check everything; raises `InputError` before any work is done. `trace`: already read."""
     cluster = read_cluster(wanted.cluster)
     policy = create(wanted.policy)
-    placement = wanted.placement or getattr(policy, "preferred_placement", None) or "pack"
+    placement = wanted.placement or traits_of(policy).placement or "pack"
     settings = Settings(placement=parse_strategy(placement), round_ms=_round_ms(wanted.round_s), seed=wanted.seed)
     truth = _truth(wanted)
     if wanted.unfit not in ("error", "reject"):

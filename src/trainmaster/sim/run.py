@@ -27,7 +27,7 @@ from trainmaster.model.cluster import Cluster, counting_only_gpus
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import JobSpec, Phase
 from trainmaster.model.placement import Strategy
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, pass_of
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.coming import Coming, enter_world, true_rates
@@ -151,10 +151,8 @@ class _Run:
         self.backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
         self.engine = engine = Engine(cluster, policy, estimator, settings)
         engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
-        compiled = getattr(policy, "compiled_pass", None)
-        decision = compiled() if compiled is not None else None
-        if any(spec.after for spec in jobs.templates):
-            decision = None  # some are held back, and a pass sees all jobs
+        held_back = any(spec.after for spec in jobs.templates)
+        decision = None if held_back else pass_of(policy)  # a pass sees all jobs
         engine.named = decision is None or _need_names(jobs, truth, estimator)
         self.coming = Coming(jobs, engine, engine.named)
         enter_world(self.backend, jobs, jobs.work_total, true_rates(jobs, self.backend.truth))

@@ -335,8 +335,6 @@ def test_another_policy_at_the_start_is_a_change_of_policy(bench: Bench) -> None
 
 
 class Broken:
-    own_rounds = False
-
     def decide(self, view: Snapshot) -> Plan:
         raise ZeroDivisionError("of no use")
 
