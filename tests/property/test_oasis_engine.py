@@ -28,6 +28,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.scaling import amdahl
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import NEVER_MS
+from trainmaster.policies.oasis.commitments import Promise
 from trainmaster.policies.registry import create
 from trainmaster.sim.experiment import Experiment, Outcome, prepare, run
 from trainmaster.sim.metrics import job_table
@@ -97,7 +98,7 @@ class Recorder:
 
     inner: Policy
     through_json: bool = False
-    promises: dict[str, dict[str, Any]] = field(default_factory=dict)
+    promises: dict[str, Promise] = field(default_factory=dict)
     admitted: set[str] = field(default_factory=set)
     rejected: dict[str, dict[str, Any]] = field(default_factory=dict)
     waits: list[tuple[int, str, Why, dict[str, Any]]] = field(default_factory=list)
@@ -121,7 +122,8 @@ class Recorder:
             if plan.why[row]:
                 facts = dict(plan.details.get(row, {}))
                 self.waits.append((view.now_ms, view.jobs.id(row), Why(int(plan.why[row])), facts))
-        self.promises.update(plan.memo.values.get("promises", {}))
+        promises = plan.memo.values.get("promises", {})
+        self.promises.update({name: Promise.read(data) for name, data in promises.items()})
         return plan
 
 
@@ -183,11 +185,11 @@ def test_an_undisturbed_world_keeps_every_promise_and_the_account(seed: int) -> 
         if ended.phase == Phase.REJECTED:
             continue
         promise = recorder.promises[name]
-        assert promise["finish_ms"] == pytest.approx(ended.ended_ms, abs=5)
+        assert promise.finish_ms == pytest.approx(ended.ended_ms, abs=5)
         if ended.spec.utility is not None:
             raw = utility_at(ended.spec.utility, table[name]["jct_s"])
             assert table[name]["utility"] == pytest.approx(raw)
-            assert promise["utility"] == pytest.approx(raw, abs=1e-3)
+            assert promise.utility == pytest.approx(raw, abs=1e-3)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -10,11 +10,11 @@ from typing import Any
 from trainmaster.model.errors import InputError
 from trainmaster.policies.oasis.baselines import BaselineSettings, run_baseline
 from trainmaster.policies.oasis.formulation import Instance, Schedule
-from trainmaster.policies.oasis.online import OnlineAdmission
+from trainmaster.policies.oasis.online import OnlineAdmission, Population
 from trainmaster.policies.oasis.optimum import offline_optimum
 from trainmaster.policies.oasis.optimum_proof import cases
 from trainmaster.policies.oasis.parsing import parse_instance, parse_jobs
-from trainmaster.policies.oasis.prices import PAPER_SETTINGS, Population, PriceSettings
+from trainmaster.policies.oasis.prices import PAPER_SETTINGS, PriceSettings
 from trainmaster.policies.oasis.schedule import SearchLimits
 
 POLICIES = ("oasis", "rrh", "dorm", "fifo", "drf", "optimal")
@@ -74,10 +74,9 @@ def _prepare_oasis(problem: Instance, raw: Mapping[str, Any], reader: _Options, 
         reader.number("spread_max", base.spread_max, least=0.0),
     )
     limits = SearchLimits(operations_max=reader.whole("operations_max", SearchLimits().operations_max, least=1))
-    resources = problem.cluster.resources
     population = history = None
     if constants == "oracle":
-        population = Population.of(problem.jobs, problem.horizon, len(resources))
+        population = Population.of(problem.jobs, problem.horizon)
     elif constants == "declared":
         declared = raw.get("population")
         if not declared:
@@ -89,10 +88,10 @@ def _prepare_oasis(problem: Instance, raw: Mapping[str, Any], reader: _Options, 
                 column="population",
             )
         jobs = parse_jobs(declared, problem.cluster, problem.horizon, source, "population")
-        population = Population.of(jobs, problem.horizon, len(resources))
+        population = Population.of(jobs, problem.horizon)
     elif raw.get("history"):
         jobs = parse_jobs(raw["history"], problem.cluster, problem.horizon, source, "history")
-        history = Population.of(jobs, problem.horizon, len(resources))
+        history = Population.of(jobs, problem.horizon)
 
     def decide() -> _Outcome:
         online = OnlineAdmission(

@@ -7,14 +7,15 @@ of what it uses. A job turned away is told its payoff and what would have let it
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
 from trainmaster.model.utility import FloatArray
 from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Schedule
-from trainmaster.policies.oasis.prices import Population, PriceSettings, PriceTable, price_table
+from trainmaster.policies.oasis.prices import Densities, Extent, PriceSettings, PriceTable, densities, price_table
 from trainmaster.policies.oasis.schedule import Offer, SearchLimits, best_schedule
 
 
@@ -59,6 +60,47 @@ class Decision:
         return self.schedule is not None
 
 
+@dataclass(frozen=True)
+class Population:
+    """What the constants need to know of the jobs seen so far (or declared)."""
+
+    densities: list[Densities] = field(default_factory=list)
+    extents: list[Extent] = field(default_factory=list)
+
+    @staticmethod
+    def of(jobs: Iterable[AdmissionJob], horizon: int) -> Population:
+        population = Population()
+        for job in jobs:
+            population = population.including(job, horizon)
+        return population
+
+    def including(self, job: AdmissionJob, horizon: int) -> Population:
+        """With one more job. Jobs that can never be worth anything teach nothing about prices."""
+        ln_best = job.utility.log_value(job.fewest_slots - 1)
+        if ln_best == -math.inf or job.arrival + job.fewest_slots > horizon:
+            return self
+        roles = (job.worker_demand, job.worker_slots), (job.server_demand, job.ps_slots)
+        amounts = [amount * slots for demand, slots in roles for amount in demand]
+        totals = [sum(demand) for demand, _ in roles]
+        extent = Extent(
+            job.utility.log_value(horizon - job.arrival),
+            (math.log(job.worker_slots), math.log(job.ps_slots)),
+            (_log(totals[0]), _log(totals[1])),
+        )
+        return Population([*self.densities, densities(ln_best, amounts)], [*self.extents, extent])
+
+    def prices(self, cluster: Cluster, horizon: int, settings: PriceSettings) -> PriceTable:
+        hosts = np.array([cluster.hosts_workers, cluster.hosts_ps])
+        supply = [cluster.capacity[role].sum() * horizon for role in hosts]
+        return price_table(
+            self.densities, len(cluster.resources), hosts.T, settings, self.extents, (supply[0], supply[1])
+        )
+
+
+def _log(amount: float) -> float:
+    return math.log(amount) if amount > 0 else -math.inf
+
+
 class OnlineAdmission:
     """Commitments and constants of one cluster over one horizon; `offer` takes jobs in arrival order.
 
@@ -76,19 +118,15 @@ class OnlineAdmission:
         history: Population | None = None,
         limits: SearchLimits | None = None,
     ) -> None:
-        self.cluster = cluster
-        self.horizon = horizon
-        self.settings = settings
+        self.cluster, self.horizon, self.settings = cluster, horizon, settings
         self.limits = limits or SearchLimits()
         self.used: FloatArray = np.zeros((horizon, len(cluster.servers), len(cluster.resources)))
-        self.seen = history or Population.empty(len(cluster.resources))
-        self._fixed = price_table(population, cluster, horizon, settings) if population is not None else None
+        self.seen = history or Population()
+        self._fixed = None if population is None else population.prices(cluster, horizon, settings)
 
     def prices_for(self, job: AdmissionJob) -> PriceTable:
         """The constants that decide about `job`: fixed, or from history including the job itself."""
-        if self._fixed is not None:
-            return self._fixed
-        return price_table(self.seen.including(job, self.horizon), self.cluster, self.horizon, self.settings)
+        return self._fixed or self.seen.including(job, self.horizon).prices(self.cluster, self.horizon, self.settings)
 
     def offer(self, job: AdmissionJob) -> Decision:
         """Decide about one arrival and commit its schedule if it is admitted."""

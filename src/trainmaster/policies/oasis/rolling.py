@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from trainmaster.model.units import MS_PER_S
 from trainmaster.model.utility import Utility
-from trainmaster.policies.oasis.book import Place, Run, merged
+from trainmaster.policies.oasis.commitments import Run, merged
 from trainmaster.policies.oasis.cost import Gang, GangCosts
 from trainmaster.policies.oasis.gangs import Gangs, Pool
-from trainmaster.policies.oasis.prices import PriceSettings, PriceTable
+from trainmaster.policies.oasis.prices import PriceTable
 from trainmaster.policies.oasis.schedule_table import ScheduleTable
 
 GRAINS_MAX = 64
@@ -29,11 +29,9 @@ GRAINS_MAX = 64
 GRAINS_MIN = 4
 """With several gangs; one gang alone needs no finer grain than the slot."""
 RUNNING_SLOT_DISCOUNT = 0.9
-HISTORY_MIN = 20
-"""Jobs from which on the top of the history is a quantile and no longer its maximum."""
-TOP_QUANTILE = 0.95
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -89,37 +87,6 @@ class RollingOffer:
     @property
     def payoff(self) -> float:
         return self.utility - self.cost
-
-
-def rolling_prices(densities: list[list[float | None]], pool: Pool, settings: PriceSettings) -> PriceTable:
-    """The density rule of `prices.py` over the jobs remembered, the arriving one included.
-
-    densities[i]: ln of utility per unit of each resource and slot, first of workers, then of servers.
-    U^r is their top (a quantile, so that one outlier does not price out everyone), L^r their least times
-    low / K; the floor ln(U/L) <= `spread_max` holds as ever. Nodes host both roles: lower L, higher U.
-    """
-    resources = len(pool.resources)
-    columns = [[row[c] for row in densities if row[c] is not None] for c in range(2 * resources)]
-    priced = sum(bool(column) for column in columns)
-    ln_low, ln_spread = np.full(resources, -np.inf), np.zeros(resources)
-    for r in range(resources):
-        known = [np.array(column, np.float64) for column in (columns[r], columns[resources + r]) if column]
-        if not known:
-            continue
-        high = max(_top(values) for values in known) + math.log(settings.scale)
-        low = min(float(values.min()) for values in known) + math.log(settings.low / priced)
-        ln_low[r] = max(low, high - settings.spread_max)
-        ln_spread[r] = max(high - ln_low[r], 0.0)
-    shape = pool.capacity.shape
-    return PriceTable(
-        np.broadcast_to(ln_low, shape).copy(),
-        np.broadcast_to(ln_spread, shape).copy(),
-        max(1.0, float(ln_spread.max())),
-    )
-
-
-def _top(values: Floats) -> float:
-    return float(np.quantile(values, TOP_QUANTILE) if len(values) >= HISTORY_MIN else values.max())
 
 
 def best_rolling(
@@ -180,22 +147,30 @@ def best_rolling(
     costs.place_path(options, chosen, on_workers, on_ps, (held_workers, held_ps), slot_cost)
     slot_cost[0] *= part_of_slot
     last, finish_ms, paid = _follow(ask, gangs, chosen, starts, ends, open_ms, slot_cost)
-    runs = [
-        Run(
-            clock.slot + t,
-            clock.slot + t + 1,
-            float(gangs.steps_per_s[chosen[t]]),
-            _place(on_workers[t], on_ps[t]),
-        )
-        for t in range(last + 1)
-        if chosen[t] >= 0
-    ]
+    runs = _runs(clock.slot, chosen[: last + 1], on_workers, on_ps, gangs.steps_per_s)
     utility = float(ask.utility.value((finish_ms - ask.submit_ms) / MS_PER_S))
-    return RollingOffer(gangs.accelerator, tuple(merged(runs)), finish_ms, utility, paid, finish, worths, ages_s)
+    return RollingOffer(gangs.accelerator, runs, finish_ms, utility, paid, finish, worths, ages_s)
 
 
-def _place(on_workers: NDArray[np.int64], on_ps: NDArray[np.int64]) -> Place:
-    return tuple((int(n), int(on_workers[n]), int(on_ps[n])) for n in np.flatnonzero(on_workers + on_ps))
+def _runs(slot: int, chosen: Ints, on_workers: Ints, on_ps: Ints, steps_per_s: Floats) -> tuple[Run, ...]:
+    """The path as runs; slots are counted from `slot`."""
+    slots = len(chosen)
+    kept = (np.diff(on_workers[:slots], axis=0) == 0).all(axis=1) & (np.diff(on_ps[:slots], axis=0) == 0).all(axis=1)
+    starts = np.flatnonzero(np.append(True, ~kept | (np.diff(chosen) != 0))).tolist()
+    return merged(
+        Run.of(
+            slot + start,
+            slot + end,
+            float(steps_per_s[chosen[start]]),
+            tuple((n, int(on_workers[start, n]), int(on_ps[start, n])) for n in _members(on_workers, on_ps, start)),
+        )
+        for start, end in zip(starts, [*starts[1:], slots], strict=True)
+        if chosen[start] >= 0
+    )
+
+
+def _members(on_workers: Ints, on_ps: Ints, slot: int) -> list[int]:
+    return np.flatnonzero(on_workers[slot] + on_ps[slot]).tolist()
 
 
 def _grains(slots: int, gangs: int, ideal_slots: float, operations_max: int) -> int:

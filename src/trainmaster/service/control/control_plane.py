@@ -4,11 +4,13 @@ It reads time from a clock that it is given, and knows neither threads nor socke
 fault simulation run the same code. A batch of requests and reports becomes one step of the engine and one commit;
 only then are commands performed and requests answered. When the store fails, nothing of the step is kept: the engine
 is built again from what was committed, the requests are refused with `Unavailable`, reports are taken again, and an
-inventory makes good what is missing still.
+inventory makes good what is missing still. When one request or report makes the engine fail, everything else of the
+batch is taken without it: the request is refused, the report is set aside.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -36,6 +38,7 @@ from trainmaster.service.control.remap_nodes import check_shape, followed, renod
 from trainmaster.service.control.specs import Fitting
 
 T = TypeVar("T", covariant=True)
+log = logging.getLogger("trainmaster.control")
 
 OBSERVE_MS = 15_000
 PRUNE_MS = 3_600_000
@@ -69,6 +72,17 @@ class Stage:
     policy: str | None = None
     n_jobs: int = 0
 
+    def mark(self) -> tuple[list[ev.Event], int, int, str | None, int]:
+        return [*self.events], len(self.answers), len(self.specs), self.policy, self.n_jobs
+
+    def rewind(self, mark: tuple[list[ev.Event], int, int, str | None, int]) -> None:
+        """Forget what was staged since; what comes last into a dict leaves it first."""
+        self.events, answers, specs, self.policy, self.n_jobs = mark
+        while len(self.answers) > answers:
+            self.answers.popitem()
+        while len(self.specs) > specs:
+            self.specs.popitem()
+
 
 @dataclass(frozen=True)
 class Retention:
@@ -87,6 +101,8 @@ class Tally:
     ended: dict[str, int] = field(default_factory=dict)
     commands: dict[str, int] = field(default_factory=dict)
     store_faults: int = 0
+    set_aside: int = 0
+    """Requests and reports that made the engine fail."""
     policy_faults: int = 0
     batch_s: float = 0.0
 
@@ -266,10 +282,12 @@ class ControlPlane:
             self.stage.events.append(ev.PolicyChanged())
         refused: set[int] = set()
         for k, request in enumerate(requests):
+            mark = self.stage.mark()
             try:
                 request.prepare(self)
-            except TrainmasterError as error:
-                outcomes[k] = error
+            except Exception as error:
+                self.stage.rewind(mark)
+                outcomes[k] = self._refusal(error, request)
                 refused.add(k)
         try:
             self._advance(now_ms, [*reports, *self.stage.events])
@@ -280,14 +298,38 @@ class ControlPlane:
                 if k not in refused and request.changes:
                     outcomes[k] = unavailable(error)
                     refused.add(k)
+        except Exception as error:
+            if not reports and not requests:
+                raise  # nobody is to blame but the engine
+            self._failed(StoreError(f"the engine failed: {error}"), now_ms)
+            return self._one_by_one(requests, reports, error)
         for k, request in enumerate(requests):
             if k not in refused:
                 try:
                     outcomes[k] = request.answer(self)
-                except TrainmasterError as error:
-                    outcomes[k] = error
+                except Exception as error:
+                    outcomes[k] = self._refusal(error, request)
         self._keep_house(now_ms)
         return outcomes
+
+    def _refusal(self, error: Exception, request: Request[Any]) -> TrainmasterError:
+        """What the asker is told; of what we did not foresee only that it happened."""
+        if isinstance(error, TrainmasterError):
+            return error
+        log.error("a request failed: %s", type(request).__name__, exc_info=error)
+        self.tally.set_aside += 1
+        return TrainmasterError("the service could not carry this request out; its log says why")
+
+    def _one_by_one(self, requests: Sequence[Request[Any]], reports: Sequence[ev.Event], error: Exception) -> list[Any]:
+        """Some part of a batch made the engine fail: find it, and take the rest."""
+        if len(requests) + len(reports) > 1:
+            for report in reports:
+                self.batch((), [report])
+            return [self.batch([request])[0] for request in requests]
+        for report in reports:  # what it told is learned from the next inventory, if it was so
+            self.tally.set_aside += 1
+            log.error("a report was set aside: %s", type(report).__name__, exc_info=error)
+        return [self._refusal(error, request) for request in requests]
 
     def _advance(self, now_ms: int, events: list[ev.Event]) -> None:
         engine, stage = self.live, self.stage
