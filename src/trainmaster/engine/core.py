@@ -21,6 +21,7 @@ from trainmaster.core.engine_core import (
     next_wake_ms,
     resend,
 )  # fmt: skip
+from trainmaster.core.placement import Placer
 from trainmaster.core.plan_arrays import PlanArrays
 from trainmaster.engine import grow, holds, inventory, node_sets, nodes, reports, users, withheld
 from trainmaster.engine.lifecycle import T
@@ -116,6 +117,17 @@ class Engine(State):
             pair_source=getattr(self.estimator, "pair_speeds", None),
             node_sets=node_sets.masks(self) if self.node_sets else {},
         )
+
+    def placer(self) -> Placer:
+        """Places gangs as the settings say, each on the nodes that its job may use."""
+        placer = Placer(int(self.settings.placement), self.nodes)
+        masks = node_sets.masks(self)
+        if masks:
+            for name in masks:
+                self.columns.intern_node_set(name)
+            everywhere = np.ones(len(self.cluster.nodes), np.bool_)
+            placer.set_masks(np.stack([masks.get(name, everywhere) for name in self.columns.node_set_names]))
+        return placer
 
     def why(self, slot: int) -> Why:
         """Why the job of a slot waits; NONE when it does not."""

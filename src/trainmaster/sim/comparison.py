@@ -30,7 +30,7 @@ from trainmaster.traces.resample import KINDS, window_s
 
 TIMELINE_INTERVALS = 150
 """Of the span of arrivals (or of the work at full use, if that is longer)."""
-TIMING = ("decide_cpu_s", "cpu_s", "wall_s")
+TIMING = ("decide_cpu_s", "solver_cpu_s", "cpu_s", "wall_s")
 _VARIED = ("trace", "cluster", "load", "policy", "seed")
 
 
