@@ -69,9 +69,9 @@ def add_gang(
             elif was == WHOLE and now != WHOLE:
                 free.free_whole[node] -= 1
             device += 1
-        if free.index is not None and row[part + 3] > 0:
+        if free.index is not None and gangs.values[part + 3] > 0:
             whole = free.free_whole[node]
-            free.index.change(node, whole, whole - whole_before, sign * share * row[part + 3])
+            free.index.change(node, whole, whole - whole_before, sign * share * gangs.values[part + 3])
         free.free_cpu[node] += sign * (workers * cpu_each + servers * server_cpu)
         free.free_mem[node] += sign * (workers * mem_each + servers * server_mem)
 
