@@ -32,7 +32,7 @@ def can_grow(old: Cluster, new: Cluster) -> bool:
 def grew(state: State, event: ev.ClusterGrew) -> None:
     old, new = state.cluster, event.cluster
     if not can_grow(old, new):
-        state.notes.append("a change of nodes that is no growth was refused")
+        state.notes.append("refused a change of nodes: nodes may only be added or enlarged")
         return
     if old.nodes == new.nodes:
         return
