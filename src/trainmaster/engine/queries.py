@@ -229,6 +229,16 @@ def first_starts_ms(engine: Engine) -> dict[JobId, int]:
     return {columns.spec(slot).id: int(first_ms[slot]) for slot in columns.rows[first_ms[columns.rows] >= 0].tolist()}
 
 
+def may_hold_back(engine: Engine) -> bool:
+    """Whether policies do not see some jobs, now or later: they wait for others, or for their team's quota."""
+    return bool(engine.held_back or engine.waits_for or engine.quotas or engine.caps)
+
+
+def lost_members(engine: Engine) -> bool:
+    """Whether members of some job are, or may be, beyond reach."""
+    return bool(engine.doubts or engine.ended_on)
+
+
 def queue_positions(engine: Engine) -> dict[JobId, int]:
     """Place of each waiting job, in arrival order, from 1."""
     return {spec.id: place for place, spec in enumerate(active_specs(engine, (P.PENDING,)), 1)}

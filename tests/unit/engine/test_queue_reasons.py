@@ -70,7 +70,7 @@ def test_a_pass_and_decide_leave_the_same_engine(policy: str, seed: int) -> None
         commands = live.step(now_ms, *events)
         assert commands == asked.step(now_ms, *events)
         assert repr(image_of(live)) == repr(image_of(asked))
-        reasons.update(live.reasons()[0].tolist())
+        reasons.update(live.reasons()[0][live.columns.rows].tolist())
         assert [repr(end) for end in live.drain_ended()] == [repr(end) for end in asked.drain_ended()]
         events = answers(commands, rng, now_ms)
     assert live.queue_reasons is not None
@@ -97,5 +97,6 @@ def test_who_holds_a_job_up_survives_a_restart() -> None:
     commit = Recorder.of_new(engine).changes(())
     image = Image({key: record for key, record in commit.jobs.items() if record is not None}, {}, commit.meta)
     again = restore(image, CLUSTER, create("fifo"), DeclaredSpeeds(), Settings())
-    assert [values.tolist() for values in again.reasons()] == [values.tolist() for values in engine.reasons()]
+    assert [values[:5].tolist() for values in again.reasons()] == [values[:5].tolist() for values in engine.reasons()]
+    assert engine.reasons()[1][:5].tolist() == [-1, -1, 1, 1, 1]
     assert repr(image_of(again)) == repr(image_of(engine))
