@@ -26,6 +26,7 @@ cdef class EngineCore:
     cdef public IntList over_ints, reserved, both, pending, spare
     cdef public F1 over_floats
     cdef public dict doubts, ended_on
+    cdef public set short
     cpdef object job_ended(self, i64 i, i64 phase)
     cpdef i64 lease_end_ms(self) except *
 

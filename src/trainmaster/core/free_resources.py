@@ -3,30 +3,39 @@
 
 from __future__ import annotations
 
+from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.codes import HEAD, PART, SHARE, WHOLE
 from trainmaster.core.int_list import IntList, Ints
 from trainmaster.core.job_arrays import JobArrays
+from trainmaster.core.node_index import NodeIndex
 
 
 class FreeResources:
     """`device_milli[n, d]` is what is left of device d of node n (0 where there is none); `whole[n]` counts the devices
     of node n that are entirely free. Compiled code names the same arrays `milli`, `free_whole`, `free_cpu`,
-    `free_mem`."""
+    `free_mem`. Who writes there directly sets `index` to None; it is made when it is needed."""
 
     def __init__(self, device_milli: Ints, whole: Ints, cpu_milli: Ints, mem_mib: Ints) -> None:
         self.device_milli, self.whole, self.cpu_milli, self.mem_mib = device_milli, whole, cpu_milli, mem_mib
         self.milli, self.free_whole, self.free_cpu, self.free_mem = device_milli, whole, cpu_milli, mem_mib
+        self.index: NodeIndex | None = None
+        """Nodes by free devices."""
 
 
-def become(free: FreeResources, other: FreeResources) -> None:
-    """Take over what another says."""
-    free.milli[:] = other.milli
-    free.free_whole[:] = other.free_whole
-    free.free_cpu[:] = other.free_cpu
-    free.free_mem[:] = other.free_mem
+def index_of(free: FreeResources, cluster: ClusterArrays) -> NodeIndex:
+    """Nodes by free devices."""
+    if free.index is None:
+        free.index = NodeIndex(cluster.type_of, cluster.n_types, free.milli, free.free_whole)
+    return free.index
 
 
 def any_device_left(free: FreeResources) -> bool:
+    index = free.index
+    if index is not None:
+        for kind in range(index.n_types):
+            if index.milli_of_type[kind] != 0:
+                return True
+        return False
     for node in range(free.milli.shape[0]):
         for device in range(free.milli.shape[1]):
             if free.milli[node, device] != 0:
@@ -50,6 +59,7 @@ def add_gang(
     for k in range(n_parts):
         part = at + HEAD + PART * k
         node, workers, servers = gangs.values[part], gangs.values[part + 1], gangs.values[part + 2]
+        whole_before = free.free_whole[node]
         for _ in range(gangs.values[part + 3]):
             was = free.milli[node, gangs.values[device]]
             now = was + sign * share
@@ -59,6 +69,9 @@ def add_gang(
             elif was == WHOLE and now != WHOLE:
                 free.free_whole[node] -= 1
             device += 1
+        if free.index is not None and gangs.values[part + 3] > 0:
+            whole = free.free_whole[node]
+            free.index.change(node, whole, whole - whole_before, sign * share * gangs.values[part + 3])
         free.free_cpu[node] += sign * (workers * cpu_each + servers * server_cpu)
         free.free_mem[node] += sign * (workers * mem_each + servers * server_mem)
 

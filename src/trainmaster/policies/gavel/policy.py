@@ -18,6 +18,7 @@ from trainmaster.core.int_list import IntList
 from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel import elastic, space_sharing
@@ -53,7 +54,6 @@ class RoundPolicy:
     """Shares change while the jobs stay the same."""
     may_starve: ClassVar[bool] = False
     has_blind_form: ClassVar[bool] = True
-    own_rounds = True
     solver_time: ClassVar[SolverTime]
 
     def __post_init__(self) -> None:
@@ -82,14 +82,15 @@ class RoundPolicy:
         return self.space_sharing
 
     @property
-    def fair(self) -> bool:
-        """The original mechanism can starve a gang that needs most of a type; patience prevents that."""
-        return not self.may_starve and not self.is_original and self.patience_s > 0
-
-    @property
-    def preferred_placement(self) -> str | None:
-        """The original knows no nodes: it only counts GPUs of each type."""
-        return "count" if self.is_original else None
+    def traits(self) -> PolicyTraits:
+        """The original mechanism can starve a gang that needs most of a type; patience prevents that. It knows no
+        nodes: it only counts GPUs of each type."""
+        return PolicyTraits(
+            own_rounds=True,
+            fair=not self.may_starve and not self.is_original and self.patience_s > 0,
+            placement="count" if self.is_original else None,
+            compiled_pass=self.compiled_pass,
+        )
 
     @property
     def queueing(self) -> int:
