@@ -167,6 +167,8 @@ class _Run:
         self.loop = RunLoop(engine, self.backend.core, self.coming.arrivals, decision, placer, False)
         if decision is not None:
             decision.bind(engine)
+            if not hasattr(estimator, "observe"):  # else speeds of jobs that wait may change
+                decision.follow(engine.columns)
         self.loop.failure_ms = self.failures.next_ms
         self.loop.steps_at_once_max, self.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
 
