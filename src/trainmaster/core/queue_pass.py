@@ -211,7 +211,7 @@ class QueuePass(Pass):
         if self.hopeless_last or self.key == BY_GIVEN_KEY or waiting.n_homeless > 0:
             return False
         placer.count_up(free, available, self.other_count)
-        for kind in range(jobs.n_types):
+        for kind in range(jobs.n_types):  # noqa: SIM110 - compiled
             if waiting.asked[kind] > available[kind] * WHOLE:
                 return False
         return True
@@ -374,7 +374,7 @@ class QueuePass(Pass):
                 plan.stated.append(i)
                 plan.stated.append(SHAPE)
                 if jobs.phase[i] == PENDING:
-                    self.waiting.push(jobs, i, self.waiting.rank_of[i], self.waiting.key_of[i])
+                    self.waiting.push(jobs, i, self.waiting.rank_of[i], self.waiting.key_of[i])  # type: ignore
         self._write(jobs, self.start, free, placer, plan)
 
     def _choose(self, jobs: JobArrays, free: FreeResources, placer: Placer) -> None:
