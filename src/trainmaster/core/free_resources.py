@@ -54,25 +54,24 @@ def add_gang(
     server_mem: int,
 ) -> None:
     """Give a gang's devices, CPU and memory back (`sign` 1) or take them (-1)."""
-    row = gangs.values
-    n_parts, share = row[at], row[at + SHARE]
+    n_parts, share = gangs.values[at], gangs.values[at + SHARE]
     device = at + HEAD + PART * n_parts
     for k in range(n_parts):
         part = at + HEAD + PART * k
-        node, workers, servers = row[part], row[part + 1], row[part + 2]
+        node, workers, servers = gangs.values[part], gangs.values[part + 1], gangs.values[part + 2]
         whole_before = free.free_whole[node]
-        for _ in range(row[part + 3]):
-            was = free.milli[node, row[device]]
+        for _ in range(gangs.values[part + 3]):
+            was = free.milli[node, gangs.values[device]]
             now = was + sign * share
-            free.milli[node, row[device]] = now
+            free.milli[node, gangs.values[device]] = now
             if now == WHOLE and was != WHOLE:
                 free.free_whole[node] += 1
             elif was == WHOLE and now != WHOLE:
                 free.free_whole[node] -= 1
             device += 1
-        if free.index is not None and row[part + 3] > 0:
+        if free.index is not None and gangs.values[part + 3] > 0:
             whole = free.free_whole[node]
-            free.index.change(node, whole, whole - whole_before, sign * share * row[part + 3])  # type: ignore
+            free.index.change(node, whole, whole - whole_before, sign * share * gangs.values[part + 3])  # type: ignore
         free.free_cpu[node] += sign * (workers * cpu_each + servers * server_cpu)
         free.free_mem[node] += sign * (workers * mem_each + servers * server_mem)
 
@@ -81,20 +80,24 @@ def gang_fits(
     free: FreeResources, gangs: IntList, at: int, cpu_each: int, mem_each: int, server_cpu: int, server_mem: int
 ) -> bool:
     """Whether a gang could be taken now."""
-    row = gangs.values
-    n_parts, share = row[at], row[at + SHARE]
+    n_parts, share = gangs.values[at], gangs.values[at + SHARE]
     device = at + HEAD + PART * n_parts
     for k in range(n_parts):
         part = at + HEAD + PART * k
-        node, workers, servers, n_devices = row[part], row[part + 1], row[part + 2], row[part + 3]
+        node, workers, servers, n_devices = (
+            gangs.values[part],
+            gangs.values[part + 1],
+            gangs.values[part + 2],
+            gangs.values[part + 3],
+        )
         for x in range(device, device + n_devices):
             need = share
             if share < WHOLE:  # several members of one gang may share a device: what they need of it adds up
                 need = 0
                 for y in range(device, device + n_devices):
-                    if row[y] == row[x]:
+                    if gangs.values[y] == gangs.values[x]:
                         need += share
-            if free.milli[node, row[x]] < need:
+            if free.milli[node, gangs.values[x]] < need:
                 return False
         device += n_devices
         if workers * cpu_each + servers * server_cpu > free.free_cpu[node]:

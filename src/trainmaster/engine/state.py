@@ -54,8 +54,6 @@ class State(EngineCore):
         """GPUs, CPU and memory that others use, by node."""
         self.withheld: dict[int, tuple[tuple[int, ...], int, int]] = {}
         """What of it is taken from both ledgers: devices, CPU, memory. Less than `used` while our jobs are there."""
-        self.short: set[int] = set()
-        """Nodes of which not all that others use could be withheld yet."""
 
         self.memo_values: Mapping[str, Any] = {}
         self.memo_columns: set[str] = set()

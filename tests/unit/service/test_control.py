@@ -208,6 +208,17 @@ def test_reports_lost_with_a_failed_commit_are_made_good(tmp_path: Path) -> None
     assert bench.plane.tally.store_faults == 1
 
 
+def test_a_store_that_can_be_read_and_refuses_commits_is_tried_once_a_second(tmp_path: Path) -> None:
+    store = Faulty()
+    bench = Bench(tmp_path, store)
+    bench.submit(steps=10)
+    for _ in range(5):
+        store.fault = "before"
+        bench.plane.batch([], [ev.NodeUsed(0, gpus=1)])
+        assert bench.plane.next_wake_ms == bench.plane.now_ms + 1_000
+        bench.clock.ms = bench.clock.ms + 1_000
+
+
 @pytest.mark.parametrize("stays_away", [False, True])
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_reports_that_nobody_repeats_are_taken_when_the_store_is_back(
@@ -324,8 +335,6 @@ def test_another_policy_at_the_start_is_a_change_of_policy(bench: Bench) -> None
 
 
 class Broken:
-    own_rounds = False
-
     def decide(self, view: Snapshot) -> Plan:
         raise ZeroDivisionError("of no use")
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmaster.model.errors import InputError
-from trainmaster.policies.oasis.baselines import BaselineSettings, run_baseline
+from trainmaster.policies.oasis.admission import OnlineAdmission, Population, SearchLimits, rejection
 from trainmaster.policies.oasis.formulation import Instance, Schedule
-from trainmaster.policies.oasis.online import OnlineAdmission, Population
 from trainmaster.policies.oasis.optimum import offline_optimum
 from trainmaster.policies.oasis.optimum_proof import cases
 from trainmaster.policies.oasis.parsing import parse_instance, parse_jobs
 from trainmaster.policies.oasis.prices import PAPER_SETTINGS, PriceSettings
-from trainmaster.policies.oasis.schedule import SearchLimits
+from trainmaster.policies.oasis.solve_baselines import BaselineSettings, run_baseline
 
 POLICIES = ("oasis", "rrh", "dorm", "fifo", "drf", "optimal")
 
@@ -97,28 +96,25 @@ def _prepare_oasis(problem: Instance, raw: Mapping[str, Any], reader: _Options, 
         online = OnlineAdmission(
             problem.cluster, problem.horizon, settings, population=population, history=history, limits=limits
         )
-        outcome = _Outcome({}, {}, alpha=1.0)
+        payoffs: dict[str, float | None] = {}
+        schedules: dict[str, Schedule] = {}
+        remarks: dict[str, dict[str, Any]] = {}
         alpha = 1.0
         for job in problem.arrivals():
-            decision = online.offer(job)
-            alpha = max(alpha, decision.alpha)
-            outcome.payoffs[job.id] = decision.payoff
-            remarks: dict[str, Any] = {
-                "cost": decision.cost,
-                "exact": decision.exact,
-                "grain_worker_slots": decision.grain_worker_slots,
+            offer, own_alpha = online.offer(job)
+            alpha = max(alpha, own_alpha)
+            payoffs[job.id] = None if offer.schedule is None else offer.payoff
+            admitted = offer.schedule if offer.payoff > 0 else None
+            remarks[job.id] = {
+                "cost": 0.0 if admitted is None else offer.cost,
+                "exact": offer.exact,
+                "grain_worker_slots": offer.grain_worker_slots,
             }
-            if decision.schedule is not None:
-                outcome.schedules[job.id] = decision.schedule
-            if decision.rejection is not None:
-                remarks["rejection"] = {
-                    "reason": decision.rejection.reason.value,
-                    "price_factor": decision.rejection.price_factor,
-                    "grace_slots": decision.rejection.grace_slots,
-                }
-            outcome.remarks[job.id] = remarks
-        extras = {"constants": constants, "rule": rule}
-        return _Outcome(outcome.payoffs, outcome.schedules, outcome.remarks, extras, alpha)
+            if admitted is not None:
+                schedules[job.id] = admitted
+            else:
+                remarks[job.id]["rejection"] = rejection(job, offer, problem.horizon)
+        return _Outcome(payoffs, schedules, remarks, {"constants": constants, "rule": rule}, alpha)
 
     return decide
 

@@ -22,10 +22,8 @@ from trainmaster.policies.oasis.gangs import Gangs, Pool, gangs_of
 from trainmaster.policies.oasis.prices import PriceSettings, PriceTable, densities, price_table
 from trainmaster.policies.oasis.realise import place_of
 from trainmaster.policies.oasis.rolling import Ask, Clock, RollingOffer, best_rolling
-from trainmaster.policies.oasis.worth import log_worth, worth_of
+from trainmaster.policies.oasis.worth import UNKNOWN_WORK_S, worth_of
 
-UNKNOWN_WORK_S = 3600.0
-"""A job that does not say how long it is, is taken for one with another hour to go."""
 URGENCY = 0.5
 """Part of its promised utility that a job adds to the worth of ending soon when it is planned again."""
 HORIZON_DOUBLINGS_MAX = 8
@@ -106,8 +104,8 @@ class Planner:
     def remember(self, row: int) -> None:
         """Enter an arriving job into the history: ln of worth per unit of each resource and slot."""
         spec = self.view.jobs.spec(row)
-        ln_best = log_worth(self.worth(row), self.ideal_s(row))
-        if ln_best == -math.inf:
+        ln_best = self.worth(row).log_value(self.ideal_s(row))
+        if not math.isfinite(ln_best):
             return  # a job that can never be worth anything teaches nothing about prices
         slots = max(self.ideal_s(row) * MS_PER_S / self.clock.slot_ms, 1e-9)
         jobs = self.view.jobs

@@ -14,14 +14,16 @@ import numpy as np
 from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S, ms_from_s
 from trainmaster.policies.oasis.commitments import Commitments, Run
+from trainmaster.policies.oasis.offers import lacking
 from trainmaster.policies.oasis.planner import Planner, PlanSettings
 from trainmaster.policies.oasis.prices import PriceSettings
 from trainmaster.policies.oasis.realise import Realised, Wanted, place_of, realise
-from trainmaster.policies.oasis.rolling import Clock, refusal
+from trainmaster.policies.oasis.rolling import Clock
 from trainmaster.policies.registry import register
 
 TOP_QUANTILE = 0.95
@@ -48,7 +50,7 @@ class Oasis:
     history_jobs: int = field(default=200, metadata={"help": "jobs that the constants are taken from"})
     advance_max: int = field(default=8, metadata={"help": "waiting jobs looked at when capacity comes free"})
     operations_max: int = field(default=20_000_000, metadata={"help": "steps of one search over slots and work"})
-    own_rounds = True
+    traits = PolicyTraits(own_rounds=True)
 
     def decide(self, view: Snapshot) -> Plan:
         clock = Clock(view.now_ms, max(ms_from_s(self.slot_s), 1))
@@ -168,11 +170,13 @@ class _Decision:
                 planner.commit(row, ask, offer)
                 self.admitted.append(row)
                 continue
-            told = refusal(ask, offer, self.clock)
-            self.refused[row] = (
-                Why.PRICE,
-                {"payoff": told.payoff, "price_factor": told.price_factor, "lateness_s": told.lateness_s},
-            )
+            details: dict[str, object] = {"payoff": None, "price_factor": None, "lateness_s": None}
+            if offer is not None:
+                step_s = self.clock.slot_ms / MS_PER_S
+                offered = offer.utility, offer.cost
+                factor, lateness_s = lacking(ask.utility, offer.ages_s, offer.costs, offered, step_s)
+                details = {"payoff": offer.payoff, "price_factor": factor, "lateness_s": lateness_s}
+            self.refused[row] = (Why.PRICE, details)
 
     def _advance(self) -> None:
         """Capacity came free: jobs that wait for a later slot may start now, the earliest promised first."""

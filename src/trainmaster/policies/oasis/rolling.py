@@ -1,10 +1,9 @@
 """The best schedule of one job of the engine over a rolling horizon, at the prices of the moment.
 
-As in `schedule.py`, one DP (`schedule_table`) gives the least cost of every end slot, and payoff = worth - cost is
-maximised over them. What differs: gangs instead of single workers, work in grains, the running slot counts only for
-what is left of it, and the last slot is paid for only as long as it is used. The DP is exact for its grain
-(work is rounded up, what a slot does is rounded down); the schedule found is then followed in exact time,
-so `finish_ms`, `utility` and `cost` of an offer are not rounded.
+As in `admission`, payoff = worth - cost is maximised over end slots (`offers`). What differs: gangs instead of single
+workers, work in grains, the running slot counts only for what is left of it, and the last slot is paid for only as long
+as it is used. The DP is exact for its grain (work is rounded up, what a slot does is rounded down); the schedule found
+is then followed in exact time, so `finish_ms`, `utility` and `cost` of an offer are not rounded.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from trainmaster.model.utility import Utility
 from trainmaster.policies.oasis.commitments import Run, merged
 from trainmaster.policies.oasis.cost import Gang, GangCosts
 from trainmaster.policies.oasis.gangs import Gangs, Pool
+from trainmaster.policies.oasis.offers import best_path
 from trainmaster.policies.oasis.prices import PriceTable
-from trainmaster.policies.oasis.schedule_table import ScheduleTable
 
 GRAINS_MAX = 64
 """Grains of a slot at the fastest gang's speed."""
@@ -73,7 +72,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class RollingOffer:
-    """The best schedule on one type. `costs` and `worths` are by end slot, for those who ask why not."""
+    """The best schedule on one type. `costs` and `ages_s` are by end slot, for those who ask why not."""
 
     accelerator: int
     runs: tuple[Run, ...]
@@ -81,7 +80,6 @@ class RollingOffer:
     utility: float
     cost: float
     costs: Floats
-    worths: Floats
     ages_s: Floats
 
     @property
@@ -129,16 +127,11 @@ def best_rolling(
     # Ending in slot t: as late as its end, but a job shorter than the slot needs only its own time there.
     run_ms = ask.steps_left / gangs.fastest * MS_PER_S
     ages_s = (starts + np.minimum(ends - starts, run_ms) - ask.submit_ms) / MS_PER_S
-    worths = ask.utility.values(np.maximum(ages_s, 0.0))
-    values = worths + ask.urgency * np.linspace(1.0, 0.0, slots)
-    filled = ScheduleTable(cost, gain, units, True)
-    filled.fill(values, True)
-    finish, rows = np.asarray(filled.finish), filled.rows
-    if rows == 0 or not np.isfinite(finish[:rows]).any():
+    values = ask.utility.values(np.maximum(ages_s, 0.0)) + ask.urgency * np.linspace(1.0, 0.0, slots)
+    path = best_path(cost, gain, units, values, part_paid=True)
+    if path.end < 0:
         return None
-    end = int(np.argmax(values[:rows] - finish[:rows]))
-    chosen = np.full(end + 1, -1, np.int64)
-    filled.trace(end, chosen)
+    chosen, end = path.chosen, path.end
     held_workers, held_ps = np.zeros((2, len(pool.capacity)), np.int64)
     for node, workers, servers in ask.held:
         held_workers[node], held_ps[node] = workers, servers
@@ -149,7 +142,7 @@ def best_rolling(
     last, finish_ms, paid = _follow(ask, gangs, chosen, starts, ends, open_ms, slot_cost)
     runs = _runs(clock.slot, chosen[: last + 1], on_workers, on_ps, gangs.steps_per_s)
     utility = float(ask.utility.value((finish_ms - ask.submit_ms) / MS_PER_S))
-    return RollingOffer(gangs.accelerator, runs, finish_ms, utility, paid, finish, worths, ages_s)
+    return RollingOffer(gangs.accelerator, runs, finish_ms, utility, paid, path.costs, ages_s)
 
 
 def _runs(slot: int, chosen: Ints, on_workers: Ints, on_ps: Ints, steps_per_s: Floats) -> tuple[Run, ...]:
@@ -200,41 +193,3 @@ def _follow(
         left -= speed_per_ms * open_ms[t]
         paid += float(cost[t])
     return last, int(ends[last]), float(paid)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """What a rejected job is told: its payoff, the factor on prices below which it would have been taken, and
-    by how many seconds its worth would have had to fall later (None: nothing of the kind helps)."""
-
-    payoff: float | None
-    price_factor: float | None
-    lateness_s: float | None
-
-
-def refusal(ask: Ask, offer: RollingOffer | None, clock: Clock) -> Refusal:
-    """Why not, from the least cost of every end slot."""
-    if offer is None:
-        return Refusal(None, None, None)
-    ends = np.flatnonzero(np.isfinite(offer.costs))
-    costs, worths = offer.costs[ends], offer.worths[ends]
-    paid = costs > 0
-    factor = float(np.max(worths[paid] / costs[paid])) if paid.any() else 0.0
-    if offer.cost > 0:
-        factor = max(factor, offer.utility / offer.cost)
-    return Refusal(offer.payoff, factor, _least_delay_s(ask, offer.ages_s[ends], costs, clock.slot_ms / MS_PER_S))
-
-
-def _least_delay_s(ask: Ask, ages_s: Floats, costs: Floats, slot_s: float) -> float | None:
-    """The least whole number of slots g with f(age - g) > cost for some end; it helps more with g: bisect."""
-
-    def helps(slots: int) -> bool:
-        return bool((ask.utility.values(np.maximum(ages_s - slots * slot_s, 0.0)) > costs).any())
-
-    low, high = 1, max(1, math.ceil(float(ages_s.max()) / slot_s))
-    if not helps(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if helps(middle) else (middle + 1, high)
-    return low * slot_s

@@ -62,7 +62,7 @@ class Views:
             return self._active([job_id])[0]
         record = self.plane.store.find_ended(job_id)
         if record is None:
-            raise NotFound(f"there is no job '{job_id[:80]}'", expected="an id or a name")
+            raise NotFound(f"job '{job_id[:80]}' not found", expected="an id or a name")
         return self._ended(record)
 
     def jobs(
@@ -329,7 +329,7 @@ def _read_cursor(cursor: str | None) -> int:
     if cursor is None:
         return -1
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise InputError(f"'{cursor[:40]}' is no cursor", "what an earlier page gave", column="cursor")
+        raise InputError(f"invalid cursor '{cursor[:40]}'", "what an earlier page gave", column="cursor")
     return int(cursor)
 
 

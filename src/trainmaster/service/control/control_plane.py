@@ -164,6 +164,8 @@ class ControlPlane:
         self.fault: StoreError | None = None
         """Why there is no engine at present."""
         self._retry_ms = NEVER_MS
+        self._pause_ms = 0
+        """When a commit that failed is tried again: a store may be readable and refuse every commit."""
         self._untaken: list[ev.Event] = []
         """Reports that were lost with a commit, and are not told again."""
         self._last_ms = 0
@@ -230,10 +232,11 @@ class ControlPlane:
         are counted in it, and somebody may have set the wall clock."""
         facts: Mapping[str, Any] = (image.meta or {}).get("service", {})
         known = getattr(self, "time", None)
-        epoch_ms = int(facts.get("epoch_ms", self.clock.wall_ms() if known is None else known.epoch_ms))
+        first_ms = int(facts.get("epoch_ms", self.clock.wall_ms() if known is None else known.epochs[0][1]))
+        epochs = [(int(since_ms), int(epoch_ms)) for since_ms, epoch_ms in facts.get("epochs", [(0, first_ms)])]
         last_ms = max(0 if image.meta is None else int(image.meta["now_ms"]), self._last_ms)
-        if known is None or known.epoch_ms != epoch_ms or known.now_ms() < last_ms:
-            self.time = EngineTime(self.clock, epoch_ms, last_ms)
+        if known is None or known.epochs[: len(epochs)] != epochs or known.now_ms() < last_ms:
+            self.time = EngineTime(self.clock, epochs, last_ms, int(facts.get("unseen_ms", 0)))
 
     def _engine(self, image: Image) -> Engine:
         return restore(image, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
@@ -254,7 +257,8 @@ class ControlPlane:
         if self.engine is None:
             return self._retry_ms
         ahead_ms = NEVER_MS if self.prospect is None else self.prospect.next_ms
-        return min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
+        due_ms = min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
+        return self._pause_ms if self._untaken else max(due_ms, self._pause_ms)
 
     @property
     def live(self) -> Engine:
@@ -367,7 +371,9 @@ class ControlPlane:
         for job_id, record in commit.ended.items():
             record["service"] = {"exit": self.exits.get(job_id)}
         facts = {
-            "epoch_ms": self.time.epoch_ms,
+            "epoch_ms": self.time.epochs[0][1],
+            "epochs": self.time.epochs,
+            "unseen_ms": self.time.unseen_ms,
             "policy": self.policy_name,
             "policy_option": self._policy_option,
             "next_job": self.next_job,
@@ -407,7 +413,7 @@ class ControlPlane:
         self.tally.store_faults += 1
         self.engine = None
         self.fault = error
-        self._retry_ms = now_ms + RETRY_MS
+        self._retry_ms = self._pause_ms = now_ms + RETRY_MS
         self._reopened(now_ms, at_once=True)
 
     def _keep(self, reports: Iterable[ev.Event]) -> None:
@@ -432,6 +438,8 @@ class ControlPlane:
         if now_ms >= self.next_observe_ms:
             self.next_observe_ms = now_ms + OBSERVE_MS
             self.backend.observe()
+            if jump_ms := self.time.follow_wall_clock():
+                log.warning("the wall clock was set by %+.0f s; jobs and history are counted as before", jump_ms / 1000)
         if self.prospect is not None:
             self.prospect.wake(now_ms)
             self.prospect.look_ahead(self, now_ms)
@@ -439,7 +447,8 @@ class ControlPlane:
             self.next_prune_ms = now_ms + PRUNE_MS
             keep = self.retention
             try:
-                gone = self.store.prune(now_ms - int(keep.days * DAY_MS), keep.ended_jobs, keep.log_lines)
+                age_ms = int(keep.days * DAY_MS) + self.time.unseen_ms
+                gone = self.store.prune(now_ms - age_ms, keep.ended_jobs, keep.log_lines)
                 self._forgotten(gone)
             except StoreError:
                 self.tally.store_faults += 1  # tried again in an hour; nothing depends on it

@@ -193,7 +193,7 @@ def find(plane: ControlPlane, text: str, where: str = "job") -> str:
         )  # fmt: skip
     if not named:
         raise NotFound(
-            f"there is no job '{text[:80]}'", where=where, expected="an id or a name",
+            f"job '{text[:80]}' not found", where=where, expected="an id or a name",
             remedy="`trainmaster queue --all` lists them.",
         )  # fmt: skip
     return named[0]

@@ -101,7 +101,7 @@ def _states(given: list[str] | None) -> frozenset[str] | None:
         elif word in _STATES:
             wanted.add(word)
         else:
-            raise InputError(f"'{word[:40]}' is no state", f"active or {', '.join(sorted(_STATES))}", column="state")
+            raise InputError(f"unknown state '{word[:40]}'", f"active or {', '.join(sorted(_STATES))}", column="state")
     return frozenset(wanted) or None
 
 
