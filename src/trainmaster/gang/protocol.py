@@ -21,7 +21,9 @@ and speaks for itself by `Attach` (first, answered by `Welcome` or `Refused`), `
 It starts the member's command when it is told to `Begin`, and never without a lease. When it attaches again,
 perhaps to another leader, it repeats what its member said last and the last `Membership` it has heard of.
 
-This module is a part of the launcher's bundle: the standard library, and Python 3.8 or newer.
+This module is a part of the launcher's bundle: the standard library, and Python 3.8 or newer. Messages are values that
+nobody changes, and yet not frozen: every launcher and supervisor makes these classes at its start, and a frozen
+dataclass takes three times as long to make.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class WireError(ValueError):
 # -- from the member ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Hello:
     """`elastic`: goes along with later memberships. `address`: where peers reach it, "host:port" or ""."""
 
@@ -65,14 +67,14 @@ class Hello:
     address: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Joined:
     """This member now works under membership `version`."""
 
     version: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Progress:
     """Work in steps since the job began, whatever the attempt. `saved`: what its last checkpoint holds. `complete`:
     all training is done and saved, so that a stop which comes from now on leaves a finished job."""
@@ -84,7 +86,7 @@ class Progress:
     complete: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Suspect:
     """Peers that could not be reached under membership `version`; the agent decides what to do."""
 
@@ -92,7 +94,7 @@ class Suspect:
     members: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Renew:
     number: int
 
@@ -100,7 +102,7 @@ class Renew:
 # -- from the launcher --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Attach:
     """`boot` names this start of the launcher; `host` is where peers reach the member; `begun`: its command was
     started before."""
@@ -114,14 +116,14 @@ class Attach:
     begun: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Began:
     """The command runs as process `pid`."""
 
     pid: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ended:
     """The command has ended and nothing of it is left. -N: killed by signal N. `started` False: it never ran."""
 
@@ -133,21 +135,21 @@ class Ended:
 # -- to the launcher ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Refused:
     """This launcher will never get a lease (again): it ends what it has started, and goes."""
 
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Begin:
     """Start the command, with these variables added to its environment. Later ones are ignored."""
 
     environment: dict[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Noted:
     """The end was heard of."""
 
@@ -155,7 +157,7 @@ class Noted:
 # -- from the agent -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Peer:
     """`role` is `worker` or `server`; `rank` counts from 0 within the role."""
 
@@ -167,7 +169,7 @@ class Peer:
     address: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Membership:
     """Who takes part. `master_port` is fresh for every version; the worker of rank 0 listens there."""
 
@@ -189,7 +191,7 @@ class Membership:
         return next((peer for peer in self.peers if peer.member == member), None)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Welcome:
     """`membership` is None while other newcomers are awaited; it follows by itself."""
 
@@ -197,7 +199,7 @@ class Welcome:
     membership: Membership | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class StopNotice:
     """Save and end: SIGTERM follows at once for those who do not listen, SIGKILL after `grace_s`."""
 
@@ -205,7 +207,7 @@ class StopNotice:
     grace_s: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Renewed:
     number: int
 

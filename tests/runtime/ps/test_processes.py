@@ -197,8 +197,9 @@ def test_a_worker_with_another_model_is_told_so(start: Start, tmp_path: Path) ->
     gang = start(1, 1, 100_000, 0.005)
     reach(gang, 10)
     gang.command = [*gang.command[:3], str(FLOATS + 1), *gang.command[4:]]
-    (name,) = gang.grow(1)
-    gang.run_until(lambda: gang.members[name].code is not None, 30)
+    gang.grow(1)
+    name = "worker-1"
+    gang.run_until(lambda: gang.codes.get(name) is not None, 30)
     assert gang.members[name].code == 1
     assert f"another model ({FLOATS + 1} numbers instead of {FLOATS})" in gang.log(name)
     work = gang.work_done

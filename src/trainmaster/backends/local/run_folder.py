@@ -13,7 +13,6 @@ import fcntl
 import json
 import math
 import os
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -135,13 +134,6 @@ def job_folders(home: Path) -> Iterator[JobFolder]:
 
 def checkpoint_folder(home: Path, job_id: str) -> Path:
     return home / "checkpoints" / folder_name(job_id)
-
-
-def forget_job(home: Path, job_id: str, checkpoints: bool = False) -> None:
-    """Delete a job's folders. Only for jobs that are over: the lock file goes too."""
-    shutil.rmtree(job_folder(home, job_id).path, ignore_errors=True)
-    if checkpoints:
-        shutil.rmtree(checkpoint_folder(home, job_id), ignore_errors=True)
 
 
 # -- files ---------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ class KubernetesPlatform:
                     found = await self.client.get(f"{path}/{SECRET_NAME}")
         except ApiError as error:
             raise InputError(
-                f"the Secret {self.namespace}/{SECRET_NAME} cannot be had: {error}", "the right to read and create it",
+                f"the Secret {self.namespace}/{SECRET_NAME} is not accessible: {error}", "rights to get and create it",
                 "Install the roles: trainmaster kube manifests | kubectl apply -f -", column="--namespace",
             ) from None  # fmt: skip
         return base64.b64decode(found["data"]["key"])
