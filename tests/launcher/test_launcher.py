@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.gang.protocol import EXIT_STOPPED
 from trainmaster.launcher.bundle import launcher_bytes
 
 from .conftest import LEASE_S, Bench
@@ -56,7 +57,9 @@ def test_nobody_begins_before_the_whole_gang_is_there(bench: Bench) -> None:
     time.sleep(0.5)
     assert not (bench.folder / "began").exists() and not bench.said("begun")
     launchers.append(bench.shell("worker-1", script))
-    assert [launcher.wait(60) for launcher in launchers] == [0, 0, 0]
+    first, server, second = [launcher.wait(60) for launcher in launchers]
+    assert (first, second) == (0, 0)
+    assert server in (0, EXIT_STOPPED), "a server is stopped when the last worker has finished"
     lines = sorted((bench.folder / "began").read_text().split("\n"))
     assert len({line.split()[-1] for line in lines if line}) == 1  # all meet at one place
     assert sorted(line.split()[0] for line in lines if line)[:2] == ["0", "1"]
@@ -288,5 +291,5 @@ def test_the_bundle_is_the_same_every_time() -> None:
 
 def test_bad_settings_are_one_message(bench: Bench) -> None:
     assert bench.shell("worker-0", "true", TRAINMASTER_SERVICE="nonsense").wait(60) == 78
-    assert "'nonsense' is no address of the service; expected HOST:PORT" in bench.log("worker-0")
+    assert "invalid address 'nonsense' of the service: expected HOST:PORT" in bench.log("worker-0")
     assert os.linesep.join(bench.log("worker-0").splitlines()).count("Traceback") == 0

@@ -23,7 +23,7 @@ from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec, Phase
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, PolicyTraits, traits_of
 from trainmaster.model.reasons import Why
 from trainmaster.model.scaling import amdahl
 from trainmaster.model.snapshot import Snapshot
@@ -105,8 +105,8 @@ class Recorder:
     rebuild: Callable[[], Policy] | None = None
 
     @property
-    def own_rounds(self) -> bool:
-        return self.inner.own_rounds
+    def traits(self) -> PolicyTraits:
+        return traits_of(self.inner)
 
     def decide(self, view: Snapshot) -> Plan:
         if self.rebuild is not None:

@@ -196,7 +196,7 @@ def _kill_many(gang: Gang, chance: random.Random, kills: int) -> int:
         until_s = time.monotonic() + chance.uniform(0.0, 0.25)
         gang.run_until(lambda until_s=until_s: time.monotonic() >= until_s, 10)
         joined = [name for name in gang.alive if name in gang.roster.members and name not in shot]
-        holders = [name for name in joined if name not in gang.roster.awaited and gang.members[name].stateful]
+        holders = [name for name in joined if name not in gang.roster.awaited and gang.attempt.members[name].joined]
         if len(joined) < 2 or not holders:
             continue
         survivor = chance.choice(holders)

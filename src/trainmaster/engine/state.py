@@ -54,8 +54,6 @@ class State(EngineCore):
         """GPUs, CPU and memory that others use, by node."""
         self.withheld: dict[int, tuple[tuple[int, ...], int, int]] = {}
         """What of it is taken from both ledgers: devices, CPU, memory. Less than `used` while our jobs are there."""
-        self.short: set[int] = set()
-        """Nodes of which not all that others use could be withheld yet."""
 
         self.memo_values: Mapping[str, Any] = {}
         self.memo_columns: set[str] = set()
@@ -80,6 +78,11 @@ class State(EngineCore):
         self.plans_refused = 0
         self.decide_cpu_s = 0.0
         self._decide_clock: Callable[[], float] | None = None
+
+    def set_up(self, node: int, up: bool) -> None:
+        """A node is up, or down, from now on."""
+        self.up[node] = up
+        self.nodes.changes += 1
 
     def by_arrival(self, slots: Iterable[int]) -> list[int]:
         """Slots in the order in which the jobs came: slots are reused, so their own order means nothing."""
@@ -169,7 +172,7 @@ class State(EngineCore):
             Ended(
                 spec=spec,
                 phase=Phase(phase),
-                ended_ms=self.now_ms,
+                ended_ms=int(self.now_ms),
                 first_start_ms=int(ints["first_start_ms"][slot]),
                 service_gpu_s=float(floats["service_gpu_s"][slot]),
                 run_s=float(floats["run_s"][slot]),

@@ -1,4 +1,8 @@
-"""What an attempt is told of its members, what it wants done, and how it ends. Data only."""
+"""What an attempt is told of its members, what it wants done, and how it ends. Data only.
+
+Values that nobody changes, and yet not frozen: a supervisor makes these classes at every start, and a frozen dataclass
+takes three times as long to make.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainmaster.gang.protocol import SERVER, WORKER, Message
+from trainmaster.gang.processes import describe_exit
+from trainmaster.gang.protocol import EXIT_LEASE_OVER, EXIT_STOPPED, SERVER, WORKER, Message
 
 ALONE = -1
 """Group rank of a member that shares its host with no other: a pod."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Seat:
     """One member's place: role, node and devices, and what they mean for its process.
 
@@ -45,7 +50,7 @@ def seat_from_json(data: Mapping[str, Any]) -> Seat:
     return Seat(**values)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SeatChange:
     """`stay` maps members to their seats in the new target; `leave` by seniority; `fill` are empty seats."""
 
@@ -82,24 +87,24 @@ OWN, NODES, NOBODYS = "own", "node", "nobody"
 """Whose fault an end is: the job's, the node's (it could not run the member), or nobody's (it was taken away)."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Attached:
     """Whoever starts the member's command is ready to. Peers reach the member at `host`."""
 
     host: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Detached:
     """The connection to whoever starts the command was lost."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Running:
     """The command runs."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Exited:
     """The member has ended, and nothing of it is left. `ran`: its command was started.
 
@@ -114,12 +119,19 @@ class Exited:
     released: bool = True
 
 
-@dataclass(frozen=True)
+def command_exit(member: str, code: int, speaks: bool) -> Exited:
+    """A member whose command has ended. What a plain command, one that never spoke, means by a code is its own
+    affair."""
+    why = f"{member} ended with exit code {code}" if code >= 0 else f"{member} was {describe_exit(code)}"
+    return Exited(code, why, NOBODYS if speaks and code in (EXIT_STOPPED, EXIT_LEASE_OVER) else OWN)
+
+
+@dataclass
 class Released:
     """The node counts the devices of a member that has ended as free."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Hopeless:
     """The member will never start, by the job's own fault."""
 
@@ -132,7 +144,7 @@ MemberState = Attached | Detached | Running | Exited | Released | Hopeless
 # -- what an attempt wants done ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Start:
     """Provide for a member at this seat, and tell when it is `Attached`; the command starts at `Send(Begin)`."""
 
@@ -141,13 +153,13 @@ class Start:
     rank: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Send:
     member: str
     message: Message
 
 
-@dataclass(frozen=True)
+@dataclass
 class Terminate:
     """Notice to a member that listens, SIGTERM to any other, SIGKILL after the grace. A shorter grace may follow."""
 
@@ -156,19 +168,19 @@ class Terminate:
     grace_s: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Started:
     """Every member runs, and the gang has come together if it is one that does."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Resized:
     """The target of command `seq` is reached."""
 
     seq: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Silent:
     """The attempt ends, and every member that may be alive is on one of these lost nodes."""
 
@@ -178,7 +190,7 @@ class Silent:
 EXITED, STOPPED, START_FAILED = "exited", "stopped", "start-failed"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
     """How an attempt ended. `code` counts for EXITED only; 0 means that the job has finished.
 
@@ -195,14 +207,14 @@ class Outcome:
         return self.kind == EXITED and self.code == 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Over:
     """No member is left."""
 
     outcome: Outcome
 
 
-@dataclass(frozen=True)
+@dataclass
 class Report:
     what: Started | Resized | Silent | Over
 

@@ -7,7 +7,6 @@ A part of the launcher's bundle: Python 3.8 or newer.
 
 from __future__ import annotations
 
-import hmac
 import selectors
 import socket
 from dataclasses import dataclass, field
@@ -100,13 +99,18 @@ class Endpoint:
         for message in messages:
             if connection.member:
                 inbound.append((connection.member, message))
-            elif isinstance(message, Hello) and hmac.compare_digest(message.token.encode(), self._token):
+            elif isinstance(message, Hello) and self._is_token(message.token):
                 self._enter(connection, message, inbound)
             else:
                 self._drop(connection, inbound)
                 return
         if not data:
             self._drop(connection, inbound)
+
+    def _is_token(self, token: str) -> bool:
+        import hmac  # loads OpenSSL, which a supervisor whose members never speak need not
+
+        return hmac.compare_digest(token.encode(), self._token)
 
     def _enter(self, connection: _Connection, hello: Hello, inbound: list[Inbound]) -> None:
         earlier = self._by_member.get(hello.member)

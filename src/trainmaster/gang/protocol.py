@@ -21,14 +21,19 @@ and speaks for itself by `Attach` (first, answered by `Welcome` or `Refused`), `
 It starts the member's command when it is told to `Begin`, and never without a lease. When it attaches again,
 perhaps to another leader, it repeats what its member said last and the last `Membership` it has heard of.
 
-This module is a part of the launcher's bundle: the standard library, and Python 3.8 or newer.
+This module is a part of the launcher's bundle: the standard library, and Python 3.8 or newer. Messages are values that
+nobody changes, and yet not frozen: every launcher and supervisor makes these classes at its start, and a frozen
+dataclass takes three times as long to make.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Union, get_args
+
+from trainmaster.model.foreign import MAX_NUMBER, is_finite, is_text, is_whole, parse_json
 
 MAX_LINE_BYTES = 1 << 20
 WORKER = "worker"
@@ -51,7 +56,7 @@ class WireError(ValueError):
 # -- from the member ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Hello:
     """`elastic`: goes along with later memberships. `address`: where peers reach it, "host:port" or ""."""
 
@@ -62,14 +67,14 @@ class Hello:
     address: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Joined:
     """This member now works under membership `version`."""
 
     version: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Progress:
     """Work in steps since the job began, whatever the attempt. `saved`: what its last checkpoint holds. `complete`:
     all training is done and saved, so that a stop which comes from now on leaves a finished job."""
@@ -81,7 +86,7 @@ class Progress:
     complete: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Suspect:
     """Peers that could not be reached under membership `version`; the agent decides what to do."""
 
@@ -89,7 +94,7 @@ class Suspect:
     members: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Renew:
     number: int
 
@@ -97,7 +102,7 @@ class Renew:
 # -- from the launcher --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Attach:
     """`boot` names this start of the launcher; `host` is where peers reach the member; `begun`: its command was
     started before."""
@@ -111,14 +116,14 @@ class Attach:
     begun: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Began:
     """The command runs as process `pid`."""
 
     pid: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ended:
     """The command has ended and nothing of it is left. -N: killed by signal N. `started` False: it never ran."""
 
@@ -130,21 +135,21 @@ class Ended:
 # -- to the launcher ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Refused:
     """This launcher will never get a lease (again): it ends what it has started, and goes."""
 
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Begin:
     """Start the command, with these variables added to its environment. Later ones are ignored."""
 
     environment: dict[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Noted:
     """The end was heard of."""
 
@@ -152,7 +157,7 @@ class Noted:
 # -- from the agent -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Peer:
     """`role` is `worker` or `server`; `rank` counts from 0 within the role."""
 
@@ -164,7 +169,7 @@ class Peer:
     address: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Membership:
     """Who takes part. `master_port` is fresh for every version; the worker of rank 0 listens there."""
 
@@ -186,7 +191,7 @@ class Membership:
         return next((peer for peer in self.peers if peer.member == member), None)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Welcome:
     """`membership` is None while other newcomers are awaited; it follows by itself."""
 
@@ -194,7 +199,7 @@ class Welcome:
     membership: Membership | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class StopNotice:
     """Save and end: SIGTERM follows at once for those who do not listen, SIGKILL after `grace_s`."""
 
@@ -202,7 +207,7 @@ class StopNotice:
     grace_s: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Renewed:
     number: int
 
@@ -222,12 +227,12 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """The message of one line; `WireError` when it is none."""
     try:
-        data = json.loads(line)
+        data = parse_json(line)
     except ValueError as error:
         raise WireError(f"not JSON: {line[:80]!r}") from error
     if not isinstance(data, dict):
         raise WireError(f"not an object: {line[:80]!r}")
-    kind = _BY_NAME.get(data.pop("type", None))
+    kind = _BY_NAME.get(str(data.pop("type", None)))
     if kind is None:
         raise WireError(f"unknown message: {line[:80]!r}")
     return _build(kind, data)
@@ -247,12 +252,16 @@ def _value(value: Any) -> Any:
     return [_value(item) for item in value] if isinstance(value, tuple) else value
 
 
-_SCALARS: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "float | None": (int, float, type(None)),
+def _is_number(value: Any) -> bool:
+    return is_finite(value, MAX_NUMBER)
+
+
+_SCALARS: dict[str, Callable[[Any], bool]] = {
+    "str": is_text,
+    "int": is_whole,
+    "float": _is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "float | None": lambda value: value is None or _is_number(value),
 }
 
 
@@ -265,10 +274,14 @@ def _build(kind: type[Any], data: Any) -> Any:
             continue  # the constructor complains if it has no default; newer fields may be absent
         value = data[name]
         if wanted in _SCALARS:
-            if not isinstance(value, _SCALARS[wanted]) or (isinstance(value, bool) and wanted != "bool"):
-                raise WireError(f"{kind.__name__}.{name} is {value!r}")
+            if not _SCALARS[wanted](value):
+                raise WireError(
+                    f"{kind.__name__}.{name} is {value[:80]!r}"
+                    if isinstance(value, str)
+                    else f"{kind.__name__}.{name} is out of range"
+                )
         elif wanted == "tuple[str, ...]":
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            if not isinstance(value, list) or not all(map(is_text, value)):
                 raise WireError(f"{kind.__name__}.{name} is not a list of names")
             value = tuple(value)
         elif wanted == "tuple[Peer, ...]":
@@ -276,7 +289,7 @@ def _build(kind: type[Any], data: Any) -> Any:
                 raise WireError(f"{kind.__name__}.{name} is not a list")
             value = tuple(_build(Peer, item) for item in value)
         elif wanted == "dict[str, str]":
-            if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            if not isinstance(value, dict) or not all(map(is_text, [*value, *value.values()])):
                 raise WireError(f"{kind.__name__}.{name} is not an object of texts")
         elif value is not None:  # "Membership | None"
             value = _build(Membership, value)

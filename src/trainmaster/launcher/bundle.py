@@ -11,6 +11,7 @@ from importlib import resources
 FILE_NAME = "launcher.pyz"
 _MODULES = (
     "model/__init__.py",
+    "model/foreign.py",
     "model/lease.py",
     "gang/__init__.py",
     "gang/endpoint.py",

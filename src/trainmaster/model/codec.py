@@ -16,6 +16,7 @@ from typing import Any
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.command import Command, Launch, Resize, Stop
 from trainmaster.model.errors import InputError
+from trainmaster.model.foreign import is_finite
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import GPU_MILLI
@@ -54,7 +55,7 @@ def _whole(low: int, high: int = MAX_INT) -> Callable[[Any, str], int]:
 
 def _number(low: float) -> Callable[[Any, str], float]:
     def read(value: Any, where: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < low:
+        if not is_finite(value) or value < low:
             raise _refuse(where, value, f"a finite number, {low:g} or more" if low > -math.inf else "a finite number")
         return float(value)
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainmaster.model.errors import InputError
+from trainmaster.model.foreign import is_finite
 
 FloatArray: TypeAlias = NDArray[np.float64]
 NEGATIVE_INFINITY = -math.inf
@@ -251,7 +252,7 @@ def _log(value: float) -> float:
 
 def _number(description: Mapping[str, Any], key: str, where: _Where) -> float:
     value = description.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_finite(value):
         fault = "is missing" if key not in description else f"is {value!r}"
         raise where.at(key).error(f"'{key}' of the {description.get('kind')} utility {fault}", "a finite number")
     return float(value)
@@ -267,9 +268,7 @@ def _pairs(raw: Any, where: _Where) -> tuple[tuple[float, ...], tuple[float, ...
         raise where.error("no pairs of time and value", "a non-empty list of [t, value]")
     for pair in raw:
         numbers = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
-        if not numbers or any(
-            isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x) for x in pair
-        ):
+        if not numbers or not all(is_finite(x) for x in pair):
             raise where.error(f"{pair!r} is not a pair of finite numbers", "[t, value]")
     return tuple(float(pair[0]) for pair in raw), tuple(float(pair[1]) for pair in raw)
 

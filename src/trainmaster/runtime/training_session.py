@@ -127,10 +127,7 @@ class Session:
         After every step: progress is reported; every `save_every` steps, at the end and before a stop `state()` is
         saved. A stop then ends the script with `SystemExit` and the agreed code.
         """
-        if total is None:
-            if self.place.steps is None:
-                raise MisuseError("steps() needs a total: none was given, and the job declares none")
-            total = int(self.place.steps)
+        total = int(self.total_steps(total))
         for step in range(int(self.work_done), total):
             self.begin_step()
             yield step
@@ -143,13 +140,27 @@ class Session:
                 self.leave(EXIT_STOPPED)
         self.finish()
 
+    def total_steps(self, total: float | None) -> float:
+        """`total`, or what the job was submitted with."""
+        total = self.place.steps if total is None else total
+        if total is None:
+            raise MisuseError("steps() needs a total: none was given, and the job declares none")
+        return total
+
     def begin_step(self) -> None:
         self.check_lease()
         self._step_began_s, self._step_began_cpu_s = time.perf_counter(), time.process_time()
 
     def end_step(self, work_done: float) -> None:
         """Counts, stretches the step on an emulated accelerator, and reports."""
+        self.stretch_step()
+        self.count_step(work_done)
+
+    def stretch_step(self) -> None:
+        """On an emulated accelerator what was computed since `begin_step` takes so many times longer."""
         stretch(self.place.step_stretch, self._step_began_s, self._step_began_cpu_s)
+
+    def count_step(self, work_done: float) -> None:
         took_s = max(time.perf_counter() - self._step_began_s, 1e-9)
         rate = (work_done - self.work_done) / took_s
         self._rate = rate if self._rate is None else RATE_MEMORY * self._rate + (1.0 - RATE_MEMORY) * rate

@@ -20,9 +20,7 @@ class AttemptView:
     def __init__(self, backend: SimulatedBackend, row: int) -> None:
         self._attempts = backend.core.attempts
         self._row = row
-        spec = backend.specs[int(self._attempts.job[row])]
-        assert spec is not None
-        self.spec: JobSpec = spec
+        self.spec: JobSpec = backend.spec(int(self._attempts.job[row]))
         self.generation = int(self._attempts.generation[row])
 
     @property

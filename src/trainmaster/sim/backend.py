@@ -8,7 +8,7 @@ vouches for nodes that it can reach, and names those that it cannot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -58,8 +58,10 @@ class SimulatedBackend:
         """The loss of a node as it was declared; until it is back, and then no lease is renewed."""
         self.clock_drift: list[float] = [0.0] * len(cluster.nodes)
         self.ids: list[JobId] = []
-        self.specs: list[JobSpec | None] = []
-        """By job number, as launched last."""
+        self.jobs: Sequence[JobSpec] = ()
+        """Those of a run, by number."""
+        self.launched: dict[int, JobSpec] = {}
+        """By job number, as launched last, of jobs that are known by their launch."""
         self._number_of: dict[JobId, int] = {}
         self._curves: dict[tuple[Scaling, int, int], int] = {}
         self._launch_fails: Callable[[JobId], bool] = lambda _: False
@@ -158,13 +160,17 @@ class SimulatedBackend:
             job = self._number_of[job_id] = self.core.jobs.add()
             self.core.arrived(job, job)
             self.ids.append(job_id)
-            self.specs.append(None)
         return job
 
+    def introduce(self, jobs: Sequence[JobSpec], ids: list[JobId]) -> None:
+        """All jobs of a run."""
+        self.jobs, self.ids = jobs, ids
+        self._number_of = {job_id: number for number, job_id in enumerate(ids)}
+
     def _describe(self, job: int, spec: JobSpec) -> None:
-        if self.specs[job] is spec:
+        if self.launched.get(job) is spec:
             return
-        self.specs[job] = spec
+        self.launched[job] = spec
         curve = (spec.scaling, spec.workers_ref, spec.servers_ref)
         self.core.jobs.describe(
             job, float("nan") if spec.work_total is None else spec.work_total, spec.worker.share_milli,
@@ -189,22 +195,21 @@ class SimulatedBackend:
         return self._stop_takes_ms()
 
     def loss_of(self, job: int, work: float) -> float:
-        loss = self.truth.loss(self._spec(job), float(work))
+        loss = self.truth.loss(self.spec(job), float(work))
         return float("nan") if loss is None else loss
 
     def speedup(self, job: int, workers: int, servers: int) -> float:
-        return self.truth.speedup(self._spec(job), workers, servers)
+        return self.truth.speedup(self.spec(job), workers, servers)
 
     def kept_beside(self, job: int, other: int, kind: int) -> float:
-        return self.truth.kept_beside(self._spec(job), self._spec(other), self.cluster.types[kind])
+        return self.truth.kept_beside(self.spec(job), self.spec(other), self.cluster.types[kind])
 
     def other_due(self, number: int) -> None:
         self._due.pop(number)()
 
-    def _spec(self, job: int) -> JobSpec:
-        spec = self.specs[job]
-        assert spec is not None
-        return spec
+    def spec(self, job: int) -> JobSpec:
+        spec = self.launched.get(job)
+        return self.jobs[job] if spec is None else spec
 
     # -- nodes and faults ----------------------------------------------------------------------------
 

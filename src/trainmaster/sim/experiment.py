@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from trainmaster.engine.core import Ended, Settings
+from trainmaster.engine.core import Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
 from trainmaster.estimate.declared import DeclaredSpeeds
@@ -19,11 +20,9 @@ from trainmaster.estimate.fingerprint import DEFAULT_PROFILED_FRACTION, MatrixEs
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
-from trainmaster.model.job import JobSpec, Phase
+from trainmaster.model.job import JobSpec
 from trainmaster.model.placement import parse_strategy, strategy_name
-from trainmaster.model.plan import Rejection
-from trainmaster.model.policy import Policy
-from trainmaster.model.reasons import Why
+from trainmaster.model.policy import Policy, traits_of
 from trainmaster.model.units import ms_from_s
 from trainmaster.policies.registry import create
 from trainmaster.sim.cluster_file import read_cluster
@@ -77,7 +76,7 @@ class Prepared:
     experiment: Experiment
     trace_name: str
     generated_fields: tuple[str, ...]
-    specs: list[JobSpec]
+    specs: Sequence[JobSpec]
     unfit: list[JobSpec]
     cluster: Cluster
     policy: Policy
@@ -86,6 +85,9 @@ class Prepared:
     estimator: Estimator | None = None
     """None: what jobs declare, which is the truth."""
     catalogue: ThroughputCatalogue | None = None
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    """What preparing took, once the trace was read."""
 
 
 @dataclass(frozen=True)
@@ -109,17 +111,18 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
     """Read and check everything; raises `InputError` before any work is done. `trace`: already read."""
     cluster = read_cluster(wanted.cluster)
     policy = create(wanted.policy)
-    placement = wanted.placement or getattr(policy, "preferred_placement", None) or "pack"
+    placement = wanted.placement or traits_of(policy).placement or "pack"
     settings = Settings(placement=parse_strategy(placement), round_ms=_round_ms(wanted.round_s), seed=wanted.seed)
     truth = _truth(wanted)
     if wanted.unfit not in ("error", "reject"):
         raise InputError(
-            f"'{wanted.unfit}' is no treatment of jobs that cannot fit", "error or reject", column="--unfit"
+            f"unknown treatment '{wanted.unfit}' of jobs that never fit", "error or reject", column="--unfit"
         )
     if not wanted.load > 0 or math.isinf(wanted.load):
-        raise InputError(f"load factor {wanted.load}", "a positive number", column="--loads")
+        raise InputError(f"invalid load factor {wanted.load}", "a positive number", column="--loads")
     fraction = _profiled_fraction(wanted)
     trace = read_trace(wanted.trace) if trace is None else trace
+    wall_begin, cpu_begin = time.perf_counter(), time.process_time()
     catalogue = load_catalogue(wanted.throughputs) if wanted.throughputs else None
     estimator = None
     if fraction is not None:
@@ -130,23 +133,23 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
         trace = stretch(trace, 1.0 / wanted.load)
     trace = resample(trace, wanted.resample, wanted.seed)
     jobs = workload(trace, cluster, catalogue, source=wanted.trace)
-    unfit_ids = {spec.id for spec, _ in jobs.unfit}
-    if unfit_ids and wanted.unfit == "error":
-        spec, why = jobs.unfit[0]
+    unfit = jobs.unfit
+    if unfit and wanted.unfit == "error":
+        spec, why = unfit[0]
         line = int(trace.jobs.filter(pl.col("job_id") == spec.id)["line"][0])
-        more = f" (and {len(unfit_ids) - 1} more such jobs)" if len(unfit_ids) > 1 else ""
+        more = f" (and {len(unfit) - 1} more such jobs)" if len(unfit) > 1 else ""
         raise InputError(
             f"job '{spec.id}' can never run: {why}{more}",
             "jobs that fit the cluster",
             "Give a larger --cluster, or --unfit reject to count them as rejected.",
             wanted.trace, line, "gpus",
         )  # fmt: skip
-    fit = [spec for spec in jobs.specs if spec.id not in unfit_ids]
+    fit = jobs.fit
     if truth.loss_period_ms:  # then jobs have epochs, whether their trace says how many or not
-        fit = [replace(spec, epochs_total=spec.epochs_total or EPOCHS) for spec in fit]
+        fit = fit.changed(lambda spec: replace(spec, epochs_total=spec.epochs_total or EPOCHS))
     return Prepared(
-        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in jobs.unfit], cluster, policy, settings,
-        truth, estimator, catalogue,
+        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in unfit], cluster, policy, settings,
+        truth, estimator, catalogue, time.process_time() - cpu_begin, time.perf_counter() - wall_begin,
     )  # fmt: skip
 
 
@@ -156,18 +159,19 @@ def run(
     record_timeline: bool = False,
     record_history: bool = False,
 ) -> Outcome:
-    """Simulate what was prepared; jobs that can never fit are accounted for as rejected."""
+    """Simulate what was prepared; jobs that can never fit are accounted for as rejected. `cpu_s` and `wall_s` are from
+    the trace as read to the finished job table."""
+    wall_begin, cpu_begin = time.perf_counter() - prepared.wall_s, time.process_time() - prepared.cpu_s
     pairs = None if prepared.catalogue is None else PairSlowdowns(prepared.catalogue)
     result = simulate(
         prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth,
         estimator=prepared.estimator or DeclaredSpeeds(prepared.truth.spread_penalty, pairs), pairs=pairs,
         progress=progress, record_timeline=record_timeline, record_history=record_history,
     )  # fmt: skip
-    result.ended.extend(
-        Ended(spec, Phase.REJECTED, spec.submit_ms, -1, 0.0, 0.0, 0.0, 0, 0, 0.0, Rejection(Why.NEVER_FITS))
-        for spec in prepared.unfit
-    )
+    if prepared.unfit:
+        result.over = result.over.with_unfit(prepared.unfit)
     jobs = job_table(result)
+    result.cpu_s, result.wall_s = time.process_time() - cpu_begin, time.perf_counter() - wall_begin
     wanted = prepared.experiment
     figures = {
         "policy": wanted.policy,
@@ -198,7 +202,7 @@ def _profiled_fraction(wanted: Experiment) -> float | None:
         fraction = math.nan
     if kind != "fingerprint" or not 0.0 <= fraction <= 1.0:
         raise InputError(
-            f"'{wanted.estimates}' says nothing of estimates",
+            f"unknown estimates '{wanted.estimates}'",
             "oracle, fingerprint or fingerprint:0.2",
             column="--estimates",
         )
@@ -213,14 +217,14 @@ def _round_ms(round_s: float | None) -> int | None:
     if round_s is None:
         return None
     if not 0 < round_s <= LONGEST_S or ms_from_s(round_s) < 1:
-        raise InputError(f"round of {round_s} s", "a positive number of seconds", column="--round")
+        raise InputError(f"invalid round of {round_s} s", "a positive number of seconds", column="--round")
     return ms_from_s(round_s)
 
 
 def _truth(wanted: Experiment) -> TruthOptions:
     def ms(name: str, value: float) -> int:
         if not 0 <= value <= LONGEST_S:
-            raise InputError(f"{value}", f"0 to {LONGEST_S:g} seconds", column=f"--{name}")
+            raise InputError(f"{value} is out of range", f"0 to {LONGEST_S:g} seconds", column=f"--{name}")
         return ms_from_s(value)
 
     return TruthOptions(

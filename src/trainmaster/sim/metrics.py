@@ -9,55 +9,85 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trainmaster.model.job import STATE_OF, Phase
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.job import STATE_OF, P, Phase
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.model.utility import parse_utility
+from trainmaster.sim.ended_jobs import EndedJobs
+from trainmaster.sim.job_list import JobList
 from trainmaster.sim.run import RunResult
 
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+_STATES = pl.Series([STATE_OF[phase].value for phase in Phase])
 
 
 def job_table(result: RunResult) -> pl.DataFrame:
     """A row per job, in order of submission: when it came, started and ended, and what it used."""
-    ended = sorted(result.ended, key=lambda e: (e.spec.submit_ms, e.spec.id))
-    submit = np.array([e.spec.submit_ms for e in ended], np.int64)
-    start = np.array([e.first_start_ms for e in ended], np.int64)
-    finish = np.array([e.ended_ms for e in ended], np.int64)
-    finished = np.array([e.phase == Phase.FINISHED for e in ended], np.bool_)
-    run_s = np.array([e.run_s for e in ended])
+    over, jobs = result.over, result.over.jobs
+    order = _by_submission(jobs, over.number)
+    number, phase, finish, start, preemptions, attempts = over.ints[order].T
+    service, run_s, _, cost = over.floats[order].T
+    submit, deadline = jobs.submit_ms[number], jobs.deadline_ms[number]
+    gpus, ideal_s = jobs.gpus()[number], jobs.ideal_s()[number]
+    finished = phase == P.FINISHED
     jct_s = (finish - submit) / MS_PER_S
-    deadline = np.array([e.spec.deadline_ms for e in ended], np.int64)
     has_deadline = deadline < NEVER_MS
-    ideal_s = np.array([_ideal_s(e) for e in ended])
     frame = pl.DataFrame(
         {
-            "job_id": [e.spec.id for e in ended],
+            "job_id": jobs.ids.gather(number),
             "submit_s": submit / MS_PER_S,
             "start_s": np.where(start >= 0, start / MS_PER_S, np.nan),
             "finish_s": np.where(finished, finish / MS_PER_S, np.nan),
             "jct_s": np.where(finished, jct_s, np.nan),
             "wait_s": np.where(finished, jct_s - run_s, np.nan),
-            "status": [STATE_OF[e.phase].value for e in ended],
-            "gpus": np.array([e.spec.gpus for e in ended]),
+            "status": _STATES.gather(phase),
+            "gpus": gpus,
             "run_s": run_s,
             "ideal_s": ideal_s,
-            "service_gpu_s": np.array([e.service_gpu_s for e in ended]),
-            "preemptions": np.array([e.preemptions for e in ended], np.int64),
-            "attempts": np.array([e.attempts for e in ended], np.int64),
+            "service_gpu_s": service,
+            "preemptions": preemptions,
+            "attempts": attempts,
             "deadline_s": np.where(has_deadline, deadline / MS_PER_S, np.nan),
-            "deadline_met": [
-                bool(finished[k] and finish[k] <= deadline[k]) if has_deadline[k] else None for k in range(len(ended))
-            ],
-            "utility": [_utility(e, finished[k], jct_s[k]) for k, e in enumerate(ended)],
-            "cost": [None if math.isnan(e.cost) else e.cost for e in ended],
-            "finish_time_ratio": _finish_time_ratio(result, submit, finish, finished, jct_s, ideal_s, ended),
-            "entity": [e.spec.entity for e in ended],
-            "model": [e.spec.model for e in ended],
-            "reason": ["" if e.rejection is None else e.rejection.why.name.lower() for e in ended],
-        },
-        strict=False,
+            "deadline_met": _where(has_deadline, finished & (finish <= deadline)),
+            "utility": _utilities(jobs, number, finished, jct_s),
+            "cost": cost,
+            "finish_time_ratio": _finish_time_ratio(result.cluster, submit, finish, finished, ideal_s, gpus),
+            "entity": jobs.texts(lambda spec: spec.entity).gather(number),
+            "model": jobs.texts(lambda spec: spec.model).gather(number),
+            "reason": _reasons(over, number),
+        }
     )
     return frame.with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _by_submission(jobs: JobList, number: Ints) -> Ints:
+    """Places of these jobs in order of submission, then id."""
+    table = pl.DataFrame({"submit_ms": jobs.submit_ms[number], "id": jobs.ids.gather(number)})
+    return table.select(pl.arg_sort_by("submit_ms", "id")).to_series().to_numpy()
+
+
+def _where(mask: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> pl.Series:
+    """The values, null where the mask is false."""
+    return pl.select(pl.when(pl.Series(mask)).then(pl.Series(values))).to_series()
+
+
+def _utilities(jobs: JobList, number: Ints, finished: npt.NDArray[np.bool_], jct_s: Floats) -> pl.Series:
+    utilities = [None if spec.utility is None else parse_utility(spec.utility) for spec in jobs.templates]
+    values: list[float | None] = [None] * len(number)
+    if any(utilities):
+        for k, kind in enumerate(jobs.kind[number].tolist()):
+            utility = utilities[kind]
+            if utility is not None:
+                values[k] = float(utility.value(jct_s[k])) if finished[k] else 0.0
+    return pl.Series(values, dtype=pl.Float64)
+
+
+def _reasons(over: EndedJobs, number: Ints) -> pl.Series:
+    if not over.rejections:
+        return pl.repeat("", len(number), dtype=pl.String, eager=True)
+    rejections = map(over.rejections.get, number.tolist())
+    return pl.Series(["" if found is None else found.why.name.lower() for found in rejections], dtype=pl.String)
 
 
 def summary(result: RunResult, jobs: pl.DataFrame | None = None) -> dict[str, Any]:
@@ -99,6 +129,7 @@ def summary(result: RunResult, jobs: pl.DataFrame | None = None) -> dict[str, An
         "lost_gpu_s": result.lost_gpu_s,
         "decisions": result.decisions,
         "decide_cpu_s": result.decide_cpu_s,
+        "solver_cpu_s": result.solver_cpu_s,
         "cpu_s": result.cpu_s,
         "wall_s": result.wall_s,
         "plans_refused": result.plans_refused,
@@ -110,23 +141,8 @@ def _or_none(value: Any) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _ideal_s(ended: Any) -> float:
-    """Run time alone at the size asked for, on the fastest acceptable type, without any cost."""
-    spec = ended.spec
-    if spec.work_total is None:
-        return math.nan
-    fastest = max(spec.steps_per_s.values(), default=1.0) if spec.steps_per_s else 1.0
-    return spec.work_total / fastest if fastest > 0 else math.nan
-
-
-def _utility(ended: Any, finished: bool, jct_s: float) -> float | None:
-    if ended.spec.utility is None:
-        return None
-    return float(parse_utility(ended.spec.utility).value(jct_s)) if finished else 0.0
-
-
 def _finish_time_ratio(
-    result: RunResult, submit: Any, finish: Any, finished: Any, jct_s: Floats, ideal_s: Floats, ended: Any
+    cluster: Cluster, submit: Ints, finish: Ints, finished: npt.NDArray[np.bool_], ideal_s: Floats, gpus: Floats
 ) -> Floats:
     """rho = JCT / time in isolation with a 1/n share (Themis, NSDI'20), n = mean number of jobs in the system
     during the job's life; the share of a job of s GPUs is min(1, GPUs / (n s)). Below 1 is better than that."""
@@ -139,8 +155,7 @@ def _finish_time_ratio(
     area = np.concatenate([[0.0], np.cumsum(present[:-1] * np.diff(times))])
     life = np.maximum(finish - submit, 1)
     average = (area[np.searchsorted(times, finish)] - area[np.searchsorted(times, submit)]) / life
-    gpus = np.array([max(e.spec.gpus, 1e-9) for e in ended])
-    share = np.minimum(1.0, result.cluster.total_gpus / (np.maximum(average, 1.0) * gpus))
+    share = np.minimum(1.0, cluster.total_gpus / (np.maximum(average, 1.0) * np.maximum(gpus, 1e-9)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = jct_s / (ideal_s / share)
+        ratio = (finish - submit) / MS_PER_S / (ideal_s / share)
     return np.where(finished & (ideal_s > 0), ratio, np.nan)

@@ -1,19 +1,28 @@
-"""From a trace to the jobs of a simulation: sizes, work, speeds by type, wishes. What cannot be is refused here."""
+"""From a trace to the jobs of a simulation: sizes, work, speeds by type, deadlines. Invalid rows are refused here.
+
+Rows that differ in id, submission, work and deadline alone are of one kind, and only one `JobSpec` is made of each.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
 
 from trainmaster.estimate.catalogue import ThroughputCatalogue
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.scaling import LINEAR, Scaling, amdahl
-from trainmaster.model.units import GPU_MILLI, NEVER_MS, ms_from_s
+from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS, ms_from_s
+from trainmaster.sim.job_list import JobList
 from trainmaster.traces import JobTrace
 from trainmaster.traces.schema import LONGEST_S
 from trainmaster.traces.utility import at_age
@@ -23,36 +32,110 @@ ELASTIC_SERIAL_FRACTION = 0.02
 _GPUS_OFF = 1e-3
 """By how much of a GPU, or of all of them, workers times GPUs each may differ from the total, which may be rounded."""
 _KINDS = {"hard": DeadlineKind.HARD, "soft": DeadlineKind.SOFT}
-_NEEDED = (
-    "job_id", "submit_s", "duration_s", "gpus", "num_workers", "gpus_per_worker", "gpu_types", "cpus", "mem_gib",
-    "min_gpus", "max_gpus", "model", "batch_size", "iterations", "deadline_s", "deadline_kind", "utility", "vc",
-    "priority", "extra", "line",
+_SHAPE = (
+    "gpus", "num_workers", "gpus_per_worker", "gpu_types", "cpus", "mem_gib", "min_gpus", "max_gpus", "model",
+    "batch_size", "deadline_kind", "utility", "vc", "priority", "extra",
 )  # fmt: skip
+_OWN = ("submit_s", "duration_s", "iterations", "deadline_s")
+"""What jobs of one kind may differ in, beside their id; whether there is a value at all is part of the kind."""
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs in order of submission, and those that the cluster could never run."""
+    """Jobs in order of submission, and why the cluster could never run some of them (empty: it could), by kind."""
 
-    specs: list[JobSpec]
-    unfit: list[tuple[JobSpec, str]]
+    specs: JobList
+    why_unfit: list[str]
+
+    @cached_property
+    def _is_unfit(self) -> npt.NDArray[np.bool_]:
+        return np.array([bool(why) for why in self.why_unfit], np.bool_)[self.specs.kind]
+
+    @property
+    def fit(self) -> JobList:
+        return self.specs.select(np.flatnonzero(~self._is_unfit)) if self._is_unfit.any() else self.specs
+
+    @property
+    def unfit(self) -> list[tuple[JobSpec, str]]:
+        places = np.flatnonzero(self._is_unfit).tolist()
+        return [(self.specs[at], self.why_unfit[self.specs.kind.item(at)]) for at in places]
 
 
 def workload(
     trace: JobTrace, cluster: Cluster, catalogue: ThroughputCatalogue | None = None, *, source: str = ""
 ) -> Workload:
     """The jobs of a trace for this cluster. A row that makes no sense raises `InputError` with its line."""
-    source = source or trace.name
-    builder = _Builder(cluster, catalogue, source)
-    specs: list[JobSpec] = []
-    unfit: list[tuple[JobSpec, str]] = []
-    for row in _rows(trace):
-        spec = builder.spec(row)
-        why = builder.why_unfit(spec)
-        specs.append(spec)
-        if why:
-            unfit.append((spec, why))
-    return Workload(specs, unfit)
+    builder = _Builder(cluster, catalogue, source or trace.name)
+    present = ("job_id", *_SHAPE, *_OWN, "line")
+    rows = trace.jobs.select(name for name in present if name in trace.jobs.columns)
+    kind, first = _kinds(rows)
+    try:
+        templates = [builder.spec(row) for row in rows[first].iter_rows(named=True)]
+        jobs = _job_list(rows, kind, templates)
+    except InputError:
+        for row in rows.iter_rows(named=True):  # the first row in the file that is wrong is the one to name
+            builder.spec(row)
+        raise
+    return Workload(jobs, [builder.why_unfit(spec) for spec in templates])
+
+
+def _kinds(rows: pl.DataFrame) -> tuple[Ints, Ints]:
+    """The kind of each row, and the first row of each kind; kinds are numbered in order of first use."""
+    texts = pl.col("extra") if "extra" in rows.columns else pl.lit(None, pl.String)
+    rows = rows.with_columns(pl.when(texts.str.contains("weight|slo_multiple")).then(texts).alias("extra"))
+    relative = rows["extra"].str.contains("slo_multiple").any() or (
+        "utility" in rows.columns and rows["utility"].null_count() < len(rows)
+    )  # to the time of submission
+    shape = (*_SHAPE, *_OWN) if relative else _SHAPE
+    keys = [rows[name] for name in shape if name in rows.columns]
+    keys += [rows[name].is_null().alias(f"no {name}") for name in _OWN if name in rows.columns]
+    keys = [key for key in keys if not _is_constant(key)]
+    if not keys:
+        return np.zeros(len(rows), np.int64), np.zeros(min(len(rows), 1), np.int64)
+    groups = (
+        pl.DataFrame(keys)
+        .with_row_index("row")
+        .group_by([key.name for key in keys], maintain_order=True)
+        .agg(pl.first("row").alias("first"), pl.col("row"))
+    )
+    kind = np.empty(len(rows), np.int64)
+    kind[groups["row"].explode().to_numpy()] = np.repeat(np.arange(len(groups)), groups["row"].list.len().to_numpy())
+    return kind, groups["first"].to_numpy().astype(np.int64)
+
+
+def _is_constant(values: pl.Series) -> bool:
+    nulls = values.null_count()
+    return nulls == len(values) or (nulls == 0 and bool((values == values[0]).all()))
+
+
+def _job_list(rows: pl.DataFrame, kind: Ints, templates: list[JobSpec]) -> JobList:
+    """The jobs of rows whose kinds have these templates."""
+    steps, seconds, due_s = (_numbers(rows, name) for name in ("iterations", "duration_s", "deadline_s"))
+    submit_ms = _ms(_numbers(rows, "submit_s"))
+    by_steps = np.isnan(seconds)
+    jobs = JobList(templates, kind, rows["job_id"], submit_ms, np.where(by_steps, steps, seconds), submit_ms)
+    fastest = jobs.floats(lambda spec: max(spec.steps_per_s.values(), default=1.0))
+    if (by_steps & (steps > LONGEST_S * fastest)).any():
+        raise InputError("a job with too many iterations")
+    deadline_ms = jobs.ints(lambda spec: spec.deadline_ms)
+    stated = ~np.isnan(due_s)
+    if "deadline_kind" in rows.columns:
+        stated &= (rows["deadline_kind"].fill_null("") != "none").to_numpy()
+    deadline_ms[stated] = _ms(due_s[stated])
+    return JobList(templates, kind, jobs.ids, submit_ms, jobs.work_total, deadline_ms)
+
+
+def _numbers(rows: pl.DataFrame, name: str) -> Floats:
+    """A column, NaN where there is no value."""
+    if name not in rows.columns:
+        return np.full(len(rows), math.nan)
+    return rows[name].cast(pl.Float64).fill_null(math.nan).to_numpy()
+
+
+def _ms(seconds: Floats) -> Ints:
+    return np.rint(seconds * MS_PER_S).astype(np.int64)
 
 
 def _extra(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,11 +145,6 @@ def _extra(row: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _rows(trace: JobTrace) -> Iterator[dict[str, Any]]:
-    columns = [name for name in _NEEDED if name in trace.jobs.columns]
-    return trace.jobs.select(columns).iter_rows(named=True)
 
 
 class _Builder:
@@ -252,7 +330,7 @@ class _Builder:
         except (TypeError, ValueError):
             number = math.nan
         if not 0 <= number < math.inf or (name == "weight" and number == 0):
-            raise self._error(row, name, f"{extra[name]!r} is no {name}", "a positive number")
+            raise self._error(row, name, f"invalid {name} {extra[name]!r}", "a positive number")
         return number
 
     def why_unfit(self, spec: JobSpec) -> str:

@@ -5,14 +5,33 @@ Arguments: folder for notes, floats, steps, then options of `join` as JSON, then
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import signal
 import sys
 import time
+import traceback
 from pathlib import Path
+from types import FrameType
 
 from trainmaster.runtime import ps
+from trainmaster.runtime.ps.exchange import Exchange
+from trainmaster.runtime.ps.server import ShardServer
 
+
+def tell_state(_: int, frame: FrameType | None) -> None:
+    """For a test that waited in vain: where this member is, and what its side of the exchange knows."""
+    traceback.print_stack(frame)
+    for known in gc.get_objects():
+        if isinstance(known, Exchange):
+            print({name: value for name, value in vars(known).items() if name in EXCHANGE_STATE}, flush=True)
+        elif isinstance(known, ShardServer):
+            print(vars(known.shelf), vars(known.transitions), known._tasks, sep="\n", flush=True)
+
+
+EXCHANGE_STATE = ("map", "seq", "clock", "work", "_wires", "_answers", "_op", "_todo", "_sent", "_moved_at")
+signal.signal(signal.SIGUSR1, tell_state)
 ps.serve_if_server()
 
 import numpy as np  # noqa: E402

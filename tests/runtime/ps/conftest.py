@@ -1,4 +1,4 @@
-"""Parameter-server members start by fork from a process that has NumPy, Numba and the kernels loaded."""
+"""Parameter-server members start by fork from a process that has NumPy and the runtime loaded."""
 
 from __future__ import annotations
 

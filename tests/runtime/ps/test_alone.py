@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from trainmaster.gang.protocol import EXIT_STOPPED, Hello
 from trainmaster.model.errors import InputError
 from trainmaster.runtime import ps
+from trainmaster.runtime.errors import LeaseOver
+from trainmaster.runtime.link import AgentLink
+from trainmaster.runtime.ps.process import checkpoints_in
 
 
 def _network(torch: Any) -> Any:
@@ -86,3 +93,34 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
 def test_bad_use_is_told_before_anything_starts(parameters: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ps.join(parameters, ps.Sgd(lr=0.1), **options)
+
+
+def test_a_worker_without_a_lease_neither_saves_nor_pushes(tmp_path: Path) -> None:
+    with ps.join({"w": np.zeros(8, np.float32)}, ps.Sgd(lr=1.0), checkpoint_dir=tmp_path) as job:
+        job.push_pull()
+        assert job.save() == 1
+        never_renewed = AgentLink("unix:/nowhere", Hello("t", "worker-0", 1, elastic=True))
+        job._session.link = never_renewed
+        job._exchange.work = 2
+        for change in (job.save, job.push_pull, lambda: next(job.steps(3))):
+            with pytest.raises(LeaseOver, match="worker-0"):
+                change()
+    checkpoints = checkpoints_in(tmp_path)
+    assert checkpoints is not None and checkpoints.steps() == [1]
+
+
+def test_sigterm_saves_and_ends_with_the_agreed_code(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        list(_steps(tmp_path, 100, at=7))
+    assert end.value.code == EXIT_STOPPED
+    assert next(_steps(tmp_path, 100)) == 8  # the step under way was finished
+
+
+def _steps(folder: Path, total: int, at: int | None = None) -> Iterator[int]:
+    """The job's work before each step; SIGTERM comes during the one at `at`."""
+    with ps.join({"w": np.zeros(8, np.float32)}, ps.Sgd(lr=1.0), checkpoint_dir=folder) as job:
+        for _ in job.steps(total):
+            yield job.work
+            if job.work == at:
+                os.kill(os.getpid(), signal.SIGTERM)
+            job.push_pull()

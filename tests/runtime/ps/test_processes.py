@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,12 +54,23 @@ def names(gang: Gang, role: str) -> list[str]:
     return [name for name in gang.alive if name.startswith(role)]
 
 
+def run_until(gang: Gang, until: Callable[[], bool]) -> None:
+    """When it does not come, the failure says what every member was waiting for."""
+    try:
+        gang.run_until(until, 240)
+    except TimeoutError:
+        for name in gang.alive:
+            gang.kill(name, signal.SIGUSR1)
+        time.sleep(2.0)
+        raise TimeoutError(f"work {gang.work_done}, {gang.roster.current}\n{gang.story()}") from None
+
+
 def reach(gang: Gang, work: float) -> None:
-    gang.run_until(lambda: gang.work_done >= work, 240)
+    run_until(gang, lambda: gang.work_done >= work)
 
 
 def settle(gang: Gang) -> None:
-    gang.run_until(lambda: gang.roster.settled, 240)
+    run_until(gang, lambda: gang.roster.settled)
 
 
 def acked(folder: Path) -> int:
@@ -184,8 +197,9 @@ def test_a_worker_with_another_model_is_told_so(start: Start, tmp_path: Path) ->
     gang = start(1, 1, 100_000, 0.005)
     reach(gang, 10)
     gang.command = [*gang.command[:3], str(FLOATS + 1), *gang.command[4:]]
-    (name,) = gang.grow(1)
-    gang.run_until(lambda: gang.members[name].code is not None, 30)
+    gang.grow(1)
+    name = "worker-1"
+    gang.run_until(lambda: gang.codes.get(name) is not None, 30)
     assert gang.members[name].code == 1
     assert f"another model ({FLOATS + 1} numbers instead of {FLOATS})" in gang.log(name)
     work = gang.work_done

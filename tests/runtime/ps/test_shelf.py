@@ -209,26 +209,47 @@ def test_the_stale_bound_holds_the_fast_worker_back() -> None:
 def test_synchronous_updates_are_means_of_one_gradient_each() -> None:
     shelf = _alone(sync=True)
     shelf.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE)  # alone so far: applied at once
-    shelf.push(2, "b.x", 0, 1, 1, 1, 1.0, 3 * ONE)
-    answers = shelf.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE)
+    assert [answer.to for answer in shelf.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE)] == [2]  # a's first is there already
+    assert shelf.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE) == []
+    assert shelf.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE) == []  # sent again: counted once
+    answers = shelf.push(2, "b.x", 0, 2, 2, 1, 1.0, 3 * ONE)
     assert sorted(answer.to for answer in answers) == [1, 2]
     state = shelf.peek(0)
-    assert state is not None and state.work == 3 and state.version == 2
-    np.testing.assert_allclose(state.params, 1.0 + 2.0)
-    shelf.push(1, "a.x", 0, 3, 3, 1, 1.0, ONE)
-    shelf.push(1, "a.x", 0, 3, 3, 1, 1.0, ONE)  # sent again: counted once
-    shelf.push(2, "b.x", 0, 2, 2, 1, 1.0, ONE)
-    state = shelf.peek(0)
-    assert state is not None and state.work == 5
-    np.testing.assert_allclose(state.params, 4.0)
+    assert state is not None and state.work == 4 and state.version == 3
+    np.testing.assert_allclose(state.params, 1.0 + 1.0 + 2.0)
+
+
+def test_workers_whose_first_pushes_cross_do_not_wait_for_each_other_on_two_servers() -> None:
+    """Each is first at another server. Were the second made to wait for a next push, neither would ever make it."""
+    first, second = _alone(sync=True), _alone(sync=True)
+    answered = [
+        first.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE),
+        second.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE),
+        first.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE),
+        second.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE),
+    ]
+    assert [[answer.to for answer in answers] for answers in answered] == [[1], [2], [2], [1]]
+    assert first.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE) == [], "from here on they go in step"
+    assert len(first.push(2, "b.x", 0, 2, 2, 1, 1.0, ONE)) == 2
+
+
+def test_a_worker_that_counts_from_elsewhere_falls_into_step() -> None:
+    shelf = _alone(sync=True)
+    shelf.push(1, "a.x", 0, 7, 7, 1, 1.0, ONE)
+    assert shelf.push(1, "a.x", 0, 8, 8, 1, 1.0, ONE), "alone"
+    assert [answer.to for answer in shelf.push(2, "b.x", 0, 1, 8, 1, 1.0, ONE)] == [2]
+    for step in range(9, 12):
+        assert shelf.push(1, "a.x", 0, step, step, 1, 1.0, ONE) == []
+        assert len(shelf.push(2, "b.x", 0, step - 7, step, 1, 1.0, ONE)) == 2
 
 
 def test_a_synchronous_round_does_not_wait_for_the_dead_or_dismissed() -> None:
     shelf = _alone(sync=True)
     shelf.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE)
     shelf.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE)
+    assert shelf.push(2, "b.x", 0, 2, 2, 1, 1.0, ONE) == []
     assert [answer.to for answer in shelf.leave(1)] == [2]
-    shelf.push(3, "c.x", 0, 1, 1, 1, 1.0, ONE)
+    assert shelf.push(3, "c.x", 0, 1, 3, 1, 1.0, ONE) == []
     assert [answer.to for answer in shelf.list_workers(frozenset({"c"}))] == [3]
 
 

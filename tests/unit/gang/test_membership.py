@@ -13,23 +13,30 @@ from hypothesis import strategies as st
 from trainmaster.gang import protocol as wire
 from trainmaster.gang.endpoint import Endpoint, Gone
 from trainmaster.gang.membership import Roster
+from trainmaster.model.foreign import MAX_NUMBER, MAX_WHOLE
 
 NAMES = st.text(max_size=20)
-FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+FLOATS = st.floats(-MAX_NUMBER, MAX_NUMBER)
+NUMBERS = st.integers(-MAX_WHOLE, MAX_WHOLE)
 PEERS = st.builds(wire.Peer, NAMES, st.sampled_from(["worker", "server"]), st.integers(0, 99))
 MEMBERSHIPS = st.builds(
-    wire.Membership, st.integers(1), st.lists(PEERS, max_size=4).map(tuple), NAMES, st.integers(0, 65535), NAMES
+    wire.Membership,
+    st.integers(1, MAX_WHOLE),
+    st.lists(PEERS, max_size=4).map(tuple),
+    NAMES,
+    st.integers(0, 65535),
+    NAMES,
 )
 MESSAGES = st.one_of(
-    st.builds(wire.Hello, NAMES, NAMES, st.integers(0), st.booleans(), NAMES),
-    st.builds(wire.Joined, st.integers()),
+    st.builds(wire.Hello, NAMES, NAMES, st.integers(0, MAX_WHOLE), st.booleans(), NAMES),
+    st.builds(wire.Joined, NUMBERS),
     st.builds(wire.Progress, FLOATS, st.none() | FLOATS, st.none() | FLOATS, st.none() | FLOATS),
-    st.builds(wire.Suspect, st.integers(), st.lists(NAMES, max_size=3).map(tuple)),
+    st.builds(wire.Suspect, NUMBERS, st.lists(NAMES, max_size=3).map(tuple)),
     MEMBERSHIPS,
     st.builds(wire.Welcome, FLOATS, st.none() | MEMBERSHIPS),
     st.builds(wire.StopNotice, NAMES, FLOATS),
-    st.builds(wire.Renew, st.integers()),
-    st.builds(wire.Renewed, st.integers()),
+    st.builds(wire.Renew, NUMBERS),
+    st.builds(wire.Renewed, NUMBERS),
 )
 
 

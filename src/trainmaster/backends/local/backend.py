@@ -278,7 +278,7 @@ class LocalBackend:
         messages, dead = run.receive()
         for message in messages:
             if "status" in message:
-                run.status = message["status"]
+                run.take_status(message["status"])
                 self._pass_on_status(run)
             elif "ended" in message:
                 run.last_word = message["ended"]

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainmaster.backends.local.run_folder import JobFolder, RunFolder
+from trainmaster.backends.local.run_folder import JobFolder, RunFolder, is_work
+from trainmaster.model.foreign import MAX_NUMBER, is_finite, is_whole, parse_json
 
 MAX_ORDER_BYTES = 4 << 20
 READ_BYTES = 1 << 16
@@ -96,12 +97,11 @@ class ControlServer:
             data = b""
         *lines, driver.incoming = (driver.incoming + data).split(b"\n")
         for line in lines:
-            with contextlib.suppress(ValueError):
-                order = json.loads(line)
-                if order.get("order") == "status":
-                    driver.told = b""
-                else:
-                    self._order(order)
+            order = _parse_object(line)
+            if order.get("order") == "status":
+                driver.told = b""
+            elif order:
+                self._order(order)
         if not data or len(driver.incoming) > MAX_ORDER_BYTES:
             self._drop(driver)
 
@@ -127,6 +127,27 @@ class ControlServer:
             driver.socket.close()
         if driver in self._drivers:
             self._drivers.remove(driver)
+
+
+_STATUS_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "started": lambda value: isinstance(value, bool),
+    "seen_seq": lambda value: is_whole(value, 0),
+    "applied_seq": lambda value: is_whole(value, 0),
+    "work_at_start": is_work,
+    "work": is_work,
+    "rate": is_work,
+    "loss": lambda value: is_finite(value, MAX_NUMBER),
+    "saved": is_work,
+}
+
+
+def _parse_object(line: bytes) -> dict[str, Any]:
+    """Empty for a line that is no JSON object."""
+    try:
+        data = parse_json(line)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def _line(data: dict[str, Any]) -> bytes:
@@ -204,7 +225,12 @@ class LiveRun:
         except OSError:
             data = b""
         *lines, self.incoming = (self.incoming + data).split(b"\n")
-        return [json.loads(line) for line in lines], not data
+        return [message for line in lines if (message := _parse_object(line))], not data
+
+    def take_status(self, raw: Any) -> None:
+        """Only figures of the right type and size; the rest is as if it had not been said."""
+        told = raw if isinstance(raw, dict) else {}
+        self.status = {name: told[name] for name, fits in _STATUS_FIELDS.items() if fits(told.get(name))}
 
     def hang_up(self) -> None:
         if self.connection is not None:

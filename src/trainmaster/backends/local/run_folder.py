@@ -11,14 +11,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
-import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from trainmaster.gang.actions import EXITED, START_FAILED, STOPPED
+from trainmaster.model.foreign import MAX_NUMBER, is_finite, is_text, is_whole, parse_json
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _UNIX_PATH_MAX = 107
@@ -133,20 +136,13 @@ def checkpoint_folder(home: Path, job_id: str) -> Path:
     return home / "checkpoints" / folder_name(job_id)
 
 
-def forget_job(home: Path, job_id: str, checkpoints: bool = False) -> None:
-    """Delete a job's folders. Only for jobs that are over: the lock file goes too."""
-    shutil.rmtree(job_folder(home, job_id).path, ignore_errors=True)
-    if checkpoints:
-        shutil.rmtree(checkpoint_folder(home, job_id), ignore_errors=True)
-
-
 # -- files ---------------------------------------------------------------------------------------------
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """None when there is no such file, or it is not one of ours."""
     try:
-        data = json.loads(path.read_bytes())
+        data = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) else None
@@ -208,13 +204,38 @@ def end_to_json(end: EndRecord) -> dict[str, Any]:
 
 
 def end_from_json(data: Mapping[str, Any]) -> EndRecord:
-    return EndRecord(**data)
+    """What is not of its type is left at its default: a job may have written into its folder."""
+    kept = {name: data[name] for name, fits in _END_FIELDS.items() if fits(data.get(name))}
+    if "work_saved" in data:
+        kept.setdefault("work_saved", math.nan)  # nobody has said
+    return EndRecord(**{"kind": STOPPED, **kept})
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def is_work(value: Any) -> bool:
+    """Steps, or steps a second."""
+    return is_finite(value, MAX_NUMBER) and value >= 0
+
+
+_END_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "kind": lambda value: value in (EXITED, STOPPED, START_FAILED),
+    "code": lambda value: is_whole(value, -256, 255),
+    "why": is_text,
+    "started": _is_flag,
+    "work_at_start": is_work,
+    "work_saved": is_work,
+    "seq": lambda value: is_whole(value, 0),
+    "own_fault": _is_flag,
+}
 
 
 def saved_work(path: Path) -> float:
     """What the last checkpoint of the job holds, by its work.json; 0 when nobody has said."""
     saved = (read_json(path) or {}).get("saved", 0.0)
-    return float(saved) if isinstance(saved, int | float) else 0.0
+    return float(saved) if is_work(saved) else 0.0
 
 
 # -- the lock -----------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from trainmaster.gang.actions import (
     Send,
     Start,
     Terminate,
+    command_exit,
     seat_from_json,
 )
 from trainmaster.gang.attempt import Attempt, Rules
@@ -54,7 +55,7 @@ from trainmaster.gang.endpoint import Endpoint, Gone
 from trainmaster.gang.member_env import member_env
 from trainmaster.gang.processes import CannotStart, ProcessGroup
 from trainmaster.gang.progress import Work
-from trainmaster.gang.protocol import EXIT_LEASE_OVER, EXIT_STOPPED, Begin, Renew, Renewed, StopNotice
+from trainmaster.gang.protocol import Begin, Renew, Renewed, StopNotice
 
 LOCK_PATIENCE_S = 10.0
 """The supervisor before may take a moment to go after its last word."""
@@ -214,13 +215,11 @@ class Supervisor:
             for action in actions:
                 self._carry_out(action)
         state = self.attempt.members[member]
-        why = f"{member} ended with exit code {code}" if code >= 0 else f"{member} was {processes.describe_exit(code)}"
-        speaks = state.elastic is not None  # what a plain command means by these codes is its own affair
-        fault = NOBODYS if speaks and code in (EXIT_STOPPED, EXIT_LEASE_OVER) else OWN
+        end = command_exit(member, code, speaks=state.elastic is not None)
         asked = {} if state.asked is None or state.complete else {"asked": True}
         with contextlib.suppress(OSError):  # a full disk must not take the gang down
-            replace_json(self._folder.exit_record(member), {"code": code, "why": why, **asked})
-        self.attempt.on_member(member, Exited(code, why, fault))
+            replace_json(self._folder.exit_record(member), {"code": code, "why": end.why, **asked})
+        self.attempt.on_member(member, end)
 
     def _obey(self, order: dict[str, Any]) -> None:
         self._seen_seq = max(self._seen_seq, order["seq"])

@@ -1,6 +1,6 @@
 """Runs a training program at one size for a short time and measures how fast it advances.
 
-The members are started as a keeper would start them, with the variables that torchrun sets; what counts is the
+The members are started as a supervisor starts them, with the variables that torchrun sets; what counts is the
 progress they report (`trainmaster.runtime`), so the speed is in the unit in which the job's work is counted.
 """
 
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.gang.harness import Gang
-from trainmaster.gang.processes import free_port
 from trainmaster.gang.protocol import SERVER, WORKER, Hello, Progress
 from trainmaster.model.errors import TrainmasterError
 
@@ -35,29 +34,6 @@ class Measurement:
     seconds: float
 
 
-class _Members(Gang):
-    """Members with ranks and devices, as on one machine."""
-
-    def place(self, workers: int, gpus: bool) -> None:
-        self._common = {
-            **self.env,
-            "WORLD_SIZE": str(workers),
-            "LOCAL_WORLD_SIZE": str(workers),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
-        }
-        self._gpus = gpus
-
-    def _start(self, role: str, why: str) -> str:
-        rank = sum(name.startswith(role) for name in self.members)
-        self.env = {**self._common, "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
-        if self._gpus:
-            self.env["CUDA_VISIBLE_DEVICES"] = str(rank) if role == WORKER else ""
-        if role == SERVER:
-            self.env["RANK"] = self.env["LOCAL_RANK"] = "0"
-        return super()._start(role, why)
-
-
 def measure(
     command: Sequence[str],
     workers: int,
@@ -71,13 +47,12 @@ def measure(
 ) -> Measurement:
     """`tick` hears which share of the measured time is over. `NothingMeasured` says why there is no figure."""
     with tempfile.TemporaryDirectory(prefix="trainmaster-profile-") as folder:
-        env = {"TRAINMASTER_ACCELERATOR": accelerator, "TRAINMASTER_NODE": "n0"}
+        env = {"TRAINMASTER_ACCELERATOR": accelerator}
         program = [sys.executable if command[0] == "python" else command[0], *command[1:]]
-        gang = _Members(program, Path(folder), server_command=program, env=env)
-        gang.place(workers, gpus)
-        with gang:
-            gang.grow(servers, SERVER, "profile")
-            gang.grow(workers, WORKER, "profile")
+        with Gang(program, Path(folder), server_command=program, env=env, gpus=gpus) as gang:
+            gang.grow(servers, SERVER)
+            gang.grow(workers)
+            gang.poll(0.0)
             first_s = _await_progress(gang, workers, start_s)
             begin_s, end_s = first_s + WARM_UP_SHARE * seconds, first_s + (1.0 + WARM_UP_SHARE) * seconds
             while time.monotonic() < end_s and _workers_alive(gang) == workers:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trainmaster.model.errors import InputError
+from trainmaster.model.foreign import is_finite
 from trainmaster.policies.gavel.objectives import Option, allocate
 from trainmaster.policies.gavel.problem import (
     AllocationProblem,
@@ -49,7 +50,7 @@ class _Reader:
         at_least: float | None = None,
         what: str = "a number",
     ) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not is_finite(value):
             raise self.fail(path, f"is {_short(value)}", what)
         if above is not None and not value > above:
             raise self.fail(path, f"is {value:g}", f"{what} above {above:g}")
@@ -249,7 +250,7 @@ def _read_pairs(read: _Reader, value: Any, index: dict[str, int], types: list[st
         for side, member in enumerate(members):
             name = read.name(member, f"{path}.jobs[{side}]")
             if name not in index:
-                raise read.fail(f"{path}.jobs[{side}]", f"is {name!r}, which is no job", "ids of jobs")
+                raise read.fail(f"{path}.jobs[{side}]", f"job {name!r} not found", "ids of jobs")
             jobs[k, side] = index[name]
         low, high = sorted((int(jobs[k, 0]), int(jobs[k, 1])))
         if low == high:

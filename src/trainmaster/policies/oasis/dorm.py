@@ -16,6 +16,7 @@ from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.oasis.dorm_program import Division, divide
@@ -43,8 +44,7 @@ class Dorm:
 
     theta1: float = field(default=0.1, metadata={"help": "bound on fairness loss"})
     theta2: float = field(default=0.1, metadata={"help": "share of running jobs that one division may adjust"})
-    own_rounds = False
-    remembers_nodes = True
+    traits = PolicyTraits(remembers_nodes=True)
 
     def decide(self, view: Snapshot) -> Plan:
         jobs, draft = view.jobs, view.draft()

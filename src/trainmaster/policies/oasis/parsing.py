@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.model.errors import InputError
+from trainmaster.model.foreign import is_finite
 from trainmaster.model.utility import parse_utility
 from trainmaster.policies.oasis.formulation import (
     RELATIVE_TOLERANCE,
@@ -170,7 +171,7 @@ class _Reader:
         value = raw.get(key, default)
         here = f"{path}.{key}" if path else key
         expected = f"a finite number > {above:g}" if above is not None else "a finite number >= 0"
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not is_finite(value):
             raise self.error(f"'{key}' is {_shown(value)}", expected, here)
         if value < 0 or (above is not None and value <= above):
             raise self.error(f"'{key}' is {value:g}", expected, here)

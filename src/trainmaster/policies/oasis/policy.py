@@ -14,6 +14,7 @@ import numpy as np
 from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S, ms_from_s
@@ -49,7 +50,7 @@ class Oasis:
     history_jobs: int = field(default=200, metadata={"help": "jobs that the constants are taken from"})
     advance_max: int = field(default=8, metadata={"help": "waiting jobs looked at when capacity comes free"})
     operations_max: int = field(default=20_000_000, metadata={"help": "steps of one search over slots and work"})
-    own_rounds = True
+    traits = PolicyTraits(own_rounds=True)
 
     def decide(self, view: Snapshot) -> Plan:
         clock = Clock(view.now_ms, max(ms_from_s(self.slot_s), 1))

@@ -100,7 +100,6 @@ class RiskRewardHeuristic:
     threshold: float = field(default=0.0, metadata={"help": "least slack, in slots, to be admitted"})
     patience: float = field(default=10.0, metadata={"help": "default utility: gone after so many ideal runs of delay"})
     patience_min_s: float = field(default=14400.0, metadata={"help": "default utility: but not before so long"})
-    own_rounds = False
 
     def decide(self, view: Snapshot) -> Plan:
         jobs, draft = view.jobs, view.draft()

@@ -71,7 +71,6 @@ class Exchange:
         self.clock = 0
         self.work = 0
         """Gradients that the job had applied when block 0 last came; counts all workers."""
-        self.saved: float | None = None
         self.moved_blocks = 0
         self._wires: dict[str, Wire] = {}
         self._numbers = itertools.count(1)
@@ -112,8 +111,7 @@ class Exchange:
 
     def save(self) -> float | None:
         """Work in the new checkpoint; None when there is no place for checkpoints."""
-        self.saved = self._ask_leader({"op": "save"})["saved"]
-        return self.saved
+        return self._ask_leader({"op": "save"})["saved"]
 
     def close(self) -> None:
         for name in list(self._wires):
@@ -207,8 +205,8 @@ class Exchange:
             self._take_text(head.number, parse_text(body))
             return
         block = head.block
-        if block not in self._sent:
-            return
+        if block not in self._sent or head.number != self.seq:
+            return  # an answer to what was sent twice
         if head.status == Status.OK:
             del self._sent[block]
             if block == 0:

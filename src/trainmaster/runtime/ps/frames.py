@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from trainmaster.model.foreign import parse_json
 from trainmaster.runtime.ps.shelf import Status
 
 _HEAD = struct.Struct("<2sBBIQQQdQ")
@@ -78,7 +79,7 @@ def text_frame(number: int, data: dict[str, Any]) -> bytes:
 
 def parse_text(body: Buffer) -> dict[str, Any]:
     try:
-        data = json.loads(bytes(body))
+        data = parse_json(bytes(body))
     except ValueError as error:
         raise ProtocolError("not JSON") from error
     if not isinstance(data, dict):

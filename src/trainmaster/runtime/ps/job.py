@@ -12,31 +12,26 @@ are views of another, which is sent. Nothing is copied on the way.
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from trainmaster.gang.protocol import EXIT_STOPPED, SERVER, Hello, Membership, Progress
+from trainmaster.gang.protocol import EXIT_STOPPED, SERVER, Membership
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.runtime.link import AgentLink
-from trainmaster.runtime.place import Place, read_place, stretch
+from trainmaster.runtime.place import Place, read_place
 from trainmaster.runtime.ps.exchange import Exchange, Stopped
 from trainmaster.runtime.ps.layout import make_layout
 from trainmaster.runtime.ps.optimizer import Floats, Optimizer
 from trainmaster.runtime.ps.process import InnerServer, serve
 from trainmaster.runtime.ps.terms import Terms
 from trainmaster.runtime.ps.torch_views import bind, is_module, tensors_of
+from trainmaster.runtime.training_session import Session
 
 FIRST_MEMBERSHIP_S = 600.0
-REPORT_EVERY_S = 0.2
 
 
 def serve_if_server() -> None:
@@ -88,23 +83,14 @@ class PsJob:
     ) -> None:
         self._place = place
         self._save_every = save_every
-        self._link: AgentLink | None = None
-        self._inner: InnerServer | None = None
-        self._terminated = False
+        self._session = Session(place, elastic=True, on_membership=lambda _: None).open()
+        self._inner = None if place.managed else InnerServer(folder)
+        token = place.agent_token if self._inner is None else self._inner.token
         self._version = 0
-        self._membership: Membership | None = None
-        if place.managed:
-            token = place.agent_token
-            self._link = AgentLink(place.agent, Hello(token, place.member, os.getpid(), elastic=True))
-            self._link.open()
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_terminated", True))
-            self._membership = self._link.wait_for_membership(0, FIRST_MEMBERSHIP_S)
-            if self._membership is None:
-                self._leave(EXIT_STOPPED)
-        else:
-            self._inner = InnerServer(folder)
-            token, self._membership = self._inner.token, self._inner.membership
+        self._membership: Membership | None = None if self._inner is None else self._inner.membership
+        link = self._session.link
+        if link is not None and link.wait_for_membership(0, FIRST_MEMBERSHIP_S) is None:
+            self._session.leave(EXIT_STOPPED)
         name = f"{place.member}.{secrets.token_hex(4)}"
         self._exchange = Exchange(name, token, terms, self._servers, self._is_senior, self._cancelled)
         self.parameters: dict[str, Any] = {}
@@ -122,11 +108,8 @@ class PsJob:
             self.close()
             raise
         self._join_membership()
-        self._step_began_s = self._reported_s = time.perf_counter()
-        self._step_began_cpu_s = time.process_time()
-        self._rate_from: tuple[float, int] = (self._reported_s, self.work)
-        self._rate: float | None = None
-        self._saved_at = self.work
+        self._session.work_done = self._saved_at = self.work
+        self._session.begin_step()
 
     # -- for the script ---------------------------------------------------------------------------
 
@@ -137,7 +120,7 @@ class PsJob:
 
     @property
     def saved(self) -> float | None:
-        return self._exchange.saved
+        return self._session.saved
 
     @property
     def workers(self) -> int:
@@ -162,52 +145,53 @@ class PsJob:
 
         Ends the process when the worker is to leave (exit code 0) or the job is to stop (saved by the servers).
         """
-        total = self._place.steps if total is None else total
-        if total is None:
-            raise InputError("how many steps?", "steps(total), or a job submitted with steps")
+        total = self._session.total_steps(total)
         step = 0
         while self.work < total:
+            self._session.check_lease()
             yield step
             step += 1
             self._go_along()
         if self._is_senior():
             self.save()
-        self._report(None, final=True, complete=True)
+            self._session.finish()
 
     def push_pull(self, loss: float | None = None, rate_factor: float = 1.0, zero: bool = True) -> None:
         """Give the gradients, get fresh parameters; gradients are then zero again (`zero=False` spares the time
         when they are written anew in every step, not added to)."""
         if self._bound is not None:
             self._bound.collect()
-        self._stretch()
+        self._session.stretch_step()
+        self._session.check_lease()
         try:
             self._exchange.push(rate_factor)
         except Stopped:
             self._end()
         if zero:
             self._exchange.gradients.fill(0.0)
-        self._step_began_s, self._step_began_cpu_s = time.perf_counter(), time.process_time()
-        if self._is_senior():
-            if self._save_every is not None and self.work >= self._saved_at + self._save_every:
-                self.save()
-            self._report(loss)
+        self._session.reporting = self._is_senior()
+        self._session.report(loss=loss)
+        self._session.count_step(self.work)
+        if self._session.reporting and self._save_every is not None and self.work >= self._saved_at + self._save_every:
+            self.save()
+        self._session.begin_step()
 
     def save(self) -> float | None:
         """A checkpoint now; the work that it holds."""
+        self._session.check_lease()
         try:
-            saved = self._exchange.save()
+            self._session.saved = self._exchange.save()
         except Stopped:
             self._end()
-            return None
         self._saved_at = self.work
-        return saved
+        self._session.report()
+        return self.saved
 
     def close(self) -> None:
         self._exchange.close()
-        if self._link is not None:
-            self._link.close()
+        self._session.close()
         if self._inner is not None:
-            self._inner.close()
+            self._inner.close(save=bool(self._session.stop_requested))
 
     def __enter__(self) -> PsJob:
         return self
@@ -222,8 +206,9 @@ class PsJob:
         return {peer.member: peer.address for peer in self._membership.servers} if self._membership else {}
 
     def _hear(self) -> None:
-        if self._link is not None and self._link.membership is not None:
-            self._membership = self._link.membership
+        link = self._session.link
+        if link is not None and link.membership is not None:
+            self._membership = link.membership
 
     def _is_senior(self) -> bool:
         self._hear()
@@ -232,15 +217,12 @@ class PsJob:
             membership is not None and bool(membership.workers) and membership.workers[0].member == self._place.member
         )
 
-    def _stop_is_due(self) -> bool:
-        return self._terminated or (self._link is not None and self._link.stop_notice is not None)
-
     def _left_out(self) -> bool:
         self._hear()
         return self._membership is not None and self._membership.find(self._place.member) is None
 
     def _cancelled(self) -> bool:
-        return self._stop_is_due() or self._left_out()
+        return bool(self._session.stop_requested) or self._left_out()
 
     def _go_along(self) -> None:
         """Between two steps: leave, stop, or go over to a new membership."""
@@ -250,34 +232,14 @@ class PsJob:
 
     def _join_membership(self) -> None:
         self._hear()
-        if self._link is not None and self._membership is not None and self._membership.version > self._version:
+        link = self._session.link
+        if link is not None and self._membership is not None and self._membership.version > self._version:
             self._version = self._membership.version
-            self._link.joined(self._version)
+            link.joined(self._version)
 
-    def _end(self) -> None:
-        self._report(None, final=True)
-        self._leave(EXIT_STOPPED if self._stop_is_due() else 0)
-
-    def _leave(self, code: int) -> None:
-        if hasattr(self, "_exchange"):
-            self.close()
-        elif self._link is not None:
-            self._link.close()
-        raise SystemExit(code)
-
-    def _stretch(self) -> None:
-        """On an emulated accelerator the computation takes so many times longer."""
-        stretch(self._place.step_stretch, self._step_began_s, self._step_began_cpu_s)
-
-    def _report(self, loss: float | None, final: bool = False, complete: bool = False) -> None:
-        now_s = time.perf_counter()
-        if self._link is None or (now_s - self._reported_s < REPORT_EVERY_S and not final):
-            return
-        if final and not self._is_senior():
-            return
-        self._reported_s = now_s
-        then_s, then_work = self._rate_from
-        if now_s - then_s >= 1.0:
-            self._rate = (self.work - then_work) / (now_s - then_s)
-            self._rate_from = (now_s, self.work)
-        self._link.report(Progress(float(self.work), self._rate, loss, self.saved, complete))
+    def _end(self) -> NoReturn:
+        """Leave with the last figures: the servers save."""
+        self._session.reporting = self._is_senior()
+        self._session.report(work_done=self.work)
+        self.close()
+        raise SystemExit(EXIT_STOPPED if self._session.stop_requested else 0)

@@ -124,6 +124,7 @@ class InnerServer:
         self.token = secrets.token_hex(16)
         self.membership: Membership | None = None
         self._folder = folder
+        self._save = False
         self._loop = asyncio.new_event_loop()
         self._server: ShardServer | None = None
         self._ready = threading.Event()
@@ -131,7 +132,8 @@ class InnerServer:
         self._thread.start()
         self._ready.wait()
 
-    def close(self) -> None:
+    def close(self, save: bool = False) -> None:
+        self._save = save
         if self._server is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._server.ended.set)
         self._thread.join(10.0)
@@ -149,4 +151,6 @@ class InnerServer:
         server.set_membership(self.membership)
         self._ready.set()
         await server.ended.wait()
+        if self._save and server.shelf.terms is not None:
+            await server.saver.save(server)
         await server.close()

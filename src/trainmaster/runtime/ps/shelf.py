@@ -64,9 +64,26 @@ class _Waiter:
 
 @dataclass
 class _Round:
+    """Gradients of one synchronous update, until everybody it waits for has given one."""
+
     total: Floats
+    clock: int
+    """The least among those who gave."""
     given: dict[str, int] = field(default_factory=dict)
     rate_factor: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Enrolled:
+    """A worker that pushes, from its first push until its connection ends."""
+
+    connection: int
+    clock: int
+    seq: int
+
+    def clock_at(self, seq: int) -> int:
+        """Both count pushes, from different beginnings."""
+        return seq + self.clock - self.seq
 
 
 @dataclass
@@ -93,8 +110,7 @@ class Shelf:
         self._held: dict[int, _Held] = {}
         self._void: set[int] = set()
         self._awaiting: dict[int, list[tuple[int, int]]] = {}
-        self._enrolled: dict[str, tuple[int, int]] = {}
-        """Worker -> (connection, clock), from its first push until its connection ends."""
+        self._enrolled: dict[str, _Enrolled] = {}
         self._listed: frozenset[str] | None = None
         self._waited_on: set[int] = set()
 
@@ -110,14 +126,14 @@ class Shelf:
         answers: list[Answer] = []
         if self._listed is None or member_of(worker) in self._listed:
             before = self._enrolled.get(worker)
-            self._enrolled[worker] = (to, clock)
-            if self.terms.staleness is not None and (before is None or before[1] != clock):
+            self._enrolled[worker] = _Enrolled(to, clock, seq)
+            if self.terms.staleness is not None and (before is None or before.clock != clock):
                 answers += self._recheck()
         state = held.state
         if seq <= state.seen.get(worker, -1):
             held.waiters.append(_Waiter(to, seq, clock, state.version))
         elif self.terms.sync:
-            self._contribute(held, worker, seq, rate_factor, gradient)
+            self._contribute(held, worker, seq, clock, rate_factor, gradient)
             held.waiters = [waiter for waiter in held.waiters if (waiter.to, waiter.number) != (to, seq)]
             held.waiters.append(_Waiter(to, seq, clock, None))
             self._close_round(held)
@@ -153,7 +169,7 @@ class Shelf:
 
     def leave(self, to: int) -> list[Answer]:
         """A connection has ended."""
-        for worker in [name for name, (connection, _) in self._enrolled.items() if connection == to]:
+        for worker in [name for name, enrolled in self._enrolled.items() if enrolled.connection == to]:
             del self._enrolled[worker]
         for block in self._awaiting:
             self._awaiting[block] = [entry for entry in self._awaiting[block] if entry[0] != to]
@@ -171,7 +187,7 @@ class Shelf:
 
     @property
     def slowest_clock(self) -> int:
-        return min((clock for _, clock in self._enrolled.values()), default=0)
+        return min((enrolled.clock for enrolled in self._enrolled.values()), default=0)
 
     # -- other servers ----------------------------------------------------------------------------
 
@@ -308,18 +324,28 @@ class Shelf:
         self._held[block] = held
         return [Answer(to, block, Status.READY, number) for to, number in self._awaiting.pop(block, [])]
 
-    def _contribute(self, held: _Held, worker: str, seq: int, rate_factor: float, gradient: Floats) -> None:
+    def _contribute(self, held: _Held, worker: str, seq: int, clock: int, rate_factor: float, gradient: Floats) -> None:
         if held.round is None:
-            held.round = _Round(np.zeros_like(held.state.params))
+            held.round = _Round(np.zeros_like(held.state.params), clock)
         if worker in held.round.given:
             return  # sent again after its connection broke
+        held.round.clock = min(held.round.clock, clock)
         accumulate(held.round.total, gradient)
         held.round.given[worker] = seq
         held.round.rate_factor = max(held.round.rate_factor, rate_factor)
 
+    def _is_awaited(self, held: _Held, worker: str) -> bool:
+        """Not when its gradient of this round's clock has been applied before: it will not come again, and the worker
+        may be waiting elsewhere for one of those who gave here."""
+        current = held.round
+        if current is None or worker in current.given:
+            return False
+        applied = held.state.seen.get(worker)
+        return applied is None or self._enrolled[worker].clock_at(applied) < current.clock
+
     def _close_round(self, held: _Held) -> None:
         current = held.round
-        if current is None or not self._enrolled or not self._enrolled.keys() <= current.given.keys():
+        if current is None or not self._enrolled or any(self._is_awaited(held, name) for name in self._enrolled):
             return
         assert self.terms is not None
         current.total *= np.float32(1.0 / len(current.given))
