@@ -54,3 +54,5 @@ MOST_TOLD_APART = 62
 NOT_MADE = -1
 """What a decision by a pass is (beside SOUND and the rules that a plan breaks) when the policy's `decide` has to make it.
 """
+MAX_CLASSES = 256
+"""Classes of jobs that ask for the same (`core.waiting_queue`)."""
