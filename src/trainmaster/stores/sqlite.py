@@ -80,9 +80,10 @@ class SqliteStore:
 
     def _write(self, *statements: tuple[str, list[dict[str, Any]]]) -> None:
         with _typed(self), self._transaction() as connection:
+            cursor = connection.connection.cursor()  # the driver's: a round through SQLAlchemy costs more than a row
             for statement, rows in statements:
                 if rows:
-                    connection.exec_driver_sql(statement, rows)
+                    cursor.executemany(statement, rows)
 
     def load(self) -> Image:
         with _typed(self):
@@ -113,8 +114,10 @@ class SqliteStore:
 
     def _one(self, query: str, key: str) -> JsonObject | None:
         with _typed(self):
-            text = self._reader.exec_driver_sql(query, {"id": key}).scalar()
-        return None if text is None else json.loads(text)
+            cursor = self._reader.connection.cursor()
+            cursor.execute(query, {"id": key})
+            found = cursor.fetchone()
+        return None if found is None else json.loads(found[0])
 
     def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
         query = _narrow(sa.select(t.ended.c.record), where).where(t.ended.c.number > after)

@@ -115,9 +115,10 @@ class Journal:
         return work if work == work else queries.work_saved(self.engine, job_id)
 
     def after(self, commands: Iterable[Command], ended: Iterable[Ended], notes: Iterable[str]) -> None:
-        pending = {command.seq for command in self.engine.pending_commands()}
-        for command in commands:
-            if command.seq in pending and command.seq > self._seq:  # what is only sent again is no news
+        fresh = [command for command in commands if command.seq > self._seq]  # what is only sent again is no news
+        pending = {command.seq for command in self.engine.pending_commands()} if fresh else ()
+        for command in fresh:
+            if command.seq in pending:
                 self._tell_command(command)
         for end in ended:
             state = end.phase.name.lower()
