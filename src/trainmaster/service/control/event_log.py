@@ -14,7 +14,8 @@ from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Command, Launch, Resize, Stop
 from trainmaster.model.job import JobId
-from trainmaster.model.reasons import Reason, Why, render
+from trainmaster.model.reason_text import sentence
+from trainmaster.model.reasons import Reason
 
 MAX_NOTE = 500
 
@@ -124,7 +125,7 @@ class Journal:
             state = end.phase.name.lower()
             text = f"{end.spec.id} {state}"
             if end.rejection is not None:
-                text += f": {render(Reason(end.rejection.why, details=end.rejection.details))}"
+                text += f": {sentence(Reason(end.rejection.why, details=end.rejection.details))}"
             self.add(state, end.spec.id, text, attempts=end.attempts, work_done=end.work_done)
         for note in notes:
             self.add("note", None, note[:MAX_NOTE])
@@ -182,10 +183,6 @@ def _size(low: int, high: int) -> str:
 
 def _where(places: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join(f"{place['node']} ({place['workers']})" for place in places)
-
-
-def rejected_text(why: Why, details: Mapping[str, Any]) -> str:
-    return render(Reason(why, details=details))
 
 
 def _terms(event: ev.JobTermsChanged) -> str:
