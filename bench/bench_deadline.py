@@ -21,6 +21,7 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import DeadlineKind, JobId, JobSpec
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.scaling import amdahl
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
@@ -61,7 +62,7 @@ def answers(commands: list[Any], engine: Engine, now_ms: int) -> list[Any]:
 class Timed:
     """The policy with a clock around it."""
 
-    own_rounds = True
+    traits = PolicyTraits(own_rounds=True)
 
     def __init__(self, name: str) -> None:
         self.policy = create(name)

@@ -17,6 +17,7 @@ from trainmaster.engine.core import Settings
 from trainmaster.estimate.catalogue import load_catalogue
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.placement import parse_strategy
+from trainmaster.model.policy import traits_of
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import RunResult, simulate
 from trainmaster.sim.workload import workload
@@ -36,7 +37,7 @@ def once(table: Path, policy_text: str, seed: int, jobs: int, per_hour: float, m
     cluster = parse_cluster(CLUSTER)
     trace = gavel_synthetic(GavelSynthetic(jobs, per_hour, multi_gpu), catalogue, seed)
     policy = create(policy_text)
-    placement = getattr(policy, "preferred_placement", None) or "pack"
+    placement = traits_of(policy).placement or "pack"
     settings = Settings(placement=parse_strategy(placement), round_ms=360_000, seed=seed)
     return simulate(workload(trace, cluster, catalogue).specs, cluster, policy, settings)
 

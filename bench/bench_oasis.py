@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from support.admission_instances import PaperLike, paper_like_instance
-from trainmaster.policies.oasis.online import OnlineAdmission
+from trainmaster.policies.oasis.admission import OnlineAdmission
 from trainmaster.policies.oasis.parsing import parse_instance
 from trainmaster.policies.oasis.prices import PriceSettings
 

@@ -291,5 +291,5 @@ def test_the_bundle_is_the_same_every_time() -> None:
 
 def test_bad_settings_are_one_message(bench: Bench) -> None:
     assert bench.shell("worker-0", "true", TRAINMASTER_SERVICE="nonsense").wait(60) == 78
-    assert "'nonsense' is no address of the service; expected HOST:PORT" in bench.log("worker-0")
+    assert "invalid address 'nonsense' of the service: expected HOST:PORT" in bench.log("worker-0")
     assert os.linesep.join(bench.log("worker-0").splitlines()).count("Traceback") == 0

@@ -34,7 +34,6 @@ class Scripted:
     order: tuple[str, ...]
     start_ms: dict[str, float] = field(hash=False)
     taken: dict[str, np.ndarray] = field(hash=False)
-    own_rounds = False
 
     def decide(self, view: Snapshot) -> Plan:
         draft = view.draft()

@@ -73,7 +73,7 @@ def test_evaluate_compares_on_the_same_traces(tmp_path: Path) -> None:
         (["dl2", "--out", "{}", "--recipe", "mine"], "ours or paper"),
         (["dl2", "--out", "{}", "--set", "criitic=false"], "no training option"),
         (["dl2", "--out", "{}", "--set", "critic=7"], "something like true"),
-        (["dl2", "--out", "{}", "--cluster", "machines=4"], "describes no cluster"),
+        (["dl2", "--out", "{}", "--cluster", "machines=4"], "invalid cluster field 'machines=4'"),
         (["dl2", "--out", "{}", "--cluster", "servers=many"], "a number"),
         (["dl2", "--out", "{}", "--cluster", "servers=0"], "'servers' of the trace is 0"),
         (["dl2", "--out", "{}", "--cluster", "slot=inf"], "'slot_s' of the trace is inf"),
@@ -146,4 +146,4 @@ def test_a_checkpoint_that_lacks_parts_is_told(tmp_path: Path) -> None:
     for broken in ({**state, "options": [1]}, {**state, "actor": {}}, {k: v for k, v in state.items() if k != "best"}):
         torch.save(broken, out / "checkpoint.pt")
         code, text = run("dl2", "--iterations", "0", "--resume", "--out", str(out), *TINY)
-        assert code == 2 and "this is no checkpoint of dl2" in text, text
+        assert code == 2 and "not a checkpoint of dl2" in text, text

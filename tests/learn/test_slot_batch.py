@@ -33,7 +33,6 @@ class Replay:
 
     sizes: Sizes
     round_ms: int
-    own_rounds = False
 
     def decide(self, view: Snapshot) -> Plan:
         draft = view.draft()
@@ -132,7 +131,6 @@ class Looks:
     """DRF, asked in every slot, with the curves that dl2 would believe at the time."""
 
     seen: dict[tuple[int, str], np.ndarray]
-    own_rounds = False
 
     def decide(self, view: Snapshot) -> Plan:
         rows = np.arange(len(view.jobs))

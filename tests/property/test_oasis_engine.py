@@ -23,11 +23,12 @@ from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec, Phase
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, PolicyTraits, traits_of
 from trainmaster.model.reasons import Why
 from trainmaster.model.scaling import amdahl
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import NEVER_MS
+from trainmaster.policies.oasis.commitments import Promise
 from trainmaster.policies.registry import create
 from trainmaster.sim.experiment import Experiment, Outcome, prepare, run
 from trainmaster.sim.metrics import job_table
@@ -97,15 +98,15 @@ class Recorder:
 
     inner: Policy
     through_json: bool = False
-    promises: dict[str, dict[str, Any]] = field(default_factory=dict)
+    promises: dict[str, Promise] = field(default_factory=dict)
     admitted: set[str] = field(default_factory=set)
     rejected: dict[str, dict[str, Any]] = field(default_factory=dict)
     waits: list[tuple[int, str, Why, dict[str, Any]]] = field(default_factory=list)
     rebuild: Callable[[], Policy] | None = None
 
     @property
-    def own_rounds(self) -> bool:
-        return self.inner.own_rounds
+    def traits(self) -> PolicyTraits:
+        return traits_of(self.inner)
 
     def decide(self, view: Snapshot) -> Plan:
         if self.rebuild is not None:
@@ -121,7 +122,8 @@ class Recorder:
             if plan.why[row]:
                 facts = dict(plan.details.get(row, {}))
                 self.waits.append((view.now_ms, view.jobs.id(row), Why(int(plan.why[row])), facts))
-        self.promises.update(plan.memo.values.get("promises", {}))
+        promises = plan.memo.values.get("promises", {})
+        self.promises.update({name: Promise.read(data) for name, data in promises.items()})
         return plan
 
 
@@ -183,11 +185,11 @@ def test_an_undisturbed_world_keeps_every_promise_and_the_account(seed: int) -> 
         if ended.phase == Phase.REJECTED:
             continue
         promise = recorder.promises[name]
-        assert promise["finish_ms"] == pytest.approx(ended.ended_ms, abs=5)
+        assert promise.finish_ms == pytest.approx(ended.ended_ms, abs=5)
         if ended.spec.utility is not None:
             raw = utility_at(ended.spec.utility, table[name]["jct_s"])
             assert table[name]["utility"] == pytest.approx(raw)
-            assert promise["utility"] == pytest.approx(raw, abs=1e-3)
+            assert promise.utility == pytest.approx(raw, abs=1e-3)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

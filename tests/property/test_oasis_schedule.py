@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from support.admission_instances import PaperLike, Tiny, paper_like_instance, tiny_instance
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.utility import Linear
+from trainmaster.policies.oasis.admission import OnlineAdmission, Population, SearchLimits, best_schedule
 from trainmaster.policies.oasis.formulation import AdmissionJob, Instance
 from trainmaster.policies.oasis.gangs import Gangs, Pool
-from trainmaster.policies.oasis.online import OnlineAdmission
 from trainmaster.policies.oasis.parsing import parse_instance
-from trainmaster.policies.oasis.prices import Population, PriceSettings, PriceTable, price_table
+from trainmaster.policies.oasis.prices import PriceSettings, PriceTable
 from trainmaster.policies.oasis.rolling import Ask, Clock, best_rolling
-from trainmaster.policies.oasis.schedule import SearchLimits, best_schedule
 
 
 def committed(problem: Instance, rng: np.random.Generator) -> np.ndarray:
@@ -77,8 +76,8 @@ def test_optimal_at_fixed_prices(shared_share: float, seed: int, spread: float) 
     raw = tiny_instance(Tiny(jobs=2, horizon=4, worker_servers=2, ps_servers=1, shared_share=shared_share), seed)
     problem = parse_instance(raw, "x")
     used = committed(problem, np.random.Generator(np.random.PCG64(seed)))
-    population = Population.of(problem.jobs, problem.horizon, len(problem.cluster.resources))
-    table = price_table(population, problem.cluster, problem.horizon, PriceSettings(spread_max=spread))
+    population = Population.of(problem.jobs, problem.horizon)
+    table = population.prices(problem.cluster, problem.horizon, PriceSettings(spread_max=spread))
     for job in problem.jobs:
         offer = best_schedule(job, table, problem.cluster, used, SearchLimits())
         assert offer.exact
@@ -124,8 +123,8 @@ def test_prices_stay_in_log_space() -> None:
     """A steep sigmoid and a long horizon: L underflows as a number; its logarithm does not."""
     raw = paper_like_instance(PaperLike(jobs=40, horizon=300, critical_share=0.9), 1)
     problem = parse_instance(raw, "x")
-    population = Population.of(problem.jobs, problem.horizon, len(problem.cluster.resources))
-    table = price_table(population, problem.cluster, problem.horizon, PriceSettings("paper", 1.0, 1.0, math.inf))
+    population = Population.of(problem.jobs, problem.horizon)
+    table = population.prices(problem.cluster, problem.horizon, PriceSettings("paper", 1.0, 1.0, math.inf))
     assert math.exp(table.ln_low.min()) == 0.0
     assert 700 < table.alpha < math.inf
     full = table.prices(problem.cluster.capacity, problem.cluster.capacity)
@@ -149,8 +148,8 @@ def test_greedy_placement_on_shared_servers_is_feasible_and_never_beats_the_exac
     problem = parse_instance(raw, "x")
     cluster = problem.cluster
     used = committed(problem, np.random.Generator(np.random.PCG64(seed)))
-    population = Population.of(problem.jobs, problem.horizon, len(cluster.resources))
-    table = price_table(population, cluster, problem.horizon, PriceSettings())
+    population = Population.of(problem.jobs, problem.horizon)
+    table = population.prices(cluster, problem.horizon, PriceSettings())
     for job in problem.jobs:
         exact = best_schedule(job, table, cluster, used, SearchLimits())
         greedy = best_schedule(job, table, cluster, used, SearchLimits(joint_operations_max=0))

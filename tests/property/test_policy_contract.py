@@ -88,8 +88,6 @@ def test_the_stream_starves_a_gang_under_policies_that_may(name: str) -> None:
 class Broken:
     """FIFO with backfill, with one thing wrong."""
 
-    own_rounds = False
-
     def decide(self, view: Snapshot) -> Plan:
         return self.spoil(view, Fifo(backfill=True).decide(view))
 

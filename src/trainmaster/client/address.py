@@ -51,7 +51,7 @@ def find_address(home: Path | None) -> Address:
     folder = home_folder(home)
     at = _read(folder / "address")
     if at is None:
-        raise NoService(f"no service: there is no address in {folder}; start one with `trainmaster up`")
+        raise NoService(f"no service found: {folder} has no address; start one with `trainmaster up`")
     token = _read(folder / "token")
     if token is None:
         raise NoService(f"no token in {folder}: the service has not finished starting, or another user's home is meant")

@@ -49,3 +49,5 @@ WORDS = (
 )  # fmt: skip
 """Why a gang is stopped; commands carry the index."""
 PREEMPTED, MOVED, USER_CANCELLED, USER_PAUSED, USER_RESIZED, NODE_LOST, SUPERSEDED = range(1, 8)
+MOST_TOLD_APART = 62
+"""Nodes with at least so many whole devices free are in one class of `core.node_index`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.core.codes import NEVER_MS
+from trainmaster.core.int_list import Ints
 
 AT_MS, ORDER, KIND, ITEM, EPOCH = range(5)
 
@@ -27,43 +28,58 @@ class DueHeap:
         if self.n == self.rows.shape[0]:
             self.rows = np.concatenate([np.asarray(self.rows), np.zeros((self.n, 5), np.int64)])
         self.added += 1
-        rows, k = self.rows, self.n
+        k = self.n
         self.n += 1
         while k > 0:
             parent = (k - 1) // 2
-            if rows[parent, AT_MS] <= at_ms:  # of one moment, the parent was added before
+            if self.rows[parent, AT_MS] <= at_ms:  # of one moment, the parent was added before
                 break
-            for column in range(5):
-                rows[k, column] = rows[parent, column]
+            self._copy(parent, k)
             k = parent
-        rows[k, AT_MS], rows[k, ORDER], rows[k, KIND], rows[k, ITEM], rows[k, EPOCH] = (
+        self.rows[k, AT_MS], self.rows[k, ORDER], self.rows[k, KIND], self.rows[k, ITEM], self.rows[k, EPOCH] = (
             at_ms, self.added, kind, item, epoch,
         )  # fmt: skip
         return self.added
 
     def pop(self) -> None:
         """Take the first row."""
-        rows = self.rows
-        self.at_ms, self.order, self.kind = rows[0, AT_MS], rows[0, ORDER], rows[0, KIND]
-        self.item, self.epoch = rows[0, ITEM], rows[0, EPOCH]
+        self.at_ms, self.order, self.kind = self.rows[0, AT_MS], self.rows[0, ORDER], self.rows[0, KIND]
+        self.item, self.epoch = self.rows[0, ITEM], self.rows[0, EPOCH]
         self.n -= 1
-        n, k = self.n, 0
+        self._sink(0)
+
+    def drop_stale(self, kind: int, epoch_of: Ints) -> None:
+        """Remove the rows of a kind whose epoch is no longer that of their item."""
+        kept = 0
+        for k in range(self.n):
+            if self.rows[k, KIND] != kind or self.rows[k, EPOCH] == epoch_of[self.rows[k, ITEM]]:
+                self._copy(k, kept)
+                kept += 1
+        if kept < self.n:
+            self.n = kept
+            for k in range(kept // 2 - 1, -1, -1):
+                self._copy(k, kept)
+                self._sink(k)
+
+    def _sink(self, k: int) -> None:
+        """Put the row behind the last one where it belongs, at k or below."""
         while True:
             child = 2 * k + 1
-            if child >= n:
+            if child >= self.n:
                 break
-            if child + 1 < n and self._before(child + 1, child):
+            if child + 1 < self.n and self._before(child + 1, child):
                 child += 1
-            if not self._before(child, n):
+            if not self._before(child, self.n):
                 break
-            for column in range(5):
-                rows[k, column] = rows[child, column]
+            self._copy(child, k)
             k = child
+        self._copy(self.n, k)
+
+    def _copy(self, source: int, target: int) -> None:
         for column in range(5):
-            rows[k, column] = rows[n, column]
+            self.rows[target, column] = self.rows[source, column]
 
     def _before(self, a: int, b: int) -> bool:
-        rows = self.rows
-        if rows[a, AT_MS] != rows[b, AT_MS]:
-            return rows[a, AT_MS] < rows[b, AT_MS]
-        return rows[a, ORDER] < rows[b, ORDER]
+        if self.rows[a, AT_MS] != self.rows[b, AT_MS]:
+            return self.rows[a, AT_MS] < self.rows[b, AT_MS]
+        return self.rows[a, ORDER] < self.rows[b, ORDER]

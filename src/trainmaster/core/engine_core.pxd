@@ -26,6 +26,7 @@ cdef class EngineCore:
     cdef public IntList over_ints, reserved, both, pending, spare
     cdef public F1 over_floats
     cdef public dict doubts, ended_on
+    cdef public set short
     cpdef object job_ended(self, i64 i, i64 phase)
     cpdef i64 lease_end_ms(self) except *
 
@@ -52,7 +53,7 @@ cpdef bint is_current(EngineCore e, i64 i, i64 generation) noexcept
 cpdef i64 wanted(EngineCore e, i64 i) noexcept
 @cython.locals(jobs=JobArrays, after=i64)
 cpdef void gone(EngineCore e, i64 i, double work_saved) except *
-@cython.locals(row=I1, at=i64)
+@cython.locals(gangs=IntList, at=i64)
 cdef bint _all_up(EngineCore e, i64 i) noexcept
 @cython.locals(jobs=JobArrays, after=i64)
 cpdef void failed(EngineCore e, i64 i, double work_saved) except *

@@ -94,6 +94,8 @@ class EngineCore:
         """By job and lost node: when its members there have certainly ended (their lease has run out)."""
         self.ended_on: dict[int, set[int]] = {}
         """Nodes on which the members of a live incarnation have certainly ended."""
+        self.short: set[int] = set()
+        """Nodes of which not all that others use could be withheld yet."""
         self.decisions = 0
         self.round_ms, self.round_begun_ms, self.own_rounds = 0, -1, False
         """Length of a round (0: none), the step in which the last one began that did not begin at its very start, and
@@ -282,9 +284,9 @@ def gone(e: EngineCore, i: int, work_saved: float) -> None:
 
 def _all_up(e: EngineCore, i: int) -> bool:
     """Whether every node that the plan gives a job is up."""
-    row, at = e.columns.allocation.values, i * e.columns.width
-    for k in range(row[at]):  # noqa: SIM110 - compiled
-        if not e.nodes.up[row[at + HEAD + PART * k]]:
+    gangs, at = e.columns.allocation, i * e.columns.width
+    for k in range(gangs.values[at]):  # noqa: SIM110 - compiled
+        if not e.nodes.up[gangs.values[at + HEAD + PART * k]]:
             return False
     return True
 

@@ -3,30 +3,39 @@
 
 from __future__ import annotations
 
+from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.codes import HEAD, PART, SHARE, WHOLE
 from trainmaster.core.int_list import IntList, Ints
 from trainmaster.core.job_arrays import JobArrays
+from trainmaster.core.node_index import NodeIndex
 
 
 class FreeResources:
     """`device_milli[n, d]` is what is left of device d of node n (0 where there is none); `whole[n]` counts the devices
     of node n that are entirely free. Compiled code names the same arrays `milli`, `free_whole`, `free_cpu`,
-    `free_mem`."""
+    `free_mem`. Who writes there directly sets `index` to None; it is made when it is needed."""
 
     def __init__(self, device_milli: Ints, whole: Ints, cpu_milli: Ints, mem_mib: Ints) -> None:
         self.device_milli, self.whole, self.cpu_milli, self.mem_mib = device_milli, whole, cpu_milli, mem_mib
         self.milli, self.free_whole, self.free_cpu, self.free_mem = device_milli, whole, cpu_milli, mem_mib
+        self.index: NodeIndex | None = None
+        """Nodes by free devices."""
 
 
-def become(free: FreeResources, other: FreeResources) -> None:
-    """Take over what another says."""
-    free.milli[:] = other.milli
-    free.free_whole[:] = other.free_whole
-    free.free_cpu[:] = other.free_cpu
-    free.free_mem[:] = other.free_mem
+def index_of(free: FreeResources, cluster: ClusterArrays) -> NodeIndex:
+    """Nodes by free devices."""
+    if free.index is None:
+        free.index = NodeIndex(cluster.type_of, cluster.n_types, free.milli, free.free_whole)
+    return free.index
 
 
 def any_device_left(free: FreeResources) -> bool:
+    index = free.index
+    if index is not None:
+        for kind in range(index.n_types):
+            if index.milli_of_type[kind] != 0:
+                return True
+        return False
     for node in range(free.milli.shape[0]):
         for device in range(free.milli.shape[1]):
             if free.milli[node, device] != 0:
@@ -45,21 +54,24 @@ def add_gang(
     server_mem: int,
 ) -> None:
     """Give a gang's devices, CPU and memory back (`sign` 1) or take them (-1)."""
-    row = gangs.values
-    n_parts, share = row[at], row[at + SHARE]
+    n_parts, share = gangs.values[at], gangs.values[at + SHARE]
     device = at + HEAD + PART * n_parts
     for k in range(n_parts):
         part = at + HEAD + PART * k
-        node, workers, servers = row[part], row[part + 1], row[part + 2]
-        for _ in range(row[part + 3]):
-            was = free.milli[node, row[device]]
+        node, workers, servers = gangs.values[part], gangs.values[part + 1], gangs.values[part + 2]
+        whole_before = free.free_whole[node]
+        for _ in range(gangs.values[part + 3]):
+            was = free.milli[node, gangs.values[device]]
             now = was + sign * share
-            free.milli[node, row[device]] = now
+            free.milli[node, gangs.values[device]] = now
             if now == WHOLE and was != WHOLE:
                 free.free_whole[node] += 1
             elif was == WHOLE and now != WHOLE:
                 free.free_whole[node] -= 1
             device += 1
+        if free.index is not None and gangs.values[part + 3] > 0:
+            whole = free.free_whole[node]
+            free.index.change(node, whole, whole - whole_before, sign * share * gangs.values[part + 3])
         free.free_cpu[node] += sign * (workers * cpu_each + servers * server_cpu)
         free.free_mem[node] += sign * (workers * mem_each + servers * server_mem)
 
@@ -68,20 +80,24 @@ def gang_fits(
     free: FreeResources, gangs: IntList, at: int, cpu_each: int, mem_each: int, server_cpu: int, server_mem: int
 ) -> bool:
     """Whether a gang could be taken now."""
-    row = gangs.values
-    n_parts, share = row[at], row[at + SHARE]
+    n_parts, share = gangs.values[at], gangs.values[at + SHARE]
     device = at + HEAD + PART * n_parts
     for k in range(n_parts):
         part = at + HEAD + PART * k
-        node, workers, servers, n_devices = row[part], row[part + 1], row[part + 2], row[part + 3]
+        node, workers, servers, n_devices = (
+            gangs.values[part],
+            gangs.values[part + 1],
+            gangs.values[part + 2],
+            gangs.values[part + 3],
+        )
         for x in range(device, device + n_devices):
             need = share
             if share < WHOLE:  # several members of one gang may share a device: what they need of it adds up
                 need = 0
                 for y in range(device, device + n_devices):
-                    if row[y] == row[x]:
+                    if gangs.values[y] == gangs.values[x]:
                         need += share
-            if free.milli[node, row[x]] < need:
+            if free.milli[node, gangs.values[x]] < need:
                 return False
         device += n_devices
         if workers * cpu_each + servers * server_cpu > free.free_cpu[node]:

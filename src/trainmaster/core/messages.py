@@ -86,8 +86,9 @@ class Messages:
         """Copy numbers (a packed gang, nodes); returns where they begin here."""
         at = self.numbers.n
         self.numbers.reserve(at + count)
-        for k in range(begin, begin + count):
-            self.numbers.append(source[k])
+        for k in range(count):
+            self.numbers.values[at + k] = source[begin + k]
+        self.numbers.n = at + count
         return at
 
     def _grow(self) -> None:

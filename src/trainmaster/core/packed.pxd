@@ -4,17 +4,16 @@ from trainmaster.core.types cimport I1, i64
 
 cdef i64 HEAD, KIND, N_PARTS, PART, SHARE
 
-@cython.locals(row=I1, length=i64)
+@cython.locals(length=i64)
 cpdef i64 gang_length(IntList gangs, i64 at) noexcept
-@cython.locals(row=I1, total=i64)
+@cython.locals(total=i64)
 cpdef i64 gang_workers(IntList gangs, i64 at) noexcept
-@cython.locals(row=I1, total=i64)
+@cython.locals(total=i64)
 cpdef i64 gang_servers(IntList gangs, i64 at) noexcept
-@cython.locals(row=I1, total=i64)
+@cython.locals(total=i64)
 cpdef i64 gang_devices(IntList gangs, i64 at) noexcept
-@cython.locals(row=I1, total=i64)
+@cython.locals(total=i64)
 cpdef i64 gang_hosts(IntList gangs, i64 at) noexcept
-@cython.locals(row=I1)
 cpdef bint is_on(IntList gangs, i64 at, i64 node) noexcept
 cpdef bint same_place(IntList a, i64 at, IntList b, i64 begin) noexcept
 @cython.locals(device=i64, other=i64, node=i64, n_devices=i64, n_other=i64)

@@ -9,48 +9,46 @@ from trainmaster.core.int_list import IntList
 
 def gang_length(gangs: IntList, at: int) -> int:
     """How many integers a gang takes."""
-    row = gangs.values
-    length = HEAD + PART * row[at]
-    for k in range(row[at]):
-        length += row[at + HEAD + PART * k + 3]
+    length = HEAD + PART * gangs.values[at]
+    for k in range(gangs.values[at]):
+        length += gangs.values[at + HEAD + PART * k + 3]
     return length
 
 
 def gang_workers(gangs: IntList, at: int) -> int:
-    row, total = gangs.values, 0
-    for k in range(row[at]):
-        total += row[at + HEAD + PART * k + 1]
+    total = 0
+    for k in range(gangs.values[at]):
+        total += gangs.values[at + HEAD + PART * k + 1]
     return total
 
 
 def gang_servers(gangs: IntList, at: int) -> int:
-    row, total = gangs.values, 0
-    for k in range(row[at]):
-        total += row[at + HEAD + PART * k + 2]
+    total = 0
+    for k in range(gangs.values[at]):
+        total += gangs.values[at + HEAD + PART * k + 2]
     return total
 
 
 def gang_devices(gangs: IntList, at: int) -> int:
-    row, total = gangs.values, 0
-    for k in range(row[at]):
-        total += row[at + HEAD + PART * k + 3]
+    total = 0
+    for k in range(gangs.values[at]):
+        total += gangs.values[at + HEAD + PART * k + 3]
     return total
 
 
 def gang_hosts(gangs: IntList, at: int) -> int:
     """On how many nodes it has workers."""
-    row, total = gangs.values, 0
-    for k in range(row[at]):
-        if row[at + HEAD + PART * k + 1] > 0:
+    total = 0
+    for k in range(gangs.values[at]):
+        if gangs.values[at + HEAD + PART * k + 1] > 0:
             total += 1
     return total
 
 
 def is_on(gangs: IntList, at: int, node: int) -> bool:
     """Whether a gang has a part on a node."""
-    row = gangs.values
-    for k in range(row[at]):  # noqa: SIM110 - compiled
-        if row[at + HEAD + PART * k] == node:
+    for k in range(gangs.values[at]):  # noqa: SIM110 - compiled
+        if gangs.values[at + HEAD + PART * k] == node:
             return True
     return False
 

@@ -11,6 +11,7 @@ from trainmaster.core.codes import (
     COUNT,
     FIRST_FIT,
     HEAD,
+    MOST_TOLD_APART,
     NO_NODE,
     PACK,
     PART,
@@ -18,9 +19,10 @@ from trainmaster.core.codes import (
     SPREAD,
     WHOLE,
 )  # fmt: skip
-from trainmaster.core.free_resources import FreeResources, add_gang, give_gang
+from trainmaster.core.free_resources import FreeResources, add_gang, give_gang, index_of
 from trainmaster.core.int_list import Bools, IntList, Ints, new_floats, new_ints
 from trainmaster.core.job_arrays import JobArrays
+from trainmaster.core.node_index import class_of
 from trainmaster.core.sorting import sort_by
 
 
@@ -51,15 +53,43 @@ class Placer:
         self.demand = Demand()
         self.masks = np.ones((1, n), np.uint8)
         """By set of nodes (`JobArrays.node_set`): which belong to it."""
+        self.closed, self.down = IntList(n), IntList(n)
+        """Nodes that are not open, and those that are not up."""
+        self.opened, self.opened_after = -1, -1
+        """The set that is open, and after how many changes of nodes it was."""
+        self.by_devices_alone = cluster.n_racks <= 1 and (n == 0 or _largest(cluster.gpus) <= MOST_TOLD_APART)
+        """Gangs on several nodes go where most devices are free, whatever the rack."""
 
     def set_masks(self, masks: Bools) -> None:
         self.masks = masks.view(np.uint8)
+        self.opened = -1
 
     def open_set(self, node_set: int) -> None:
         """The nodes of a set that are up may be used; of a set without a mask, all."""
+        if self.opened == node_set and self.opened_after == self.cluster.changes:
+            return
+        self.opened, self.opened_after = node_set, self.cluster.changes
+        self.closed.n = self.down.n = 0
         masked = node_set < self.masks.shape[0]
         for node in range(self.cluster.n_nodes):
             self.open[node] = self.cluster.up[node] and (not masked or self.masks[node_set, node])
+            if not self.open[node]:
+                self.closed.append(node)
+            if not self.cluster.up[node]:
+                self.down.append(node)
+
+    def count_up(self, free: FreeResources, whole: Ints, milli: Ints) -> None:
+        """Count what is free on nodes that are up, by type: whole devices, and thousandths of devices."""
+        if self.opened < 0 or self.opened_after != self.cluster.changes:
+            self.open_set(max(self.opened, 0))
+        index, type_of = index_of(free, self.cluster), self.cluster.type_of
+        for kind in range(self.cluster.n_types):
+            whole[kind], milli[kind] = index.whole_of_type[kind], index.milli_of_type[kind]
+        for k in range(self.down.n):
+            node = self.down.values[k]
+            whole[type_of[node]] -= free.free_whole[node]
+            for device in range(free.milli.shape[1]):
+                milli[type_of[node]] -= free.milli[node, device]
 
     def open_only(self, workers_on: Bools | None) -> None:
         """Workers go on these nodes alone (None: on any that is open)."""
@@ -116,10 +146,11 @@ class Placer:
         demand.server_cpu, demand.server_mem = jobs.server_cpu_milli[i], jobs.server_mem_mib[i]
 
     def _count_free(self, free: FreeResources) -> None:
-        self.free_of_type[:] = 0
-        for node in range(self.cluster.n_nodes):
-            if self.open[node]:
-                self.free_of_type[self.cluster.type_of[node]] += free.free_whole[node]
+        index, type_of = index_of(free, self.cluster), self.cluster.type_of
+        for kind in range(self.cluster.n_types):
+            self.free_of_type[kind] = index.whole_of_type[kind]
+        for k in range(self.closed.n):
+            self.free_of_type[type_of[self.closed.values[k]]] -= free.free_whole[self.closed.values[k]]
 
     def _place_anywhere(self, jobs: JobArrays, i: int, wanted: int, free: FreeResources) -> bool:
         """On the wanted type, or on the fastest one that has room (-1: none is wanted)."""
@@ -144,11 +175,8 @@ class Placer:
     def _recount(self, kind: int, need: int, whole_share: bool, free: FreeResources) -> None:
         if whole_share:
             self.free_of_type[kind] -= need
-            return
-        self.free_of_type[kind] = 0
-        for node in range(self.cluster.n_nodes):
-            if self.open[node] and self.cluster.type_of[node] == kind:
-                self.free_of_type[kind] += free.free_whole[node]
+        else:
+            self._count_free(free)
 
     def _preferred(self, jobs: JobArrays, i: int) -> int:
         """The fastest accelerator type not tried yet; the lower index on ties; -1 when none is left."""
@@ -170,6 +198,8 @@ class Placer:
             if node >= 0:
                 self._write_on_one(node, kind, free)
                 return True
+            if self.by_devices_alone and demand.cpu_each == 0 and demand.mem_each == 0 and demand.workers > 0:
+                return self._place_on_several(kind, free)
         workers, devices_each = demand.workers, demand.devices_each
         counting = strategy == COUNT and demand.share == WHOLE and devices_each > 0
         if counting:  # a worker is as good as its GPUs, wherever they are
@@ -196,21 +226,78 @@ class Placer:
 
     def _tightest(self, kind: int, free: FreeResources) -> int:
         """The node with fewest whole devices free that has room for the gang of `demand`, without servers; -1: none."""
-        demand, cluster, best = self.demand, self.cluster, -1
+        index, demand, best = index_of(free, self.cluster), self.demand, -1
         need = demand.workers * demand.devices_each
-        cpu, mem = demand.workers * demand.cpu_each, demand.workers * demand.mem_each
-        for node in range(cluster.n_nodes):
-            whole = free.free_whole[node]
-            if whole < need or (best >= 0 and whole >= free.free_whole[best]):
+        for whole in range(min(need, MOST_TOLD_APART), MOST_TOLD_APART + 1):
+            if index.classes(kind) & class_of(whole) == 0:
                 continue
-            if not self.open[node] or not self.chosen[node] or cluster.type_of[node] != kind:
-                continue
-            if (cpu > 0 and free.free_cpu[node] < cpu) or (mem > 0 and free.free_mem[node] < mem):
-                continue
-            best = node
-            if whole == need:
-                break
+            node = index.next_node(kind, class_of(whole), 0)
+            while node >= 0:
+                if free.free_whole[node] >= need and self._suits(node, free):
+                    if whole < MOST_TOLD_APART:
+                        return node
+                    if best < 0 or free.free_whole[node] < free.free_whole[best]:
+                        best = node
+                node = index.next_node(kind, class_of(whole), node + 1)
         return best
+
+    def _suits(self, node: int, free: FreeResources) -> bool:
+        """Whether a node is open to workers and has CPU and memory for all of `demand`."""
+        demand = self.demand
+        cpu, mem = demand.workers * demand.cpu_each, demand.workers * demand.mem_each
+        if not self.open[node] or not self.chosen[node]:
+            return False
+        return (cpu <= 0 or free.free_cpu[node] >= cpu) and (mem <= 0 or free.free_mem[node] >= mem)
+
+    def _place_on_several(self, kind: int, free: FreeResources) -> bool:
+        """Place the gang of `demand`, which asks for whole devices alone and fits on no single node: the roomiest nodes
+        first."""
+        order, left = self.order, self.demand.workers
+        order.clear()
+        room = MOST_TOLD_APART // self.demand.devices_each
+        while room > 0 and left > 0:
+            left = self._take_roomy(kind, room, left, free)
+            room -= 1
+        if left > 0:
+            return False
+        for k in range(order.n):
+            self.keys[order.values[k]] = float(order.values[k])
+        sort_by(order, self.keys, self.spare)
+        self._write_parts(kind, free)
+        return True
+    def _take_roomy(self, kind: int, room: int, left: int, free: FreeResources) -> int:
+        """Fill nodes that have room for so many workers, and list them in `order`; returns how many workers are
+        left."""
+        index, each, classes = index_of(free, self.cluster), self.demand.devices_each, 0
+        for whole in range(room * each, min(room * each + each, MOST_TOLD_APART + 1)):
+            classes |= class_of(whole)
+        if index.classes(kind) & classes == 0:
+            return left
+        node = index.next_node(kind, classes, 0)
+        while node >= 0 and left > 0:
+            if self.open[node] and self.chosen[node]:
+                self.taken[node] = min(room, left)
+                left -= self.taken[node]
+                self.order.append(node)
+            node = index.next_node(kind, classes, node + 1)
+        return left
+
+    def _write_parts(self, kind: int, free: FreeResources) -> None:
+        """Take the devices that `taken` says of the nodes in `order`, and write them."""
+        flat, order, demand = self.flat, self.order, self.demand
+        flat.reserve(flat.n + HEAD + PART * order.n + demand.workers * demand.devices_each)
+        flat.append(order.n)
+        flat.append(kind)
+        flat.append(demand.share)
+        for k in range(order.n):
+            node = order.values[k]
+            flat.append(node)
+            flat.append(self.taken[node])
+            flat.append(0)
+            flat.append(self.taken[node] * demand.devices_each)
+        for k in range(order.n):
+            node = order.values[k]
+            self._take_devices(node, self.taken[node] * demand.devices_each, demand.share, free)
 
     def _write_on_one(self, node: int, kind: int, free: FreeResources) -> None:
         """Take what the gang of `demand` needs of one node, and write it."""
@@ -369,6 +456,7 @@ class Placer:
 
     def _take_devices(self, node: int, n_devices: int, share: int, free: FreeResources) -> None:
         """Take devices of one node: whole ones lowest first; a fraction the fullest device that has room."""
+        whole_before = free.free_whole[node]
         for _ in range(n_devices):
             best = -1
             for device in range(free.milli.shape[1]):
@@ -383,6 +471,9 @@ class Placer:
                 free.free_whole[node] -= 1
             free.milli[node, best] -= share
             self.flat.append(best)
+        if free.index is not None:
+            whole = free.free_whole[node]
+            free.index.change(node, whole, whole - whole_before, -share * n_devices)
 
     def take_back(self, jobs: JobArrays, i: int, at: int, free: FreeResources) -> None:
         """Undo the placement of job i's gang, which begins at `at` of `flat`."""

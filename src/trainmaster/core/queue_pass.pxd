@@ -19,7 +19,7 @@ cdef class QueuePass(Pass):
     cdef public F1 thresholds
     cdef IntList ready, start, kinds, stopped, start_at, stop_at, spare, nothing, kept
     cdef F1 keys
-    cdef I1 available, stamp
+    cdef I1 available, other_count, stamp
     cdef IntList last
     cdef i64 round, n_sorted
     cpdef object set_keys(self, object keys)
@@ -30,7 +30,7 @@ cdef class QueuePass(Pass):
     @cython.locals(i=i64, phase=i64, any_ready=bint)
     cdef bint _list_ready(self, JobArrays jobs, IntList which, i64 now_ms) except -1
     @cython.locals(i=i64, fastest=i64)
-    cdef bint _all_fit(self, JobArrays jobs, i64 now_ms, ClusterArrays cluster, FreeResources free) except *
+    cdef bint _all_fit(self, JobArrays jobs, i64 now_ms, FreeResources free, Placer placer) except *
     cdef void _start_all(self, JobArrays jobs, FreeResources free, Placer placer, PlanArrays plan) except *
     @cython.locals(key=i64)
     cdef double _key_of(self, JobArrays jobs, i64 i, i64 now_ms) noexcept
@@ -51,11 +51,11 @@ cdef class QueuePass(Pass):
         self, JobArrays jobs, IntList order, bint strict, FreeResources free, Placer placer, PlanArrays plan)
     @cython.locals(i=i64, begin=i64, end=i64)
     cpdef object run_in_order(
-        self, JobArrays jobs, IntList order, ClusterArrays cluster, FreeResources free, Placer placer, PlanArrays plan)
+        self, JobArrays jobs, IntList order, FreeResources free, Placer placer, PlanArrays plan)
     @cython.locals(at=i64)
     cdef object _note_misfits(self, Placer placer, PlanArrays plan)
-    @cython.locals(i=i64, held=i64, need=i64, best=i64, whole=i64)
-    cdef void _choose(self, JobArrays jobs, IntList order, ClusterArrays cluster, FreeResources free) noexcept
+    @cython.locals(i=i64, held=i64, need=i64, best=i64)
+    cdef void _choose(self, JobArrays jobs, IntList order, FreeResources free, Placer placer) noexcept
     @cython.locals(i=i64)
     cdef object _write(self, JobArrays jobs, IntList order, FreeResources free, Placer placer, PlanArrays plan)
 

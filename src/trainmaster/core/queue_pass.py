@@ -51,7 +51,7 @@ class QueuePass(Pass):
         self.start_at, self.stop_at = IntList(64), IntList(64)
         self.spare, self.nothing, self.kept = IntList(64), IntList(1), IntList(64)
         self.keys: Floats = new_floats(64)
-        self.available = new_ints(1)
+        self.available, self.other_count = new_ints(1), new_ints(1)
         self.last, self.stamp, self.round, self.n_sorted = IntList(64), new_ints(1), 0, 0
         """The order of the last decision, as far as it was sorted, and marks by job."""
 
@@ -65,13 +65,13 @@ class QueuePass(Pass):
     ) -> bool:  # fmt: skip
         plan.clear()
         if self._list_ready(jobs, which, now_ms):
-            if self.preemptive and self._all_fit(jobs, now_ms, cluster, free):
+            if self.preemptive and self._all_fit(jobs, now_ms, free, placer):
                 self._start_all(jobs, free, placer, plan)
             else:
                 self._keep_order()
                 self._sort(jobs, now_ms)
                 if self.preemptive:
-                    self.run_in_order(jobs, self.ready, cluster, free, placer, plan)
+                    self.run_in_order(jobs, self.ready, free, placer, plan)
                 else:
                     self.place_in_order(jobs, self.ready, self.strict, free, placer, plan)
         plan.wake_at_ms = self._next_look_ms(jobs, which, now_ms)
@@ -94,7 +94,7 @@ class QueuePass(Pass):
         if len(self.keys) < jobs.capacity:
             self.keys = np.zeros(jobs.capacity)
         if len(self.available) < jobs.n_types:
-            self.available = np.zeros(jobs.n_types, np.int64)
+            self.available, self.other_count = np.zeros(jobs.n_types, np.int64), np.zeros(jobs.n_types, np.int64)
 
     def _list_ready(self, jobs: JobArrays, which: IntList, now_ms: int) -> bool:
         """List the jobs that may be started now or, if preemptive, preempted. False: none could be started."""
@@ -116,17 +116,16 @@ class QueuePass(Pass):
                 ready.append(i)
         return any_ready
 
-    def _all_fit(self, jobs: JobArrays, now_ms: int, cluster: ClusterArrays, free: FreeResources) -> bool:
+    def _all_fit(self, jobs: JobArrays, now_ms: int, free: FreeResources, placer: Placer) -> bool:
         """Whether all that wait fit, each on its fastest type, in the whole devices that are free by count. Then
         nobody has
         to stop, whatever the order of those that run, and who waits is in `start`, in the order of the key."""
         start, available = self.start, self.available
         if self.hopeless_last or self.key == BY_GIVEN_KEY:
             return False
-        available[:] = 0
-        for node in range(cluster.n_nodes):
-            if cluster.up[node]:
-                available[cluster.type_of[node]] += free.free_whole[node] * WHOLE
+        placer.count_up(free, available, self.other_count)
+        for kind in range(jobs.n_types):
+            available[kind] *= WHOLE
         start.clear()
         for k in range(self.spare.n):
             i = self.spare.values[k]
@@ -282,9 +281,8 @@ class QueuePass(Pass):
         self._write(jobs, order, free, placer, plan)
 
     def run_in_order(
-        self, jobs: JobArrays, order: IntList, cluster: ClusterArrays, free: FreeResources, placer: Placer,
-        plan: PlanArrays,
-    ) -> None:  # fmt: skip
+        self, jobs: JobArrays, order: IntList, free: FreeResources, placer: Placer, plan: PlanArrays
+    ) -> None:
         """Preemptive: down this list, what fits in the cluster shall run and the rest shall wait.
 
         Jobs chosen that run already stay where they are. A stop that turns out not to be needed (the gang did not fit
@@ -293,7 +291,7 @@ class QueuePass(Pass):
         given
         back to it the next time."""
         self._make_room(order.n, jobs)
-        self._choose(jobs, order, cluster, free)
+        self._choose(jobs, order, free, placer)
         start, stopped, kept = self.start, self.stopped, self.kept
         if start.n == 0:
             return
@@ -332,22 +330,14 @@ class QueuePass(Pass):
                 plan.stated.append(self.start.values[k])
                 plan.stated.append(SHAPE)
 
-    def _choose(self, jobs: JobArrays, order: IntList, cluster: ClusterArrays, free: FreeResources) -> None:
+    def _choose(self, jobs: JobArrays, order: IntList, free: FreeResources, placer: Placer) -> None:
         """Down the list, every job that fits by count in what is left of its type shall run.
 
         A job that runs is measured by what it holds and keeps its type. Lists the jobs to start and to stop, and where
         they stand; nothing is stopped when nothing is started."""
         start, stop, available = self.start, self.stopped, self.available
         start.n = stop.n = self.start_at.n = self.stop_at.n = 0
-        available[:] = 0
-        for node in range(cluster.n_nodes):
-            if cluster.up[node]:
-                whole = free.free_whole[node]
-                if whole == cluster.gpus[node]:  # nothing of it is in use
-                    available[cluster.type_of[node]] += whole * WHOLE
-                    continue
-                for device in range(cluster.gpus[node]):
-                    available[cluster.type_of[node]] += free.milli[node, device]
+        placer.count_up(free, self.other_count, available)
         for k in range(order.n):
             i = order.values[k]
             if jobs.workers[i] > 0 and jobs.held_type[i] >= 0:

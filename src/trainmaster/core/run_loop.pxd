@@ -27,7 +27,7 @@ cdef class RunLoop:
     cdef public Placer placer
     cdef public PlanArrays plan
     cdef public bint watched
-    cdef public i64 now_ms, events, idle, still, report_at, stage, failure_ms, until_over, steps_at_once_max, idle_max
+    cdef public i64 now_ms, n_jobs, events, idle, still, report_at, stage, failure_ms, until_over, until_decided, steps_at_once_max, idle_max
     @cython.locals(e=EngineCore, backend=SimBackend, arrivals=Arrivals, upcoming_ms=i64, code=i64, number=i64, capacity=i64, due=bint)
     cpdef i64 go(self) except *
     @cython.locals(e=EngineCore, backend=SimBackend, arrivals=Arrivals, n_events=i64, k=i64)

@@ -73,21 +73,23 @@ class RunLoop:
         self.placer, self.plan, self.watched = placer, PlanArrays(), watched
         self.now_ms = self.events = self.idle = self.still = self.report_at = 0
         self.stage = AT_NEXT
+        self.n_jobs = arrivals.n
+        """After so many ends it is over."""
         self.failure_ms = NEVER_MS
         """When nodes fail or come back next."""
         self.steps_at_once_max = self.idle_max = NEVER_MS
         """Steps at one and the same moment, and wakes in which nothing happens, after which a run ends."""
-        self.until_over = NEVER_MS
-        """Pause when so many jobs are over."""
+        self.until_over = self.until_decided = NEVER_MS
+        """Pause when so many jobs are over, or so many decisions made."""
 
     def go(self) -> int:
         """Go on until Python is needed; says for what."""
         e, backend, arrivals = self.e, self.backend, self.arrivals
         while True:
             if self.stage == AT_NEXT:
-                if e.n_over >= arrivals.n:
+                if e.n_over >= self.n_jobs:
                     return OVER
-                if e.n_over >= self.until_over:
+                if e.n_over >= self.until_over or e.decisions >= self.until_decided:
                     return PAUSED_RUN
                 upcoming_ms = min(min(backend.next_due_ms(), next_wake_ms(e)), self.failure_ms)
                 if arrivals.next < arrivals.n:
@@ -131,7 +133,7 @@ class RunLoop:
                 self.stage = AT_LEASES
             if self.stage == AT_LEASES:
                 self.stage = AT_BACKOFFS
-                if e.doubts:
+                if e.doubts or e.short:
                     return LEASES
             if self.stage == AT_BACKOFFS:
                 if self.now_ms >= e.next_backoff_ms:

@@ -9,13 +9,13 @@ from trainmaster.core.sim_attempts cimport Attempts
 from trainmaster.core.sim_jobs cimport NodeLists, SimJobs
 from trainmaster.core.types cimport B1, F1, I1, i64
 
-cdef i64 DUE_FINISH, EXITED, HEAD, KIND, NEVER_MS, PART, PROGRESSED, SHARE, STOPPED
+cdef i64 DUE_FINISH, EXITED, HEAD, HEAP_MIN, KIND, NEVER_MS, PART, PROGRESSED, SHARE, STOPPED
 cdef double FURTHEST_MS, MS_PER_S
 
 cdef class SimWorld:
     cdef public i64 now_ms, seen_up_to, serials
     cdef public i64 restart_cost_ms, resize_cost_ms, launch_ms, stop_ms, exit_ms, first_report_ms, report_period_ms
-    cdef public i64 collapse_ms, n_unpowered, n_unlinked
+    cdef public i64 collapse_ms, n_unpowered, n_unlinked, heap_max
     cdef public double lost_gpu_s, interference, noise, checkpoint_period_s
     cdef public bint node_variation, unreliable, may_fail, slow_stops, tells_loss
     cdef public SimJobs jobs

@@ -23,6 +23,7 @@ from trainmaster.core.sim_attempts import Attempts
 from trainmaster.core.sim_due import DUE_FINISH
 from trainmaster.core.sim_jobs import NodeLists, SimJobs
 
+HEAP_MIN = 64
 FURTHEST_MS = 2.0**60
 """An end that lies further ahead does not come."""
 
@@ -77,6 +78,8 @@ class SimWorld:
         self.job_at = new_ints(64)
         """Job number by the engine's index."""
         self.heap, self.reports = DueHeap(), Messages()
+        self.heap_max = HEAP_MIN
+        """With more rows, those that no longer hold are removed."""
         self.zombies = IntList()
         """Attempts that another generation has superseded while they lived (should never be)."""
         self.gpus_of_node, self.node_speed = np.maximum(gpus_of_node, 1.0), np.ones(n_nodes)
@@ -309,6 +312,9 @@ class SimWorld:
             whole_ms = int(max(left_ms, 0.0))
             attempts.finish_ms[a] = attempts.as_of_ms[a] + whole_ms + self.exit_ms
             self.heap.add(attempts.finish_ms[a], DUE_FINISH, a, attempts.epoch[a])
+            if self.heap.n > self.heap_max:  # jobs that take turns leave an end behind each time
+                self.heap.drop_stale(DUE_FINISH, attempts.epoch)
+                self.heap_max = 2 * self.heap.n + HEAP_MIN
 
     def _save_at_failure(self, a: int) -> None:
         """What survives a failure: the last checkpoint."""

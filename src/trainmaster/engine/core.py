@@ -21,6 +21,7 @@ from trainmaster.core.engine_core import (
     next_wake_ms,
     resend,
 )  # fmt: skip
+from trainmaster.core.placement import Placer
 from trainmaster.core.plan_arrays import PlanArrays
 from trainmaster.engine import grow, holds, inventory, node_sets, nodes, reports, users, withheld
 from trainmaster.engine.lifecycle import T
@@ -32,6 +33,7 @@ from trainmaster.model.command import Command
 from trainmaster.model.job import P
 from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import traits_of
 from trainmaster.model.reasons import Why, why_phase
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.table import JobTable
@@ -61,7 +63,7 @@ class Engine(State):
                 holds.review(self)
             if self.reserved.n:
                 launch_reserved(self)
-            self.own_rounds = self.policy.own_rounds
+            self.own_rounds = traits_of(self.policy).own_rounds
             if (self.changed or now_ms >= self.wake_at_ms) and decision_is_due(self):
                 self.decide()
             if not self.holds_changed:  # else the plan rejected a job that others wait for, or make room for
@@ -101,7 +103,7 @@ class Engine(State):
         s = self.settings
         return Snapshot(
             version=columns.version,
-            now_ms=self.now_ms,
+            now_ms=int(self.now_ms),  # a NumPy number where the core is not compiled
             cluster=self.cluster,
             up=self.up,
             ledger=self.planned,
@@ -116,6 +118,17 @@ class Engine(State):
             pair_source=getattr(self.estimator, "pair_speeds", None),
             node_sets=node_sets.masks(self) if self.node_sets else {},
         )
+
+    def placer(self) -> Placer:
+        """Places gangs as the settings say, each on the nodes that its job may use."""
+        placer = Placer(int(self.settings.placement), self.nodes)
+        masks = node_sets.masks(self)
+        if masks:
+            for name in masks:
+                self.columns.intern_node_set(name)
+            everywhere = np.ones(len(self.cluster.nodes), np.bool_)
+            placer.set_masks(np.stack([masks.get(name, everywhere) for name in self.columns.node_set_names]))
+        return placer
 
     def why(self, slot: int) -> Why:
         """Why the job of a slot waits; NONE when it does not."""

@@ -12,6 +12,7 @@ from trainmaster.engine.state import State, nodes_of
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.ledger import Ledger
+from trainmaster.model.policy import traits_of
 from trainmaster.model.units import GPU_MILLI
 
 
@@ -31,7 +32,7 @@ def can_grow(old: Cluster, new: Cluster) -> bool:
 def grew(state: State, event: ev.ClusterGrew) -> None:
     old, new = state.cluster, event.cluster
     if not can_grow(old, new):
-        state.notes.append("a change of nodes that is no growth was refused")
+        state.notes.append("refused a change of nodes: nodes may only be added or enlarged")
         return
     if old.nodes == new.nodes:
         return
@@ -42,7 +43,7 @@ def grew(state: State, event: ev.ClusterGrew) -> None:
     state.nodes = nodes_of(new, up)
     state.planned = _grown(state.planned, old, new)
     state.physical = _grown(state.physical, old, new)
-    if getattr(state.policy, "remembers_nodes", False):
+    if traits_of(state.policy).remembers_nodes:
         state.memo_values = {}
         state.memo_columns = set()
         state.columns.memo.clear()

@@ -263,6 +263,7 @@ def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator
     engine.entity_weights = dict(meta["entity_weights"])
     engine.quotas = dict(meta["quotas"])
     engine.has_quotas = bool(engine.quotas)
+    engine.n_waiting = int((columns.ints["phase"][columns.rows] == Phase.PENDING).sum())
     engine.reserved.reserve(len(meta["reserved"]))
     for job_id in meta["reserved"]:
         engine.reserved.append(columns.slot_of[job_id])

@@ -19,7 +19,7 @@ def taken(state: State, event: ev.Inventory) -> None:
     """Believe the backend where it can know: what it lists is there, what it should list is not."""
     for node in sorted(event.nodes):
         if not state.up[node]:
-            state.up[node] = True
+            state.set_up(node, True)
             state.changed = True
     listed: set[JobId] = set()
     for entry in event.entries:

@@ -21,7 +21,7 @@ from trainmaster.model.units import NEVER_MS
 
 def joined(state: State, event: ev.NodeJoined) -> None:
     if not state.up[event.node]:
-        state.up[event.node] = True
+        state.set_up(event.node, True)
         state.changed = True
 
 
@@ -29,7 +29,7 @@ def lost(state: State, event: ev.NodeLost) -> None:
     """The node takes no more launches; what ran on it is over, now or when its lease has run out."""
     node = event.node
     if state.up[node]:
-        state.up[node] = False
+        state.set_up(node, False)
         state.changed = True
         _withdraw_plans(state, node)
     columns = state.columns

@@ -59,7 +59,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJobs:
-    """Jobs that wait and can run on this cluster, in arrival order, as arrays. `speeds`: by job and accelerator type,
+    """Jobs that wait, in arrival order, as arrays. `speeds`: by job and accelerator type,
     0 where it cannot run; `work_total` is NaN where unknown."""
 
     ids: list[JobId]
@@ -67,6 +67,20 @@ class WaitingJobs:
     work_total: Floats
     work_done: Floats
     demand_milli: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveJobs:
+    """All active jobs in arrival order, as lists and arrays. `speeds`: by job and type on one node, then by type on
+    several. `indices`: of the engine."""
+
+    specs: list[JobSpec]
+    indices: list[int]
+    phases: list[int]
+    generations: list[int]
+    work_recorded: Floats
+    work_done: Floats
+    speeds: Floats
 
 
 # -- one job -----------------------------------------------------------------------------------------------------------
@@ -193,6 +207,27 @@ def job_states(engine: Engine, job_ids: Iterable[str], now_ms: int) -> list[JobS
     ]
 
 
+def active_jobs(engine: Engine, now_ms: int) -> ActiveJobs:
+    columns = engine.columns
+    table, slots = JobTable(columns, now_ms), columns.rows.copy()
+    return ActiveJobs(
+        specs=[columns.spec(slot) for slot in slots.tolist()],
+        indices=slots.tolist(),
+        phases=columns.ints["phase"][slots].tolist(),
+        generations=columns.ints["generation"][slots].tolist(),
+        work_recorded=columns.floats["work_done"][slots],
+        work_done=table.work_done,
+        speeds=np.hstack([columns.throughput[slots], columns.throughput_spread[slots]]),
+    )
+
+
+def first_starts_ms(engine: Engine) -> dict[JobId, int]:
+    """When each active job that has ever run began to."""
+    columns = engine.columns
+    first_ms = columns.ints["first_start_ms"]
+    return {columns.spec(slot).id: int(first_ms[slot]) for slot in columns.rows[first_ms[columns.rows] >= 0].tolist()}
+
+
 def queue_positions(engine: Engine) -> dict[JobId, int]:
     """Place of each waiting job, in arrival order, from 1."""
     return {spec.id: place for place, spec in enumerate(active_specs(engine, (P.PENDING,)), 1)}
@@ -207,7 +242,7 @@ def phase_counts(engine: Engine) -> dict[Phase, int]:
 def waiting_jobs(engine: Engine) -> WaitingJobs:
     columns = engine.columns
     ints, floats, rows = columns.ints, columns.floats, columns.rows
-    slots = rows[(ints["phase"][rows] == P.PENDING) & (ints["reason"][rows] != Why.NEVER_FITS)]
+    slots = rows[ints["phase"][rows] == P.PENDING]
     return WaitingJobs(
         ids=[columns.spec(slot).id for slot in slots.tolist()],
         speeds=np.where(columns.allowed[slots], np.nan_to_num(columns.throughput[slots]), 0.0),

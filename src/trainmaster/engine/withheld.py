@@ -42,6 +42,7 @@ def _give_back(state: State, node: int) -> None:
         for device in devices:
             ledger.device_milli[node, device] = GPU_MILLI
         ledger.whole[node] += len(devices)
+        ledger.index = None
         ledger.cpu_milli[node] += cpu_milli
         ledger.mem_mib[node] += mem_mib
 
@@ -58,6 +59,7 @@ def _withhold(state: State, node: int) -> None:
         for device in devices:
             ledger.device_milli[node, device] = 0
         ledger.whole[node] -= len(devices)
+        ledger.index = None
         ledger.cpu_milli[node] -= cpu_taken
         ledger.mem_mib[node] -= mem_taken
     if devices or cpu_taken or mem_taken:

@@ -188,10 +188,10 @@ def _entry(row: dict[str, str], path: Path, line: int | None) -> Entry:
             _fail("the cell is empty", "a value", path, line, name)
     placement = cell("placement", "packed")
     if placement not in ("packed", "spread"):
-        _fail(f"{placement!r} is no placement", "packed or spread", path, line, "placement")
+        _fail(f"invalid placement {placement!r}", "packed or spread", path, line, "placement")
     origin = cell("source", "measured")
     if origin not in get_args(Origin):
-        _fail(f"{origin!r} is no source", "measured or estimated", path, line, "source")
+        _fail(f"invalid source {origin!r}", "measured or estimated", path, line, "source")
     other = cell("other_model")
     if other and not cell("other_steps_per_s"):
         _fail("a pair without the other's speed", "a number", path, line, "other_steps_per_s")
@@ -212,7 +212,7 @@ def _count(text: str, path: Path, line: int | None, column: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or int(text[:18]) < 1 or len(text) > 18:
-        _fail(f"{text[:40]!r} is no count", "a whole number, at least 1", path, line, column)
+        _fail(f"invalid count {text[:40]!r}", "a whole number, at least 1", path, line, column)
     return int(text)
 
 
@@ -222,9 +222,9 @@ def _speed(value: Any, path: Path, line: int | None, column: str) -> float:
             raise ValueError
         speed = float(value)
     except (ValueError, TypeError, OverflowError):
-        _fail(f"{str(value)[:40]!r} is no speed", "a number of steps per second", path, line, column)
+        _fail(f"invalid speed {str(value)[:40]!r}", "a number of steps per second", path, line, column)
     if not math.isfinite(speed) or speed < 0:
-        _fail(f"{speed} is no speed", "steps per second, finite, at least 0", path, line, column)
+        _fail(f"invalid speed {speed}", "steps per second, finite, at least 0", path, line, column)
     if speed > _STEPS_PER_S_MAX:
         _fail(f"{speed:g} steps per second is not believable", "mini-batches per second", path, line, column)
     return speed

@@ -19,7 +19,7 @@ from trainmaster.foresight.situation import UNKNOWN_WORK, Situation
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
 from trainmaster.model.units import MS_PER_S, NEVER_MS
-from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.drive import Drive
 
 Floats = npt.NDArray[np.float64]
 STREAM = 1
@@ -34,31 +34,31 @@ class Span(NamedTuple):
     declared: bool
 
 
-def expected(
-    situation: Situation, engine: Engine, backend: SimulatedBackend, about: Set[JobId], seed: int
-) -> dict[str, Span]:
+def expected(situation: Situation, drive: Drive, about: Set[JobId], seed: int) -> dict[str, Span]:
     """Start and end of every job of `about` that can be expected to end."""
-    horizon_ms = backend.now_ms
-    spans = _waiting(situation, engine, seed, horizon_ms)
-    spans.update(_running(engine, backend))
+    spans = _waiting(situation, drive.engine, seed, drive.backend.now_ms)
+    spans.update(_running(drive))
     return {job_id: span for job_id, span in spans.items() if job_id in about}
 
 
-def _running(engine: Engine, backend: SimulatedBackend) -> dict[str, Span]:
+def _running(drive: Drive) -> dict[str, Span]:
     """Let the world go on without the engine until everything has ended that runs."""
+    backend, reports = drive.backend, drive.backend.core.reports
+    declared = {spec.id: spec.work_total is not None for spec in drive.jobs}
     spans: dict[str, Span] = {}
     begun_ms: dict[str, int] = {}
     left = set(backend.running)
     while left and backend.next_ms < NEVER_MS // 4:
-        for event in backend.advance(backend.next_ms):
+        backend.core.advance_rows(backend.next_ms)
+        arrived = [drive.report(k) for k in range(reports.n)]
+        reports.clear()
+        for event in arrived:
             if isinstance(event, ev.Started):
                 begun_ms[event.job_id] = backend.now_ms
             elif isinstance(event, ev.Exited | ev.Stopped):
                 left.discard(event.job_id)
-                spec = queries.spec_of(engine, event.job_id)
-                if spec is not None and isinstance(event, ev.Exited) and event.code == 0:
-                    declared = spec.work_total is not None
-                    spans[event.job_id] = Span(begun_ms.get(event.job_id), backend.now_ms, declared)
+                if isinstance(event, ev.Exited) and event.code == 0:
+                    spans[event.job_id] = Span(begun_ms.get(event.job_id), backend.now_ms, declared[event.job_id])
     return spans
 
 

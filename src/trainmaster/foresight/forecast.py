@@ -14,7 +14,7 @@ from statistics import NormalDist, median
 import numpy as np
 
 from trainmaster.engine.ports import Estimator
-from trainmaster.foresight.rolling import Future, roll
+from trainmaster.foresight.rolling import Future, Opening
 from trainmaster.foresight.situation import Situation
 from trainmaster.model import event as ev
 from trainmaster.model.job import Phase
@@ -92,8 +92,8 @@ def forecast(
     """An outlook for every active job, and for those that `events` submit."""
     count = futures_of(situation) if seeds is None else seeds
     horizon = HORIZON if len(situation.image.jobs) > LONG_QUEUE else None
-    futures = [roll(situation, seed, events, policy, estimator, horizon) for seed in range(count)]
-    return outlooks(situation, futures)
+    opening = Opening(situation, events, policy, estimator)
+    return outlooks(situation, [opening.roll(seed, horizon) for seed in range(count)])
 
 
 def outlooks(situation: Situation, futures: Sequence[Future]) -> dict[str, Outlook]:

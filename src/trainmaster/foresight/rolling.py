@@ -2,37 +2,43 @@
 what runs now.
 
 Policies see what they would see live. How fast jobs really are, and how much work those have that do not say,
-is drawn by the seed from what is believed of them; seed 0 draws nothing and takes the middle of every belief.
+is drawn by the seed from what is believed of them (`worlds`).
 """
 
 from __future__ import annotations
 
-import math
-import random
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
 
-from trainmaster.engine import queries
-from trainmaster.engine.core import Engine
+import numpy as np
+
+from trainmaster.core.int_list import IntList
+from trainmaster.core.passes import Pass
+from trainmaster.core.run_codes import OVER, PAUSED_RUN, RESTLESS
+from trainmaster.engine import queries, users
+from trainmaster.engine.fork import fork
 from trainmaster.engine.image import restore
 from trainmaster.engine.ports import Estimator
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.foresight.beyond import Span, expected
-from trainmaster.foresight.situation import UNKNOWN_WORK, Belief, Situation
+from trainmaster.foresight.situation import Situation
+from trainmaster.foresight.worlds import Believed
 from trainmaster.model import event as ev
-from trainmaster.model.command import Command, Launch
-from trainmaster.model.job import JobId, JobSpec, Phase
-from trainmaster.model.policy import Policy
-from trainmaster.model.stable_hash import stable_hash
+from trainmaster.model.gangs import gang_list
+from trainmaster.model.job import JobId, JobSpec, P
+from trainmaster.model.policy import Policy, pass_of
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.sim.backend import SimulatedBackend
+from trainmaster.sim.coming import Coming, enter_world
+from trainmaster.sim.drive import Drive
+from trainmaster.sim.job_list import JobList
 from trainmaster.sim.truth import Truth, TruthOptions
 
-MAX_STEPS = 200_000
+MAX_DECISIONS = 200_000
 MAX_IDLE_WAKES = 10_000
+MAX_STEPS_AT_ONCE = 10_000
 
 
 @dataclass
@@ -59,140 +65,152 @@ def roll(
 ) -> Future:
     """Go on until every job that can end has ended. `events` happen at once; a node that one of them says to be
     lost is really gone. After `decisions_max` decisions the rest is estimated."""
-    policy = policy or create(situation.policy)
-    settings = replace(
-        situation.settings, resend_ms=NEVER_MS // 2, restart_cost_ms=situation.costs.restart_ms,
-        resize_cost_ms=situation.costs.resize_ms,
-    )  # fmt: skip
-    engine = restore(situation.image, situation.cluster, policy, estimator or DeclaredSpeeds(), settings)
-    truths = _Truths(situation, engine, seed)
-    backend = _take_over(situation, engine, truths)
-    future = Future(situation.now_ms)
-    active = {*queries.active_ids(engine), *(event.spec.id for event in events if isinstance(event, ev.JobSubmitted))}
-    waited_for = set(active)
-    last_decision = math.inf if decisions_max is None else engine.decisions + decisions_max
-    now_ms = max(situation.now_ms, engine.now_ms)
-    backend.now_ms = now_ms
-    for command in engine.pending_commands():
-        backend.perform(truths.of(command))
-    for event in events:
-        if isinstance(event, ev.NodeLost):
-            backend.power_off(event.node)
-    idle = 0
-    upcoming_events: list[ev.Event] = [*events, ev.Woken()]
-    newcomers = situation.arrivals.draw(now_ms, seed)[::-1]
-    for _ in range(MAX_STEPS):
-        while newcomers and newcomers[-1].submit_ms <= now_ms:
-            upcoming_events.append(ev.JobSubmitted(newcomers.pop()))
-        arrived = backend.advance(now_ms)
-        for event in arrived:
-            if isinstance(event, ev.Started) and event.job_id in active:
-                future.started_ms.setdefault(event.job_id, now_ms)
-        if arrived or upcoming_events or engine.next_wake_ms <= now_ms:
-            idle = 0 if arrived or upcoming_events else idle + 1
-            for command in engine.step(now_ms, *upcoming_events, *arrived):
-                backend.perform(truths.of(command))
-            upcoming_events = []
-            ended = engine.drain_ended()
-            future.ended += ended
-            waited_for.difference_update(end.spec.id for end in ended)
-            if (ended or idle) and _nobody_waits(engine, waited_for):
-                break
-            if engine.decisions >= last_decision:
-                future.expected = expected(situation, engine, backend, waited_for, seed)
-                waited_for -= future.expected.keys()
-                break
-        # else an incarnation has ended that was stopped before: nobody hears of it
-        next_ms = min(backend.next_ms, engine.next_wake_ms, newcomers[-1].submit_ms if newcomers else NEVER_MS)
-        if next_ms >= NEVER_MS // 4 or idle > MAX_IDLE_WAKES:
-            break
-        now_ms = max(now_ms, next_ms)
-    future.ended = [end for end in future.ended if end.spec.id in active]
-    future.left = tuple(sorted(job_id for job_id in waited_for if queries.is_active(engine, job_id)))
-    future.decisions = engine.decisions
-    future.lost_gpu_s = backend.lost_gpu_s
-    return future
+    return Opening(situation, events, policy, estimator).roll(seed, decisions_max)
 
 
-def _nobody_waits(engine: Engine, left: Set[JobId]) -> bool:
-    """Whether all that are asked about and have not ended are paused."""
-    return all(queries.phase_of(engine, job_id) in (None, Phase.PAUSED) for job_id in left)
+class Opening:
+    """Where all futures of a situation begin: the engine is restored once, each future goes on with a copy."""
 
+    def __init__(
+        self,
+        situation: Situation,
+        events: tuple[ev.Event, ...] = (),
+        policy: Policy | None = None,
+        estimator: Estimator | None = None,
+    ) -> None:
+        settings = replace(
+            situation.settings, resend_ms=NEVER_MS // 2, restart_cost_ms=situation.costs.restart_ms,
+            resize_cost_ms=situation.costs.resize_ms,
+        )  # fmt: skip
+        self.situation, self.policy = situation, policy or create(situation.policy)
+        self.estimator = estimator or DeclaredSpeeds()
+        self.engine = restore(situation.image, situation.cluster, self.policy, self.estimator, settings)
+        self.now_ms = max(situation.now_ms, self.engine.now_ms)
+        self.submitted = [event.spec for event in events if isinstance(event, ev.JobSubmitted)]
+        self.events = [event for event in events if not isinstance(event, ev.JobSubmitted | ev.PolicyChanged)]
+        if any(isinstance(event, ev.PolicyChanged) for event in events):
+            users.policy_changed(self.engine, ev.PolicyChanged())
+        self.jobs = queries.active_jobs(self.engine, self.now_ms)
+        beliefs = [situation.belief(spec.id) for spec in self.jobs.specs]
+        self.believed = Believed(self.jobs.specs, beliefs, self.jobs.speeds, self.jobs.work_done)
+        self.attempts = self._attempts()
 
-def _take_over(situation: Situation, engine: Engine, truths: _Truths) -> SimulatedBackend:
-    """A backend in which everything runs that runs now, as far as it has come."""
-    costs, cluster = situation.costs, situation.cluster
-    options = TruthOptions(
-        restart_cost_ms=max(0, costs.restart_ms - costs.launch_ms), resize_cost_ms=costs.resize_ms,
-        launch_ms=costs.launch_ms, stop_ms=costs.stop_ms, exit_ms=costs.exit_ms,
-    )  # fmt: skip
-    backend = SimulatedBackend(cluster, Truth(cluster, options, 0), situation.settings.lease)
-    backend.now_ms = now_ms = max(situation.now_ms, engine.now_ms)
-    for node in range(len(cluster.nodes)):
-        if not queries.is_node_up(engine, node):
-            backend.core.set_power(node, False)
-    for job in queries.job_states(engine, queries.active_ids(engine), now_ms):
-        job_id, generation, productive_ms = job.spec.id, job.generation, job.productive_ms
-        begun_ms, work = situation.starting.get(job_id, (None, job.work_recorded))
-        backend.remember(job_id, generation - (job.phase == Phase.LAUNCHING), work)
-        if job.phase in (Phase.RUNNING, Phase.RESIZING, Phase.STOPPING) and job.occupied is not None:
-            if begun_ms is None:
-                work = job.work_done
-            else:  # estimated progress has not been reported yet
-                productive_ms = begun_ms + (costs.launch_ms if generation == 1 else costs.restart_ms)
+    def roll(self, seed: int = 0, decisions_max: int | None = None) -> Future:
+        drive = self._drive(seed)
+        engine, loop, backend = drive.engine, drive.loop, drive.backend
+        loop.until_decided = engine.decisions + (MAX_DECISIONS if decisions_max is None else decisions_max)
+        active: set[JobId] = {spec.id for spec in (*self.jobs.specs, *self.submitted)}
+        ended, waited_for = self._go(drive, active)
+        future = Future(self.situation.now_ms, ended=[end for end in ended if end.spec.id in active])
+        future.started_ms = {end.spec.id: end.first_start_ms for end in future.ended if end.first_start_ms >= 0}
+        future.started_ms |= {key: at for key, at in queries.first_starts_ms(engine).items() if key in waited_for}
+        if decisions_max is not None and engine.decisions >= loop.until_decided:
+            future.expected = expected(self.situation, drive, waited_for, seed)
+        future.left = tuple(sorted(waited_for - future.expected.keys()))
+        future.decisions, future.lost_gpu_s = engine.decisions, backend.lost_gpu_s
+        return future
+
+    def _go(self, drive: Drive, active: Set[JobId]) -> tuple[list[Ended], set[JobId]]:
+        """Until nobody of `active` waits for an end, or as far as the loop goes; also who still waits for one."""
+        engine, loop = drive.engine, drive.loop
+        ended: list[Ended] = []
+        paused = {spec.id for spec, phase in zip(self.jobs.specs, self.jobs.phases, strict=True) if phase == P.PAUSED}
+        waited_for = set(active)
+        loop.until_over = len(waited_for - paused)
+        while True:
+            code = loop.go()
+            if code not in (OVER, RESTLESS, PAUSED_RUN):
+                drive.serve(code)
+                continue
+            ended = [*ended, *engine.drain_ended()] if engine.named else drive.over().objects()
+            waited_for = set(active).difference(end.spec.id for end in ended)
+            left = len(waited_for - paused)
+            if code != PAUSED_RUN or not left or engine.decisions >= loop.until_decided:
+                return ended, waited_for
+            loop.until_over = engine.n_over + left
+
+    def _drive(self, seed: int) -> Drive:
+        """An engine and a world at the beginning of a future."""
+        newcomers = [*self.submitted, *self.situation.arrivals.draw(self.now_ms, seed)]
+        jobs = JobList.of([*newcomers, *self.jobs.specs])
+        engine = fork(self.engine, jobs)
+        decision = self._pass(newcomers)
+        engine.named = decision is None or self._need_names(newcomers)
+        coming = Coming(JobList.of(newcomers), engine, engine.named)
+        engine.columns.spec_source = jobs
+        backend = self._world(jobs, newcomers, seed)
+        drive = Drive(engine, backend, jobs, coming.arrivals, decision)
+        drive.loop.steps_at_once_max, drive.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
+        for event in self.events:
+            if isinstance(event, ev.NodeLost):
+                backend.power_off(event.node)
+        drive.resume(self.now_ms, (*self.events, ev.Woken()))
+        return drive
+
+    def _pass(self, newcomers: list[JobSpec]) -> Pass | None:
+        engine = self.engine
+        if engine.held_back or engine.waits_for or engine.quotas or any(spec.after for spec in newcomers):
+            return None  # some are held back, and a pass sees all jobs
+        return pass_of(self.policy)
+
+    def _need_names(self, newcomers: list[JobSpec]) -> bool:
+        """Whether jobs are spoken of by name although a compiled pass decides."""
+        engine = self.engine
+        if self.events or engine.doubts or engine.ended_on or engine.caps or hasattr(self.estimator, "observe"):
+            return True
+        late = any(spec.submit_ms > self.now_ms for spec in self.submitted)
+        ids = {spec.id for spec in newcomers}
+        return late or len(ids) < len(newcomers) or not ids.isdisjoint(engine.known)
+
+    def _world(self, all_jobs: JobList, newcomers: list[JobSpec], seed: int) -> SimulatedBackend:
+        """A backend in which everything runs that runs now, as far as it has come."""
+        situation, costs, cluster, n_new = self.situation, self.situation.costs, self.situation.cluster, len(newcomers)
+        options = TruthOptions(
+            restart_cost_ms=max(0, costs.restart_ms - costs.launch_ms), resize_cost_ms=costs.resize_ms,
+            launch_ms=costs.launch_ms, stop_ms=costs.stop_ms, exit_ms=costs.exit_ms,
+        )  # fmt: skip
+        backend = SimulatedBackend(cluster, Truth(cluster, options, 0), situation.settings.lease)
+        rates, work = self.believed.draw(seed)
+        if newcomers:
+            speeds = np.array([np.hstack(self.estimator.profile(spec, cluster.types)) for spec in newcomers])
+            beliefs = [situation.belief(spec.id) for spec in newcomers]
+            new_rates, new_work = Believed(newcomers, beliefs, speeds, np.zeros(n_new)).draw(seed)
+            rates, work = np.vstack([new_rates, rates]), np.concatenate([new_work, work])
+        enter_world(backend, all_jobs, work, rates)
+        core, jobs = backend.core, self.jobs
+        for node in range(len(cluster.nodes)):
+            if not queries.is_node_up(self.engine, node):
+                core.set_power(node, False)
+        core.now_ms = self.now_ms
+        for k, index in enumerate(jobs.indices):
+            core.arrived(index, n_new + k)
+        active = slice(n_new, len(all_jobs))
+        launching = np.array(jobs.phases, np.int64) == P.LAUNCHING
+        np.asarray(core.jobs.generation)[active] = np.array(jobs.generations, np.int64) - launching
+        np.asarray(core.jobs.saved)[active] = self.saved
+        for k, generation, gang, work_done, productive_ms in self.attempts:
+            core.adopt(n_new + k, generation, gang, 0, work_done, productive_ms)
+        return backend
+
+    def _attempts(self) -> list[tuple[int, int, IntList, float, int]]:
+        """Attempts that run now: place of the job among the active ones, generation, gang, work, productive from."""
+        jobs, starting, costs = self.jobs, self.situation.starting, self.situation.costs
+        self.saved = [
+            starting[spec.id][1] if spec.id in starting else work
+            for spec, work in zip(jobs.specs, jobs.work_recorded.tolist(), strict=True)
+        ]
+        places = [k for k, phase in enumerate(jobs.phases) if phase in (P.RUNNING, P.RESIZING, P.STOPPING)]
+        found = []
+        states = queries.job_states(self.engine, [jobs.specs[k].id for k in places], self.now_ms)
+        for k, job in zip(places, states, strict=True):
+            if job.occupied is None:
+                continue
+            begun_ms, work = starting.get(job.spec.id, (None, job.work_done))
+            productive_ms = job.productive_ms
+            if begun_ms is not None:  # estimated progress has not been reported yet
+                productive_ms = begun_ms + (costs.launch_ms if job.generation == 1 else costs.restart_ms)
             # A resize under way has an answer to come: until then it is where it was.
-            allocation = job.allocation if job.phase == Phase.RUNNING else job.occupied
+            allocation = job.allocation if job.phase == P.RUNNING else job.occupied
             assert allocation is not None
-            backend.adopt(truths.spec(job_id), generation, allocation, work, max(now_ms, productive_ms))
-    return backend
-
-
-class _Truths:
-    """The jobs as this future has them; the engine's own specs stay as they were submitted. A job is drawn when it is
-    first needed: most of a long queue is not."""
-
-    def __init__(self, situation: Situation, engine: Engine, seed: int) -> None:
-        self._situation = situation
-        self._engine = engine
-        self._seed = seed
-        self._specs: dict[JobId, JobSpec] = {}
-
-    def spec(self, job_id: JobId) -> JobSpec:
-        if job_id not in self._specs:
-            engine = self._engine
-            (job,) = queries.job_states(engine, [job_id], max(engine.now_ms, self._situation.now_ms))
-            here, spread = queries.speeds_of(engine, job_id), queries.speeds_of(engine, job_id, spread=True)
-            self._specs[job_id] = self._draw(job.spec, here, spread, job.work_done)
-        return self._specs[job_id]
-
-    def of(self, command: Command) -> Command:
-        return replace(command, spec=self.spec(command.job_id)) if isinstance(command, Launch) else command
-
-    def _draw(self, spec: JobSpec, here: Mapping[str, float], spread: Mapping[str, float], work_done: float) -> JobSpec:
-        belief = self._situation.belief(spec.id)
-        slower, percentile = 0.0, 0.5
-        if self._seed:
-            # One stream per (seed, job): a job's luck does not depend on who else is there.
-            rng = random.Random(stable_hash(spec.id) << 32 | self._seed)
-            slower, percentile = rng.gauss(), rng.uniform(0.01, 0.99)
-        factor = math.exp(slower * belief.sigma)
-        work = spec.work_total
-        if work is None:
-            fastest = max(here.values(), default=1.0) or 1.0
-            work = _more_work(belief, work_done, fastest, percentile)
-        return replace(
-            spec,
-            steps_per_s={name: speed * factor for name, speed in here.items() if speed > 0},
-            steps_per_s_spread={name: speed * factor for name, speed in spread.items() if speed > 0},
-            work_total=max(work, work_done * (1 + 1e-9)),
-        )
-
-
-def _more_work(belief: Belief, done: float, speed: float, percentile: float) -> float:
-    """The amount in all, drawn from the log-normal belief given that `done` was not all of it."""
-    median, sigma = belief.work or (UNKNOWN_WORK[0] * speed, UNKNOWN_WORK[1])
-    normal = NormalDist(math.log(max(median, 1e-9)), max(sigma, 1e-3))
-    below = normal.cdf(math.log(done)) if done > 0 else 0.0
-    if below > 0.999:  # beyond anything seen: as much again, more or less
-        return done * (1.0 + percentile)
-    return math.exp(normal.inv_cdf(min(below + (1.0 - below) * percentile, 1 - 1e-9)))
+            found.append((k, job.generation, gang_list(allocation), work, max(self.now_ms, productive_ms)))
+        return found

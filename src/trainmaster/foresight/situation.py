@@ -88,10 +88,15 @@ def to_json(situation: Situation) -> dict[str, Any]:
         "costs": {"launch_ms": s.costs.launch_ms, "restart_ms": s.costs.restart_ms,
                   "resize_ms": s.costs.resize_ms, "stop_ms": s.costs.stop_ms, "exit_ms": s.costs.exit_ms},
         "starting": {job_id: list(begun) for job_id, begun in sorted(s.starting.items())},
-        "recent": [spec_to_json(spec) for spec in s.arrivals.specs],
-        "jobs": _spelled(dict(s.image.jobs)),
+        "recent": [spec_to_json(replace(spec, payload={})) for spec in s.arrivals.specs],
+        "jobs": _spelled({job_id: _without_payload(record) for job_id, record in s.image.jobs.items()}),
         "meta": _spelled(s.image.meta),
     }  # fmt: skip
+
+
+def _without_payload(record: Mapping[str, Any]) -> dict[str, Any]:
+    """How a job is started (command, environment) is not part of when it will be."""
+    return {**record, "spec": {name: value for name, value in record["spec"].items() if name != "payload"}}
 
 
 _SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

@@ -99,7 +99,7 @@ def apply(situation: Situation, change: Change, estimator: Estimator) -> tuple[S
     before anything is rolled."""
     for job_id in (*change.remove_jobs, *change.first, *change.resize):
         if job_id not in situation.image.jobs:
-            raise InputError(f"there is no active job '{job_id}'", expected="the id of a job that waits or runs")
+            raise InputError(f"active job '{job_id}' not found", expected="the id of a job that waits or runs")
     for job_id, (low, high) in change.resize.items():
         if not 1 <= low <= high:
             raise InputError(f"size {low}..{high} of '{job_id}'", expected="1 <= MIN <= MAX")
@@ -152,7 +152,7 @@ def _with_alike(members: Sequence[int], cluster: Cluster, n_old: int) -> list[in
 def _lost(situation: Situation, name: str) -> ev.NodeLost:
     names = [node.id for node in situation.cluster.nodes]
     if name not in names:
-        raise InputError(f"there is no node '{name}'", expected="one of " + ", ".join(sorted(names)))
+        raise InputError(f"node '{name}' not found", expected="one of " + ", ".join(sorted(names)))
     return ev.NodeLost(names.index(name), situation.now_ms, confirmed=True)
 
 

@@ -76,7 +76,7 @@ def split_address(address: str) -> tuple[str, int]:
     """`host:port`, `[v6]:port`."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise BadSettings(f"'{address}' is no address of the service; expected HOST:PORT")
+        raise BadSettings(f"invalid address '{address}' of the service: expected HOST:PORT")
     return host.strip("[]"), int(port)
 
 

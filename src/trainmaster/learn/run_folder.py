@@ -46,7 +46,7 @@ def read_checkpoint(folder: Path, policy: str, network: str) -> dict[str, Any]:
     """`network`: the entry by which a checkpoint of this policy is known."""
     path = folder / CHECKPOINT
     if not path.exists():
-        raise InputError("there is no checkpoint to resume", f"a folder with {CHECKPOINT}", file=folder)
+        raise InputError("no checkpoint found to resume from", f"a folder with {CHECKPOINT}", file=folder)
     with known_checkpoint(folder, policy):
         state = torch.load(path, weights_only=True)
         if not {"options", network} <= state.keys() or not isinstance(state["options"], dict):
@@ -65,7 +65,7 @@ def known_checkpoint(folder: Path, policy: str) -> Iterator[None]:
         path, expected = folder / CHECKPOINT, f"a file {CHECKPOINT} of `learn {policy}`"
         if isinstance(error, OSError):
             raise InputError(f"cannot read it: {error.strerror or error}", expected, file=path) from None
-        raise InputError(f"this is no checkpoint of {policy}", expected, file=path) from None
+        raise InputError(f"not a checkpoint of {policy}", expected, file=path) from None
 
 
 def check_same_options(kept: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:

@@ -21,7 +21,7 @@ from trainmaster.learn.slot_batch import Decisions, SlotBatch, choose
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
 from trainmaster.model.plan import Plan
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, PolicyTraits, traits_of
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
@@ -45,8 +45,8 @@ class Recorder:
     sizes: dict[int, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
     @property
-    def own_rounds(self) -> bool:
-        return self.policy.own_rounds
+    def traits(self) -> PolicyTraits:
+        return PolicyTraits(own_rounds=traits_of(self.policy).own_rounds)
 
     def decide(self, view: Snapshot) -> Plan:
         plan = self.policy.decide(view)

@@ -30,7 +30,6 @@ class DominantResourceFairness:
     patience_s: float = field(
         default=3600.0, metadata={"help": "after waiting this long nothing passes a job any more; 0: never"}
     )
-    own_rounds = False
 
     def __post_init__(self) -> None:
         if self.patience_s < 0:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from trainmaster.model.draft import Draft
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
@@ -39,7 +40,7 @@ _RETRY_MS = 10_000
 class ElasticFlow:
     """Admits jobs whose deadline can be met by elastic shares; spare GPUs by marginal saving."""
 
-    own_rounds = True
+    traits = PolicyTraits(own_rounds=True)
 
     def decide(self, view: Snapshot) -> Plan:
         return decide_by_arrival(view, self._decide)

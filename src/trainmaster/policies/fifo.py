@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from trainmaster.core.queue_pass import QueuePass
 from trainmaster.model.draft import Draft
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.queue_policy import QueuePolicy
@@ -27,9 +28,9 @@ class Fifo(QueuePolicy):
     )
 
     @property
-    def fair(self) -> bool:
+    def traits(self) -> PolicyTraits:
         """With backfill, a stream of small jobs can keep a large one waiting for ever."""
-        return not self.backfill
+        return replace(super().traits, fair=not self.backfill)
 
     @property
     def strict(self) -> bool:  # type: ignore

@@ -35,7 +35,6 @@ class Optimus:
         default=0.01,
         metadata={"help": "done when an epoch lowers the loss by less, relative to the first (fitted)"},
     )
-    own_rounds = False
 
     def __post_init__(self) -> None:
         for name, good, expected in (

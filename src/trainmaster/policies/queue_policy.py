@@ -16,6 +16,7 @@ from trainmaster.core.int_list import IntList
 from trainmaster.core.plan_arrays import PlanArrays
 from trainmaster.core.queue_pass import QueuePass
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 
@@ -36,10 +37,13 @@ class QueuePolicy:
     """Who does not fit holds up all behind it."""
     default_reason: ClassVar[Why] = Why.CAPACITY
     """Why a job waits of which nothing else is known."""
-    own_rounds: bool = False
 
     keys: Any = None
     """`keys(jobs)`: the key of each row, for policies whose key is no column of the core."""
+
+    @property
+    def traits(self) -> PolicyTraits:
+        return PolicyTraits(strict=self.strict, compiled_pass=self.compiled_pass)
 
     def compiled_pass(self) -> QueuePass | None:
         """The decision for a loop that needs no Python; None: `decide` is asked each time."""

@@ -24,7 +24,6 @@ class Tetris:
     mix: float = field(
         default=1.0, metadata={"help": "weight of short remaining work against alignment; 0: packing alone"}
     )
-    own_rounds = False
 
     def __post_init__(self) -> None:
         if self.mix < 0:

@@ -65,9 +65,9 @@ class WeightsFormat:
                 arrays = {name[:-4]: _array(archive, name) for name in archive.namelist() if name.endswith(".npy")}
         except (zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, EOFError, OSError, RuntimeError,
                 MemoryError):  # fmt: skip
-            raise self.fault(f"this is no weights file of {self.policy}", f"an .npz with {_ABOUT}", path) from None
+            raise self.fault(f"not a weights file of {self.policy}", f"an .npz with {_ABOUT}", path) from None
         if not isinstance(about, dict) or about.get("format") != self.name:
-            raise self.fault(f"this is no weights file of {self.policy}", f"format '{self.name}'", path)
+            raise self.fault(f"not a weights file of {self.policy}", f"format '{self.name}'", path)
         if about.get("version") != self.version:
             raise self.fault(f"weights of version {about.get('version')}", f"version {self.version}", path)
         for key, known in self.features.items():

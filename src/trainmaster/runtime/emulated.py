@@ -153,7 +153,7 @@ def _factors(first: float, then: str) -> tuple[tuple[float, float], ...]:
         later = [tuple(float(number) for number in then.split(":"))] if then else []
         factors = ((0.0, first), *((step, factor) for step, factor in later))
     except ValueError:
-        raise InputError(f"'{then}' is no change of speed", "STEP:FACTOR, such as 50:0.5", column="--then") from None
+        raise InputError(f"invalid change of speed '{then}'", "STEP:FACTOR, such as 50:0.5", column="--then") from None
     if not all(factor > 0 and step >= 0 for step, factor in factors):
         raise InputError("a factor that is not positive", "such as 0.8", column="--factor")
     return factors

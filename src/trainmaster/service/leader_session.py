@@ -6,6 +6,8 @@ replica until it loses the Lease.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +19,9 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.foresight.forecast import Outlook
 from trainmaster.foresight.process import ForecastProcess
-from trainmaster.service.control.clock import SystemClock
+from trainmaster.model.policy import Policy
+from trainmaster.policies.registry import create
+from trainmaster.service.control.clock import Clock, SystemClock
 from trainmaster.service.control.control_plane import ControlPlane
 from trainmaster.service.control.forecasts import Prospect
 from trainmaster.service.control.scheduler_thread import Driver
@@ -29,14 +33,27 @@ if TYPE_CHECKING:
     from trainmaster.service.online_learning import Learning
 
 
+@dataclass(frozen=True)
+class SessionParts:
+    """What a session is made of besides the platform's. The fault simulation brings others, for virtual time."""
+
+    clock: Callable[[], Clock] = SystemClock
+    driver: Callable[[ControlPlane, Fatal], Driver] = Driver
+    forecasts: Callable[..., ForecastProcess] = ForecastProcess
+    policies: Callable[[str], Policy] = create
+
+
 class LeaderSession:
     """`open` and `close` block, and are called from another thread than the event loop's; `halt` within the loop."""
 
-    def __init__(self, options: ServiceOptions, platform: Platform, log: BoundLogger, fatal: Fatal) -> None:
+    def __init__(
+        self, options: ServiceOptions, platform: Platform, log: BoundLogger, fatal: Fatal, parts: SessionParts
+    ) -> None:
         self._options = options
         self._platform = platform
         self._log = log
         self._fatal = fatal
+        self._parts = parts
         self._part = platform.session()
         self._store: Archive | None = None
         self._learning: Learning | None = None
@@ -51,16 +68,17 @@ class LeaderSession:
         store = self._store = part.open_store()
         image = store.load_active()
         prospect = Prospect(LearningEstimator(DeclaredSpeeds()), part.database)
-        prospect.forecaster = self.forecasts = ForecastProcess(
+        prospect.forecaster = self.forecasts = self._parts.forecasts(
             partial(self._forecast_made, prospect), partial(self._forecast_failed, prospect)
         )
         plane = ControlPlane(
-            part.cluster(image), store, None, SystemClock(), prospect.estimator, platform.settings(), option or "fifo",
-            emulated=platform.emulated, retention=platform.retention, told=partial(log_entries, self._log),
-            committed=part.on_commit, forgotten=part.forget_jobs, force_policy=option, keep_policy=not platform.alone,
-            prospect=prospect, follow_nodes=platform.follow_nodes,
+            part.cluster(image), store, None, self._parts.clock(), prospect.estimator, platform.settings(),
+            option or "fifo", emulated=platform.emulated, retention=platform.retention,
+            told=partial(log_entries, self._log), committed=part.on_commit, forgotten=part.forget_jobs,
+            force_policy=option, keep_policy=not platform.alone, prospect=prospect,
+            follow_nodes=platform.follow_nodes, policies=self._parts.policies,
         )  # fmt: skip
-        driver = Driver(plane, self._fatal)
+        driver = self._parts.driver(plane, self._fatal)
         plane.set_time(image)
         plane.backend = part.open_backend(plane, driver, image)
         plane.open()

@@ -51,7 +51,9 @@ def open_logbook(folder: Path, level: str = "info", quiet: bool = False) -> stru
             structlog.stdlib.ProcessorFormatter(
                 processors=[
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                    structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0),
+                    structlog.dev.ConsoleRenderer(
+                        colors=sys.stderr.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+                    ),
                 ],
                 foreign_pre_chain=shared,
             )

@@ -55,7 +55,7 @@ class ServiceOptions:
 def check_options(options: ServiceOptions) -> None:
     """Raise `InputError` for the first option that cannot be honoured."""
     if options.backend not in BACKENDS:
-        raise InputError(f"'{options.backend}'", "local, simulated or kubernetes", column="--backend")
+        raise InputError(f"unknown backend '{options.backend}'", "local, simulated or kubernetes", column="--backend")
     foreign = _ONLY_ONE_MACHINE if options.backend == "kubernetes" else _ONLY_KUBERNETES
     for field, flag in foreign.items():
         if getattr(options, field) not in (None, False):
@@ -71,7 +71,9 @@ def check_options(options: ServiceOptions) -> None:
 
         check_learning(options.policy)
     if options.log_level not in ("debug", "info", "warning", "error"):
-        raise InputError(f"'{options.log_level}'", "debug, info, warning or error", column="--log-level")
+        raise InputError(
+            f"unknown log level '{options.log_level}'", "debug, info, warning or error", column="--log-level"
+        )
     _in_range("--round", options.round_s, 0.001, 1e9)
     _in_range("--keep-days", options.keep_days, 1e-9, 1e6)
     _in_range("--lease", options.lease_s, 2, 10 * 365 * 86_400)
@@ -81,4 +83,4 @@ def check_options(options: ServiceOptions) -> None:
 
 def _in_range(flag: str, value: float | None, low: float, high: float) -> None:
     if value is not None and not low <= value <= high:
-        raise InputError(f"{value:g}", f"{low:g} to {high:g}", column=flag)
+        raise InputError(f"{value:g} is out of range", f"{low:g} to {high:g}", column=flag)

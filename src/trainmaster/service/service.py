@@ -24,7 +24,7 @@ from trainmaster.service.api.app import build_app
 from trainmaster.service.api.problems import Unavailable
 from trainmaster.service.api.routes.context import Context
 from trainmaster.service.control.control_plane import Request
-from trainmaster.service.leader_session import LeaderSession
+from trainmaster.service.leader_session import LeaderSession, SessionParts
 from trainmaster.service.local.home import Home
 from trainmaster.service.local.tokens import Tokens
 from trainmaster.service.logbook import open_logbook
@@ -72,6 +72,8 @@ class LeaderGateway:
 
 class Service:
     """`run` returns when the service was told to stop."""
+
+    parts = SessionParts()
 
     def __init__(self, options: ServiceOptions, platform: Platform | None = None) -> None:
         check_options(options)
@@ -131,10 +133,35 @@ class Service:
 
     # -- leading -------------------------------------------------------------------------------------
 
+    async def in_thread(self, work: Callable[[], None]) -> None:
+        """Wait for it in a thread that does not keep the process from ending."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: BaseException | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        def run() -> None:
+            fault: BaseException | None = None
+            try:
+                work()
+            except BaseException as error:
+                fault = error
+            with contextlib.suppress(RuntimeError):  # the loop may be closed
+                loop.call_soon_threadsafe(settle, fault)
+
+        threading.Thread(target=run, name="leader-session", daemon=True).start()
+        await done
+
     async def _lead(self) -> None:
         """A session whenever this process is elected, until the service stops."""
         try:
-            await _in_thread(self.platform.prepare)
+            await self.in_thread(self.platform.prepare)
             self.log.info("prepared to lead")
             while True:
                 await _first(self._elected, self._stop)
@@ -152,9 +179,9 @@ class Service:
     async def _hold_session(self) -> bool:
         """False: it could not be opened, and may be tried again."""
         begun_s = time.monotonic()
-        session = self._session = LeaderSession(self.options, self.platform, self.log, self._died)
+        session = self._session = LeaderSession(self.options, self.platform, self.log, self._died, self.parts)
         try:
-            await _in_thread(session.open)
+            await self.in_thread(session.open)
             if self.platform.leading() and session.driver is not None:
                 plane = session.driver.plane
                 self.gateway.session = session
@@ -172,7 +199,7 @@ class Service:
             return False
         finally:
             self._end_session(session)
-            await _in_thread(session.close)
+            await self.in_thread(session.close)
 
     def _end_session(self, session: LeaderSession | None) -> None:
         self.gateway.session = self._session = None
@@ -247,32 +274,6 @@ async def _first(*events: asyncio.Event) -> None:
     finally:
         for wait in waits:
             wait.cancel()
-
-
-async def _in_thread(work: Callable[[], None]) -> None:
-    """Wait for it in a thread that does not keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def settle(error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        fault: BaseException | None = None
-        try:
-            work()
-        except BaseException as error:
-            fault = error
-        with contextlib.suppress(RuntimeError):  # the loop may be closed
-            loop.call_soon_threadsafe(settle, fault)
-
-    threading.Thread(target=run, name="leader-session", daemon=True).start()
-    await done
 
 
 def is_loopback(host: str) -> bool:

@@ -46,8 +46,8 @@ def _from_document(path: Path) -> Cluster:
     for index, item in enumerate(document["nodes"]):
         where = f"nodes[{index}]"
         if not isinstance(item, dict) or not set(item) <= _KEYS or "accelerator" not in item or "gpus" not in item:
-            raise InputError(f"{item!r} is no node", "accelerator and gpus, optionally id, cpus, mem_gib, rack, count",
-                             file=path, column=where)  # fmt: skip
+            expected = "accelerator and gpus, optionally id, cpus, mem_gib, rack, count"
+            raise InputError(f"invalid node {item!r}", expected, file=path, column=where)
         try:
             count = int(item.get("count", 1))
             for k in range(count):

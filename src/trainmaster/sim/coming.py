@@ -20,6 +20,7 @@ from trainmaster.model.table import JobColumns
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.job_list import JobList
+from trainmaster.sim.truth import Truth
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -131,15 +132,15 @@ def _allowed(jobs: JobList, types: Sequence[str], speed: Floats) -> npt.NDArray[
     return allowed & np.array(accepts, np.bool_).reshape(-1, len(types))[jobs.kind]
 
 
-def enter_world(backend: SimulatedBackend, jobs: JobList) -> None:
-    """Tell the world of all jobs; a job's number is its place in the list."""
+def enter_world(backend: SimulatedBackend, jobs: JobList, work_total: Floats, rates: Floats) -> None:
+    """Tell the world of all jobs; a job's number is its place in the list. `rates`: as `core.sim_jobs` has them."""
     rows, truth, n = backend.core.jobs, backend.truth, len(jobs)
     rows.reserve(n)
     rows.n = n
     backend.introduce(jobs, jobs.id_list)
     curves = backend._curves
     for column, values in (
-        (rows.work_total, jobs.work_total),
+        (rows.work_total, work_total),
         (rows.share_asked, np.minimum(jobs.ints(attrgetter("worker.gpu_milli")), GPU_MILLI)),
         (rows.workers_ref, jobs.ints(attrgetter("workers_ref"))),
         (rows.servers_ref, jobs.ints(attrgetter("servers_ref"))),
@@ -150,6 +151,10 @@ def enter_world(backend: SimulatedBackend, jobs: JobList) -> None:
         np.asarray(rows.key)[:n] = np.fromiter(map(truth.key_of, jobs.id_list), np.int64, n)
     if truth.options.sensitivity_variation:
         np.asarray(rows.sensitivity)[:n] = jobs.floats(lambda spec: truth.sensitivity(spec.model))
+    np.asarray(rows.speed)[:n] = rates
+
+
+def true_rates(jobs: JobList, truth: Truth) -> Floats:
+    """By job and type on one node, then by type on several."""
     place, found = by_declared_speed(jobs, truth.reference_rates)
-    if n:
-        np.asarray(rows.speed)[:n] = np.array(found)[place]
+    return np.array(found)[place] if found else np.zeros((0, 2 * len(truth.cluster.types)))

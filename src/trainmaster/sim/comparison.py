@@ -30,7 +30,7 @@ from trainmaster.traces.resample import KINDS, window_s
 
 TIMELINE_INTERVALS = 150
 """Of the span of arrivals (or of the work at full use, if that is longer)."""
-TIMING = ("decide_cpu_s", "cpu_s", "wall_s")
+TIMING = ("decide_cpu_s", "solver_cpu_s", "cpu_s", "wall_s")
 _VARIED = ("trace", "cluster", "load", "policy", "seed")
 
 
@@ -87,10 +87,10 @@ def split_policies(texts: Sequence[str]) -> tuple[str, ...]:
 def plan(wanted: Comparison) -> tuple[dict[str, Any], list[Cell]]:
     """Read and check every input; the settings that determine the result, and the cells in a fixed order."""
     if wanted.seeds < 1:
-        raise InputError(f"{wanted.seeds} seeds", "at least 1", column="--seeds")
+        raise InputError(f"invalid number of seeds {wanted.seeds}", "at least 1", column="--seeds")
     if wanted.base.resample not in KINDS:
         raise InputError(
-            f"'{wanted.base.resample}' is no way to resample",
+            f"unknown resampling '{wanted.base.resample}'",
             "one of " + ", ".join(KINDS),
             column="--resample",
         )

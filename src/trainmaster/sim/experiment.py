@@ -22,7 +22,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
 from trainmaster.model.placement import parse_strategy, strategy_name
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, traits_of
 from trainmaster.model.units import ms_from_s
 from trainmaster.policies.registry import create
 from trainmaster.sim.cluster_file import read_cluster
@@ -111,15 +111,15 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
     """Read and check everything; raises `InputError` before any work is done. `trace`: already read."""
     cluster = read_cluster(wanted.cluster)
     policy = create(wanted.policy)
-    placement = wanted.placement or getattr(policy, "preferred_placement", None) or "pack"
+    placement = wanted.placement or traits_of(policy).placement or "pack"
     settings = Settings(placement=parse_strategy(placement), round_ms=_round_ms(wanted.round_s), seed=wanted.seed)
     truth = _truth(wanted)
     if wanted.unfit not in ("error", "reject"):
         raise InputError(
-            f"'{wanted.unfit}' is no treatment of jobs that cannot fit", "error or reject", column="--unfit"
+            f"unknown treatment '{wanted.unfit}' of jobs that never fit", "error or reject", column="--unfit"
         )
     if not wanted.load > 0 or math.isinf(wanted.load):
-        raise InputError(f"load factor {wanted.load}", "a positive number", column="--loads")
+        raise InputError(f"invalid load factor {wanted.load}", "a positive number", column="--loads")
     fraction = _profiled_fraction(wanted)
     trace = read_trace(wanted.trace) if trace is None else trace
     wall_begin, cpu_begin = time.perf_counter(), time.process_time()
@@ -202,7 +202,7 @@ def _profiled_fraction(wanted: Experiment) -> float | None:
         fraction = math.nan
     if kind != "fingerprint" or not 0.0 <= fraction <= 1.0:
         raise InputError(
-            f"'{wanted.estimates}' says nothing of estimates",
+            f"unknown estimates '{wanted.estimates}'",
             "oracle, fingerprint or fingerprint:0.2",
             column="--estimates",
         )
@@ -217,14 +217,14 @@ def _round_ms(round_s: float | None) -> int | None:
     if round_s is None:
         return None
     if not 0 < round_s <= LONGEST_S or ms_from_s(round_s) < 1:
-        raise InputError(f"round of {round_s} s", "a positive number of seconds", column="--round")
+        raise InputError(f"invalid round of {round_s} s", "a positive number of seconds", column="--round")
     return ms_from_s(round_s)
 
 
 def _truth(wanted: Experiment) -> TruthOptions:
     def ms(name: str, value: float) -> int:
         if not 0 <= value <= LONGEST_S:
-            raise InputError(f"{value}", f"0 to {LONGEST_S:g} seconds", column=f"--{name}")
+            raise InputError(f"{value} is out of range", f"0 to {LONGEST_S:g} seconds", column=f"--{name}")
         return ms_from_s(value)
 
     return TruthOptions(

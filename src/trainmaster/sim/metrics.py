@@ -129,6 +129,7 @@ def summary(result: RunResult, jobs: pl.DataFrame | None = None) -> dict[str, An
         "lost_gpu_s": result.lost_gpu_s,
         "decisions": result.decisions,
         "decide_cpu_s": result.decide_cpu_s,
+        "solver_cpu_s": result.solver_cpu_s,
         "cpu_s": result.cpu_s,
         "wall_s": result.wall_s,
         "plans_refused": result.plans_refused,

@@ -9,37 +9,29 @@ from functools import cached_property
 
 import numpy as np
 
-from trainmaster.core.codes import N_OVER_FLOATS, N_OVER_INTS
-from trainmaster.core.placement import Placer
 from trainmaster.core.run_codes import (
     DECIDE,
     FAIL_NODES,
     HEARD,
-    HOLDS,
-    LEASES,
     OVER,
     PAUSED_RUN,
-    REPORT,
     RESTLESS,
     SENT,
-    SUBMIT,
 )  # fmt: skip
-from trainmaster.core.run_loop import RunLoop
-from trainmaster.engine import holds, nodes, users
-from trainmaster.engine.core import HANDLERS, Ended, Engine, Settings
-from trainmaster.engine.message_rows import report_of
+from trainmaster.engine.core import Ended, Engine, Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster, counting_only_gpus
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.model.job import JobId, JobSpec, Phase
+from trainmaster.model.job import JobSpec, Phase
 from trainmaster.model.placement import Strategy
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, pass_of
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.coming import Coming, enter_world
+from trainmaster.sim.coming import Coming, enter_world, true_rates
+from trainmaster.sim.drive import Drive
 from trainmaster.sim.ended_jobs import EndedJobs
 from trainmaster.sim.history import AllocationHistory
 from trainmaster.sim.job_list import JobList
@@ -71,6 +63,8 @@ class RunResult:
     cpu_s: float
     wall_s: float
     decide_cpu_s: float
+    solver_cpu_s: float
+    """Of that, on allocations by optimisation."""
     notes: list[str]
     plans_refused: int
     timeline: list[tuple[int, float, int, int]] = field(default_factory=list)
@@ -114,6 +108,8 @@ def simulate(
         restart_cost_ms=truth.restart_cost_ms,
         resize_cost_ms=truth.resize_cost_ms,
     )
+    solver = getattr(policy, "solver_time", None)
+    solver_begin_s = solver.measure(time.process_time) if solver is not None else 0.0
     wall_begin, cpu_begin = time.perf_counter(), time.process_time()
     run = _Run(
         JobList.of(specs), cluster, policy, settings, truth, estimator or DeclaredSpeeds(truth.spread_penalty), pairs
@@ -121,7 +117,7 @@ def simulate(
     timeline: list[tuple[int, float, int, int]] | None = [] if record_timeline else None
     history = AllocationHistory(cluster) if record_history else None
     run.go(progress, timeline, history)
-    engine, over = run.engine, run.over()
+    engine, over = run.engine, run.drive.over()
     _account(over, engine)
     cpu_s, wall_s = time.process_time() - cpu_begin, time.perf_counter() - wall_begin
     return RunResult(
@@ -136,6 +132,7 @@ def simulate(
         cpu_s=cpu_s,
         wall_s=wall_s,
         decide_cpu_s=engine.decide_cpu_s * min(1.0, cpu_s / wall_s) if wall_s > 0 else 0.0,
+        solver_cpu_s=solver.spent_s - solver_begin_s if solver is not None else 0.0,
         notes=engine.notes,
         plans_refused=engine.plans_refused,
         timeline=timeline or [],
@@ -144,7 +141,7 @@ def simulate(
 
 
 class _Run:
-    """A world, an engine, and the compiled loop (`core.run_loop`) that lets them go on; here is what needs Python."""
+    """A world, an engine, and what drives them; here is what is watched."""
 
     def __init__(
         self, jobs: JobList, cluster: Cluster, policy: Policy, settings: Settings, truth: TruthOptions,
@@ -154,19 +151,14 @@ class _Run:
         self.backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
         self.engine = engine = Engine(cluster, policy, estimator, settings)
         engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
-        compiled = getattr(policy, "compiled_pass", None)
-        decision = compiled() if compiled is not None else None
-        if any(spec.after for spec in jobs.templates):
-            decision = None  # some are held back, and a pass sees all jobs
+        held_back = any(spec.after for spec in jobs.templates)
+        decision = None if held_back else pass_of(policy)  # a pass sees all jobs
         engine.named = decision is None or _need_names(jobs, truth, estimator)
-        engine.own_rounds = policy.own_rounds
         self.coming = Coming(jobs, engine, engine.named)
-        enter_world(self.backend, jobs)
+        enter_world(self.backend, jobs, jobs.work_total, true_rates(jobs, self.backend.truth))
         self.failures = _NodeFailures(cluster, truth, settings.seed)
-        placer = Placer(int(settings.placement), engine.nodes)
-        self.loop = RunLoop(engine, self.backend.core, self.coming.arrivals, decision, placer, False)
-        if decision is not None:
-            decision.bind(engine)
+        self.drive = Drive(engine, self.backend, jobs, self.coming.arrivals, decision)
+        self.loop = self.drive.loop
         self.loop.failure_ms = self.failures.next_ms
         self.loop.steps_at_once_max, self.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
 
@@ -200,70 +192,24 @@ class _Run:
                         history.commanded(loop.now_ms, command)
                 if timeline is not None:
                     timeline.append(_sample(engine, loop.now_ms))
+            elif code == FAIL_NODES:
+                self.failures.act(self.backend, loop.now_ms)
+                loop.failure_ms = self.failures.next_ms
             else:
-                self._serve(code)
+                if code == DECIDE and not engine.named:
+                    self.coming.name_teams(engine)
+                self.drive.serve(code)
         if progress is not None:
             progress(engine.n_over, total, loop.now_ms)
 
-    def _serve(self, code: int) -> None:
-        engine, loop = self.engine, self.loop
-        if code == DECIDE:
-            if not engine.named:
-                self.coming.name_teams(engine)
-            if loop.decision is not None:
-                loop.decision.store(engine)
-            engine.decide()
-            if loop.decision is not None:
-                loop.decision.bind(engine)
-        elif code == SUBMIT:
-            number = self.coming.arrivals.next
-            self.coming.arrivals.next += 1
-            spec = self.jobs[number]
-            is_new = spec.id not in engine.known
-            users.submitted(engine, ev.JobSubmitted(spec))
-            if is_new:
-                self.backend.core.arrived(engine.columns.slot_of[spec.id], number)
-        elif code == REPORT:
-            event = self._report(loop.report_at - 1)
-            HANDLERS[type(event)](engine, event)
-        elif code == FAIL_NODES:
-            self.failures.act(self.backend, loop.now_ms)
-            loop.failure_ms = self.failures.next_ms
-        elif code == LEASES:
-            nodes.expire_leases(engine)
-        elif code == HOLDS:
-            holds.review(engine)
-
     def _reports(self) -> list[ev.Event]:
-        arrivals, rows = self.coming.arrivals, self.backend.core.reports
-        events = [self._report(k) for k in range(rows.n)]
+        arrivals = self.coming.arrivals
+        events = [self.drive.report(k) for k in range(self.backend.core.reports.n)]
         number = arrivals.next
         while number < arrivals.n and self.jobs[number].submit_ms <= self.loop.now_ms:
             events.append(ev.JobSubmitted(self.jobs[number]))
             number += 1
         return events
-
-    def _report(self, row: int) -> ev.Event:
-        return report_of(self.backend.core.reports, row, _Ids(self.engine))  # type: ignore[arg-type]
-
-    def over(self) -> EndedJobs:
-        """What is over, in the order of its end."""
-        engine = self.engine
-        if engine.named:
-            return EndedJobs.of(self.jobs, engine.drain_ended())
-        ints = np.asarray(engine.over_ints.values)[: engine.over_ints.n].reshape(-1, N_OVER_INTS)
-        floats = np.asarray(engine.over_floats)[: len(ints) * N_OVER_FLOATS].reshape(-1, N_OVER_FLOATS)
-        return EndedJobs(self.jobs, ints, floats, engine.rejected)
-
-
-class _Ids:
-    """Ids by the engine's job index."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._columns = engine.columns
-
-    def __getitem__(self, slot: int) -> JobId:
-        return self._columns.spec(slot).id
 
 
 def _need_names(jobs: JobList, truth: TruthOptions, estimator: Estimator) -> bool:

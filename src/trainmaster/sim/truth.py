@@ -60,9 +60,9 @@ class TruthOptions:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if not value >= 0 or value == float("inf"):
-                raise InputError(f"'{name}' is {value}", expected="0 or more")
+                raise InputError(f"invalid {name} {value}", expected="0 or more")
         if self.spread_penalty >= 1:
-            raise InputError(f"'spread_penalty' is {self.spread_penalty}", expected="a fraction below 1")
+            raise InputError(f"invalid spread_penalty {self.spread_penalty}", expected="a fraction below 1")
 
 
 UNKNOWN_PAIR = 0.5

@@ -330,7 +330,7 @@ class _Builder:
         except (TypeError, ValueError):
             number = math.nan
         if not 0 <= number < math.inf or (name == "weight" and number == 0):
-            raise self._error(row, name, f"{extra[name]!r} is no {name}", "a positive number")
+            raise self._error(row, name, f"invalid {name} {extra[name]!r}", "a positive number")
         return number
 
     def why_unfit(self, spec: JobSpec) -> str:

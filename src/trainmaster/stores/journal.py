@@ -57,11 +57,12 @@ class Blobs(Protocol):
 class JournalStore:
     """See `trainmaster.engine.ports.Archive`. One thread at a time; snapshots are written by one of their own."""
 
-    def __init__(self, blobs: Blobs, writer: str, *, snapshot_entries: int = SNAPSHOT_ENTRIES) -> None:
-        """`writer` tells this process from others: it goes into names, and into every entry."""
+    def __init__(self, blobs: Blobs, writer: str, *, snapshot_entries: int = 0) -> None:
+        """`writer` tells this process from others: it goes into names, and into every entry. `snapshot_entries`
+        0: as many as usual."""
         self._blobs = blobs
         self._writer = writer
-        self._snapshot_entries = snapshot_entries
+        self._snapshot_entries = snapshot_entries or SNAPSHOT_ENTRIES
         self._snapshotting: threading.Thread | None = None
         self._parts = 0
         self.snapshot_fault: StoreError | None = None

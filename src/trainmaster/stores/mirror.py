@@ -7,6 +7,7 @@ is made anew when the journal is read, and one that cannot be written is given u
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from trainmaster.engine.ports import Commit, Image, StoreError
@@ -58,4 +59,5 @@ class MirroredJournal(JournalStore):
             self._mirror.close()
             self._mirror = None
         for suffix in ("", "-wal", "-shm"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            with suppress(OSError):
+                self._path.with_name(self._path.name + suffix).unlink()

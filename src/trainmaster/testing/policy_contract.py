@@ -20,7 +20,7 @@ import numpy as np
 from trainmaster.engine.verify import PlanError, verify
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, traits_of
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies import registry
 from trainmaster.testing.purity import forbidden_globals
@@ -50,12 +50,17 @@ class Subject:
 
 
 def subject_of(policy: str | Policy, fair: bool = False, strict: bool = False) -> Subject:
-    """A policy may say itself, by attributes `fair` and `strict`, what its options make of it."""
+    """A policy may say itself, by its traits, what its options make of it."""
     if isinstance(policy, str):
         found, _ = registry.parse(policy)
         built = registry.create(policy)
-        return Subject(built, policy, getattr(built, "fair", found.fair), strict or getattr(built, "strict", False))
-    return Subject(policy, repr(policy), getattr(policy, "fair", fair), getattr(policy, "strict", strict))
+        return _subject(built, policy, found.fair, strict)
+    return _subject(policy, repr(policy), fair, strict)
+
+
+def _subject(policy: Policy, name: str, fair: bool, strict: bool) -> Subject:
+    traits = traits_of(policy)
+    return Subject(policy, name, fair if traits.fair is None else traits.fair, strict or traits.strict)
 
 
 def check_policy(

@@ -38,7 +38,7 @@ class Assignment:
     def __post_init__(self) -> None:
         for name in ("elastic_fraction", "deadline_fraction", "soft_fraction", "utility_fraction"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{getattr(self, name)!r} is no share of the jobs", "0 to 1", column=name)
+                raise InputError(f"{getattr(self, name)!r} is not a fraction of the jobs", "0 to 1", column=name)
 
 
 def assign(trace: JobTrace, what: Assignment, seed: int) -> JobTrace:

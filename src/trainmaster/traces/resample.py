@@ -32,7 +32,7 @@ def window_s(trace: JobTrace) -> float:
 def resample(trace: JobTrace, kind: str, seed: int) -> JobTrace:
     """Seed 0 is the trace itself; every other seed is a variant. Ids get `~k`, the k-th copy of it."""
     if kind not in KINDS:
-        raise InputError(f"'{kind}' is no way to resample", "one of " + ", ".join(KINDS), column="--resample")
+        raise InputError(f"unknown resampling '{kind}'", "one of " + ", ".join(KINDS), column="--resample")
     if kind == "none" or seed == 0 or trace.jobs.height < 2:
         return trace
     rng = np.random.Generator(np.random.PCG64([seed, 11]))

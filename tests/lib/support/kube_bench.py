@@ -123,7 +123,7 @@ class KubeBench:
         await install_crd(self.client)
         self.watch = ClusterWatch(self.client)
         self._run = asyncio.ensure_future(self.watch.run())
-        await self.watch.synced()
+        await self.watch.refresh()
         self.cluster = Cluster(self.watch.present(), {})
         self.watch.list_nodes(self.cluster)
         self.jobs: dict[tuple[str, str], Object] = {}

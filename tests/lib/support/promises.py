@@ -11,7 +11,7 @@ from trainmaster.estimate.completion import Eta, RatioPool
 from trainmaster.estimate.finish import predict_finish
 from trainmaster.model.job import JobId, P
 from trainmaster.model.plan import Plan
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, PolicyTraits, traits_of
 from trainmaster.model.snapshot import Snapshot
 
 
@@ -20,7 +20,7 @@ class Promises:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.own_rounds = bool(getattr(policy, "own_rounds", False))
+        self.traits = PolicyTraits(own_rounds=traits_of(policy).own_rounds)
         self.admitted: set[JobId] = set()
 
     def decide(self, view: Snapshot) -> Plan:
@@ -37,7 +37,7 @@ class Foreseen:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.own_rounds = bool(getattr(policy, "own_rounds", False))
+        self.traits = PolicyTraits(own_rounds=traits_of(policy).own_rounds)
         self.noted: list[tuple[JobId, int, Eta]] = []
 
     def decide(self, view: Snapshot) -> Plan:
@@ -69,8 +69,6 @@ class Foreseen:
 
 class UntilDue:
     """A policy until the last deadline, then another: for those under which jobs may wait for ever."""
-
-    own_rounds = False
 
     def __init__(self, policy: Policy, afterwards: Policy, last_due_ms: int) -> None:
         self.policy, self.afterwards, self.last_due_ms = policy, afterwards, last_due_ms

@@ -50,7 +50,7 @@ def test_a_program_that_fails_shows_its_last_words(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--sizes", "1,x", "--", "python", "-c", "1"], "no sizes"),
-        (["--", "no-such-program-here"], "there is no program"),
+        (["--", "no-such-program-here"], "program 'no-such-program-here' not found"),
         (["--", "python", "missing.py"], "no such script"),
         (["--out", "nowhere/t.csv", "--", "python", "-c", "1"], "does not exist"),
     ],

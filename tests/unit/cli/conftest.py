@@ -98,7 +98,7 @@ def _app(fake: FakeService) -> FastAPI:
             return fake.jobs[job]
         named = [view for view in fake.jobs.values() if view.name == job]
         if len(named) != 1:
-            raise _Problem(404, f"there is no job '{job}'")
+            raise _Problem(404, f"job '{job}' not found")
         return named[0]
 
     @web.get("/healthz")
@@ -155,7 +155,7 @@ def _app(fake: FakeService) -> FastAPI:
         if member is None:
             member = next((who for who in members if who.startswith("worker")), members[0] if members else "")
         elif member not in members:
-            raise _Problem(404, f"there is no member '{member}'", expected=", ".join(members))
+            raise _Problem(404, f"member '{member}' not found", expected=", ".join(members))
         text = fake.logs.get((view.id, attempt, member), "").encode()
         over = attempt < attempts or view.state not in ("pending", "running", "paused")
         piece = text[offset : offset + 20].decode(errors="replace")

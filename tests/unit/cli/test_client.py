@@ -30,7 +30,7 @@ def _closed_port() -> int:
 def test_no_home(bare: Path, invoke: Any) -> None:
     code, out, err = invoke("queue")
     assert (code, out) == (1, "")
-    assert err == f"error: no service: there is no address in {bare}; start one with `trainmaster up`\n"
+    assert err == f"error: no service found: {bare} has no address; start one with `trainmaster up`\n"
 
 
 def test_an_address_where_nobody_listens(bare: Path, invoke: Any) -> None:

@@ -35,7 +35,7 @@ def test_logs_of_an_attempt_and_a_member(service: Any, invoke: Any) -> None:
     assert invoke("logs", "job-1", "--member", "worker-1")[1] == "other\n"
     assert set(invoke("logs", "job-1", "--all")[1].splitlines()) == {"worker-0 | second", "worker-1 | other"}
     code, _, err = invoke("logs", "job-1", "--member", "server-9")
-    assert code == 1 and "there is no member 'server-9'" in err
+    assert code == 1 and "member 'server-9' not found" in err
     assert invoke("logs", "job-1", "--member", "worker-1", "--all")[0] == 2
 
 

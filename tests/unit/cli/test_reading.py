@@ -102,14 +102,14 @@ def test_unknown_job(service: Any, invoke: Any) -> None:
     for command in ("job", "why", "logs", "cancel"):
         code, out, err = invoke(command, "nope")
         assert (code, out) == (1, "")
-        assert err == "error: there is no job 'nope'\n"
+        assert err == "error: job 'nope' not found\n"
 
 
 @pytest.mark.parametrize("job", ["../service", "..", ".", "a/b", "a?state=x", "a#b", "%2e%2e"])
 def test_a_job_is_one_segment_of_a_path(service: Any, invoke: Any, job: str) -> None:
     code, _, err = invoke("job", job)
     assert code in (1, 2)
-    assert "no job" in err or "invalid job" in err or "does not know this request" in err
+    assert "not found" in err or "invalid job" in err or "does not know this request" in err
     assert all(not path.startswith("/api/v1/service") for _, path in service.asked)
 
 
@@ -211,7 +211,7 @@ def test_cancel_goes_on_after_a_refusal(busy: Any, invoke: Any) -> None:
     code, out, err = invoke("cancel", "job-2", "job-0", "nope", "job-3")
     assert code == 1
     assert [line.split(":")[0] for line in out.splitlines()] == ["job-2 (late)", "job-3"]
-    assert err.splitlines() == ["error: job-0 is finished. Nothing to do.", "error: there is no job 'nope'"]
+    assert err.splitlines() == ["error: job-0 is finished. Nothing to do.", "error: job 'nope' not found"]
     assert busy.jobs["job-3"].state == "cancelled"
 
 

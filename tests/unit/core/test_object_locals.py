@@ -30,11 +30,15 @@ ALLOWED = {
     "job_arrays.work_done_column": {"out"},
     "job_arrays.remaining_column": {"out"},
     "job_arrays.service_column": {"out"},
+    "gavel.rounds.Rounds.competitors": {"rows"},
+    "gavel.rounds.Rounds.figures": {"figures"},
+    "gavel.rounds.Rounds.gpus_up": {"gpus"},
+    "gavel.rounds.Rounds.speeds_at": {"speeds"},
     # Once a decision, outside their loops.
     "deadline.arranging.rearrange": {"before"},
     "deadline.arranging.keep_most": {"before"},
     "gavel.round_pass.RoundPass.bind": {"memo", "settings", "values"},
-    "gavel.round_pass.RoundPass.store": {"worker_s"},
+    "gavel.round_pass.RoundPass._renew": {"engine", "isolated", "memo", "name", "slots"},
     "gavel.rounds.Rounds.no_pairs": {"none"},
     # When not every job of a slot can have its smallest size.
     "slot_world.SlotWorld._turns": {"key"},

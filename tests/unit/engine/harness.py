@@ -24,7 +24,6 @@ TWO_NODES = cluster_of([Node("n0", "v100", 2), Node("n1", "v100", 2)])
 class Told:
     """A policy that places what waits unless it is told something else for the next decision."""
 
-    own_rounds = False
     next: Callable[[Snapshot, Draft], Plan | None] | None = None
     views: list[Snapshot] = field(default_factory=list)
 

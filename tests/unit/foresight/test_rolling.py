@@ -15,7 +15,7 @@ from trainmaster.engine.ports import Image
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.foresight.arrivals import Arrivals
 from trainmaster.foresight.forecast import band, forecast
-from trainmaster.foresight.rolling import roll
+from trainmaster.foresight.rolling import Opening, roll
 from trainmaster.foresight.situation import Belief, Situation, from_json, to_json
 from trainmaster.foresight.whatif import Change, compare
 from trainmaster.model import event as ev
@@ -116,6 +116,19 @@ def test_beyond_the_horizon_the_queue_goes_on_as_fast_as_before_it(policy: str, 
     assert np.median(errors) < error_max, "jobs that overtake others are not foreseen"
     outlooks = forecast(situation, seeds=3)
     assert all(outlook.finish is not None and outlook.known for outlook in outlooks.values())
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "tiresias", "gavel-max-min"])
+def test_jobs_with_and_without_names_have_the_same_futures(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = Live(policy, jobs(60, seed=8))
+    live.go_on(15)
+    situation = replace(live.situation(), arrivals=Arrivals.recent(jobs(9, seed=1), live.now_ms))
+    added = (ev.JobSubmitted(replace(jobs(1, seed=4)[0], id=JobId("added"), submit_ms=situation.now_ms)),)
+    nameless = [repr(roll(situation, seed, added)) for seed in range(3)]
+    monkeypatch.setattr(Opening, "_need_names", lambda *_: True)
+    assert [repr(roll(situation, seed, added)) for seed in range(3)] == nameless
+    monkeypatch.setattr(Opening, "_pass", lambda *_: None)
+    assert [repr(roll(situation, seed, added)) for seed in range(3)] == nameless
 
 
 def test_a_paused_job_has_no_end_beyond_the_horizon_either() -> None:

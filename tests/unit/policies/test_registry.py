@@ -73,7 +73,5 @@ def test_a_name_belongs_to_one_policy() -> None:
         @registry.register("fifo")
         @dataclass(frozen=True)
         class Other:
-            own_rounds = False
-
             def decide(self, view: Snapshot) -> Plan:
                 return view.draft().plan()

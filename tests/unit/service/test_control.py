@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_bench import ANN_TOKEN, BOB_TOKEN, Bench, HandClock
+from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench, HandClock
 
 from trainmaster.dst.control_plane.inline_asgi import Call
+from trainmaster.engine.core import HANDLERS, Engine
 from trainmaster.engine.ports import Commit, StoreError
+from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
 from trainmaster.model.command import Launch, Stop
-from trainmaster.model.errors import InputError
+from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.registry import create
+from trainmaster.service.api.problems import Forbidden
+from trainmaster.service.control import requests as ask
+from trainmaster.service.control.specs import Fitting
+from trainmaster.service.local.tokens import OPERATOR, USER, Principal
 from trainmaster.stores.memory import MemoryStore
 from trainmaster.stores.sqlite import SqliteStore
 
@@ -73,6 +79,80 @@ def test_one_bad_request_does_not_spoil_the_batch(bench: Bench) -> None:
     assert bench.get("/jobs")["total"] == 2
 
 
+@pytest.mark.parametrize(
+    "handler", [ev.JobSubmitted, ev.JobCancelled, ev.Started, ev.Progressed, ev.Exited, ev.Inventory]
+)
+def test_what_the_engine_cannot_take_is_set_aside_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, handler: type
+) -> None:
+    victim, other = bench.submit(name="victim"), bench.submit(name="other")
+    whole = HANDLERS[handler]
+
+    def fail(engine: Engine, event: Any) -> None:
+        named = event.spec.name if isinstance(event, ev.JobSubmitted) else getattr(event, "job_id", victim)
+        if named in (victim, "victim"):
+            raise OverflowError("a number of 401 digits")
+        whole(engine, event)
+
+    monkeypatch.setitem(HANDLERS, handler, fail)
+    bad: list[ev.Event] = {
+        ev.Started: [ev.Started(JobId(victim), 1, 0.0, 0)],
+        ev.Progressed: [ev.Progressed(JobId(victim), 1, 5.0, 0)],
+        ev.Exited: [ev.Exited(JobId(victim), 1, 0, 5.0)],
+        ev.Inventory: [ev.Inventory((), 0, frozenset(range(4)))],
+    }.get(handler, [])
+    asker = Principal("owner", OPERATOR)
+    requests: list[Any] = [ask.Submit(JobRequest(command=["train"], name="bystander"), asker)]
+    if handler is ev.JobSubmitted:
+        requests.insert(0, ask.Submit(JobRequest(command=["train"], name="victim"), asker))
+    if handler is ev.JobCancelled:
+        requests.insert(0, ask.Act(victim, "cancel", asker))
+    outcomes = bench.plane.batch(requests, bad)
+    assert outcomes[-1]["id"] == "job-3", "the others of the batch are taken, under the ids they would have had"
+    if len(outcomes) == 2:
+        assert isinstance(outcomes[0], TrainmasterError)
+        assert "401" not in str(outcomes[0]), "the inside of a fault is for the log"
+    assert bench.plane.tally.set_aside == 1
+    assert bench.get(f"/jobs/{other}")["state"] in ("running", "pending")
+    monkeypatch.undo()
+    bench.start()
+    bench.pass_s(1)
+    assert {view["name"] for view in bench.get("/jobs")["jobs"]} == {"victim", "other", "bystander"}
+
+
+def test_a_request_that_fails_half_way_stages_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(*_: Any) -> None:
+        if next(checks, False):
+            raise ZeroDivisionError
+
+    good = Call("POST", "/api/v1/jobs", {"command": ["train"]})
+    array = Call("POST", "/api/v1/jobs", {"command": ["train"], "array": 3, "request_id": "r"})
+    checks = iter([False, False, False, True])  # the third of the array
+    monkeypatch.setattr(Fitting, "check", check)
+    statuses = [reply.status for reply in bench.calls([good, array, good])]
+    assert statuses == [201, 500, 201]
+    assert [view["id"] for view in bench.get("/jobs")["jobs"]] == ["job-1", "job-2"]
+
+
+def test_nobody_acts_on_a_job_of_another_that_is_just_being_submitted(bench: Bench) -> None:
+    ann, bob = Principal("ann", USER), Principal("bob", USER)
+    submit = ask.Submit(JobRequest(command=["train"], name="anns"), ann)
+    outcomes = bench.plane.batch([submit, ask.Act("anns", "cancel", bob), ask.Act("anns", "pause", ann)])
+    assert outcomes[0] == {"id": "job-1", "ids": ["job-1"]}
+    assert isinstance(outcomes[1], Forbidden)
+    assert outcomes[2]["state"] == "paused"
+
+
+def test_an_environment_is_shown_to_its_user_and_to_operators_alone(bench: Bench) -> None:
+    body = {"command": ["train"], "env": {"API_KEY": "s3cret"}}
+    job = bench.call("POST", "/jobs", body, token=ANN_TOKEN).json()["id"]
+    for token, shown in ((ANN_TOKEN, "s3cret"), (OPERATOR_TOKEN, "s3cret"), (BOB_TOKEN, "(hidden)")):
+        one = bench.call("GET", f"/jobs/{job}", token=token).json()
+        listed = bench.call("GET", "/jobs", token=token).json()["jobs"][0]
+        assert one["request"]["env"] == listed["request"]["env"] == {"API_KEY": shown}
+        assert "s3cret" not in bench.call("GET", "/situation", token=token).body.decode()
+
+
 class Faulty(MemoryStore):
     """Fails when told: before it wrote, or after."""
 
@@ -126,6 +206,17 @@ def test_reports_lost_with_a_failed_commit_are_made_good(tmp_path: Path) -> None
     bench.pass_s(30)
     assert bench.state(job) == "finished"
     assert bench.plane.tally.store_faults == 1
+
+
+def test_a_store_that_can_be_read_and_refuses_commits_is_tried_once_a_second(tmp_path: Path) -> None:
+    store = Faulty()
+    bench = Bench(tmp_path, store)
+    bench.submit(steps=10)
+    for _ in range(5):
+        store.fault = "before"
+        bench.plane.batch([], [ev.NodeUsed(0, gpus=1)])
+        assert bench.plane.next_wake_ms == bench.plane.now_ms + 1_000
+        bench.clock.ms = bench.clock.ms + 1_000
 
 
 @pytest.mark.parametrize("stays_away", [False, True])
@@ -244,8 +335,6 @@ def test_another_policy_at_the_start_is_a_change_of_policy(bench: Bench) -> None
 
 
 class Broken:
-    own_rounds = False
-
     def decide(self, view: Snapshot) -> Plan:
         raise ZeroDivisionError("of no use")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from service_bench import Bench
+import pytest
+from service_bench import Bench, HandClock
 
 from trainmaster.engine import queries
 from trainmaster.model import event as ev
@@ -81,3 +82,47 @@ def test_the_policy_in_force_survives_a_change_of_leader(tmp_path: Path) -> None
     assert _policy_after_start(bench, "fifo") == "fifo", "an operator who changes the option means it"
     assert _policy_after_start(bench, None) == "fifo"
     assert _policy_after_start(bench, "srtf", keep=False) == "srtf"
+
+
+class SetClock(HandClock):
+    """A wall clock that somebody sets; `elapsed_ms` counts on."""
+
+    set_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.set_ms
+
+
+@pytest.mark.parametrize("days", [40, 6, -40])
+def test_a_wall_clock_that_was_set_deletes_nothing_and_dates_new_jobs_as_it_shows(tmp_path: Path, days: int) -> None:
+    clock = SetClock()
+    bench = Bench(tmp_path, clock=clock)
+    bench.start(retention=Retention(days=5.0))
+    old = bench.submit(steps=5)
+    bench.pass_s(DAY_S)
+    was = bench.get(f"/jobs/{old}")["submitted"]
+    clock.set_ms = days * DAY_S * 1000
+    bench.start(retention=Retention(days=5.0))
+    bench.pass_s(2 * 3600)
+    assert bench.get(f"/jobs/{old}")["submitted"] == was, "kept, and dated as it was"
+    wrong = bench.submit(name="while-wrong")
+    assert bench.get(f"/jobs/{wrong}")["submitted"] == pytest.approx(clock.wall_ms() / 1000, abs=61)
+    clock.set_ms = 0  # right again, while the service runs
+    bench.pass_s(60)
+    right = bench.submit(name="right-again")
+    assert bench.get(f"/jobs/{right}")["submitted"] == pytest.approx(clock.wall_ms() / 1000, abs=61)
+    bench.start(retention=Retention(days=5.0))
+    assert bench.get(f"/jobs/{right}")["submitted"] == pytest.approx(clock.wall_ms() / 1000, abs=61)
+    assert bench.get(f"/jobs/{old}")["submitted"] == was
+    for _ in range(5):
+        bench.pass_s(DAY_S)
+    assert bench.call("GET", f"/jobs/{old}").status == 404, "it is forgotten when it is old by our own count"
+
+
+def test_sleep_and_short_absences_are_time_that_passed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.submit(steps=1e9, deadline_s=3600)
+    before = bench.plane.now_ms
+    bench.clock.ms += 7_200_000  # the lid was closed: both clocks went on
+    bench.pass_s(1)
+    assert bench.plane.now_ms >= before + 7_200_000

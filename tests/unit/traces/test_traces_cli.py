@@ -83,8 +83,8 @@ def test_generate_fit_sample_slice_convert(tmp_path: Path) -> None:
         ("--max-s 1e300", "duration_max_s"),
         ("--gpu-mix 1:-1", "expected sizes above 0"),
         ("--arrivals weekly", "expected one of bursty, diurnal, poisson"),
-        ("--elastic 2", "is no share of the jobs; expected 0 to 1"),
-        ("--deadlines nan", "is no share of the jobs"),
+        ("--elastic 2", "is not a fraction of the jobs; expected 0 to 1"),
+        ("--deadlines nan", "is not a fraction of the jobs"),
     ],
 )
 def test_what_cannot_be_generated(tmp_path: Path, arguments: str, told: str) -> None:

@@ -72,6 +72,7 @@ class ClusterWatch:
         """Nodes that are there by their trainers' word alone."""
         self._listening: asyncio.TimerHandle | None = None
         self._told_used: dict[str, n.Amounts] = {}
+        """What the listener believes is withheld of a node; a node that is not here is told of in any case."""
         self._dirty: set[str] = set()
         self._distrusted: dict[str, asyncio.TimerHandle] = {}
         self.listener: Listener | None = None
@@ -83,9 +84,9 @@ class ClusterWatch:
     async def run(self) -> None:
         await asyncio.gather(self.nodes.run(), self.pods.run())
 
-    async def synced(self) -> None:
-        await self.nodes.synced.wait()
-        await self.pods.synced.wait()
+    async def refresh(self) -> None:
+        """Know all that is there by now: see `Reflector.refresh`."""
+        await asyncio.gather(self.nodes.refresh(), self.pods.refresh())
 
     # -- for the backend -------------------------------------------------------------------------------
 
@@ -162,7 +163,8 @@ class ClusterWatch:
             self.on_nodes()
 
     def tell_all(self) -> None:
-        """Tell the listener of every node, as if nothing had been told before."""
+        """Tell the listener of every node, as if nothing had been told before: also that nothing is withheld, for the
+        engine may have learned otherwise from an earlier leader."""
         self._told, self._told_used, self._unready = {}, {}, set()
         for name in self._index:
             self._touch(name)
@@ -254,7 +256,7 @@ class ClusterWatch:
         shunned = name in self._distrusted or name in self._unready
         facts = None if shunned else self.facts.get(name)
         used = n.withheld(facts, self.cluster.nodes[index], self.usage.of(name))
-        if used != self._told_used.get(name, n.NOTHING):
+        if used != self._told_used.get(name):
             self._told_used[name] = used
             self.listener.node_used(index, used)
 

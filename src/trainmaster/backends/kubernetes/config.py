@@ -94,7 +94,7 @@ def _from_file(path: Path, context: str | None) -> KubeConfig:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"cannot be read: {error}", "a kubeconfig file", REMEDY, file=path) from None
     if not isinstance(data, dict):
-        raise InputError("is no kubeconfig", "a mapping with clusters, users and contexts", REMEDY, file=path)
+        raise InputError("not a kubeconfig", "a mapping with clusters, users and contexts", REMEDY, file=path)
     chosen = context or data.get("current-context") or ""
     entry = _named(data, "contexts", "context", chosen, path)
     cluster = _named(data, "clusters", "cluster", entry.get("cluster", ""), path)
@@ -137,7 +137,7 @@ def _named(data: dict[str, Any], plural: str, singular: str, name: str, path: Pa
     for item in data.get(plural) or ():
         if isinstance(item, dict) and item.get("name") == name:
             return item.get(singular) or {}
-    raise InputError(f"there is no {singular} '{name}'", f"one that is listed under {plural}", REMEDY, file=path)
+    raise InputError(f"{singular} '{name}' not found", f"one that is listed under {plural}", REMEDY, file=path)
 
 
 def _text(part: dict[str, Any], key: str, path: Path) -> str | None:

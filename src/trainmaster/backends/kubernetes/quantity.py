@@ -29,7 +29,7 @@ class QuantityError(ValueError):
 def _parse_text(text: str) -> Fraction:
     match = _QUANTITY.match(text) if len(text) <= 64 else None
     if match is None:
-        raise QuantityError(f"'{text[:40]}' is no quantity")
+        raise QuantityError(f"invalid quantity '{text[:40]}'")
     value = Fraction(match[1])
     if match[2]:
         return value * Fraction(10) ** int(match[2][1:])
@@ -39,9 +39,9 @@ def _parse_text(text: str) -> Fraction:
 def parse_quantity(value: Any) -> Fraction:
     """The number that a quantity stands for; the API server also takes bare numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise QuantityError(f"{value!r} is no quantity")
+        raise QuantityError(f"invalid quantity {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise QuantityError(f"{value!r} is no quantity")
+        raise QuantityError(f"invalid quantity {value!r}")
     return _parse_text(str(value))
 
 

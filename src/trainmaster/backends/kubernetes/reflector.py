@@ -61,14 +61,28 @@ class Reflector:
         self.heard_s = float("-inf")
         """When the server last said something, by the monotonic clock: whether we may believe the copy."""
         self.fault: ApiError | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._asked = self._done = 0
+        """Fresh lists that were asked for, and that came."""
+        self._fresh = asyncio.Event()
+
+    async def refresh(self) -> None:
+        """Wait for a list that is asked for from now on. A watch may be broken, and the copy out of date, without
+        anybody knowing: who begins to act on it must not conclude that what is missing there is gone."""
+        self._asked += 1
+        self._fresh.clear()
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._fresh.wait()
 
     async def run(self) -> None:
         wait_s = FIRST_WAIT_S
         while True:
             try:
-                if not self.version:
+                if not self.version or self._done < self._asked:
                     await self._list()
-                await self._watch()
+                    continue
+                await self._watch_on()
                 wait_s = FIRST_WAIT_S
                 continue
             except Expired:
@@ -84,7 +98,19 @@ class Reflector:
             # After a spell of quiet watching the first pause is short again.
             wait_s = FIRST_WAIT_S if begun_s - self.heard_s < FIRST_WAIT_S else min(wait_s * 2, MAX_WAIT_S)
 
+    async def _watch_on(self) -> None:
+        """Until the watch ends, or a fresh list is asked for."""
+        self._watching = asyncio.ensure_future(self._watch())
+        try:
+            await asyncio.wait([self._watching])
+            if not self._watching.cancelled():
+                self._watching.result()
+        finally:
+            self._watching.cancel()
+            self._watching = None
+
     async def _list(self) -> None:
+        asked = self._asked
         gone = dict(self.objects)
         version = ""
         async for items, listed in self._client.pages(self._path, page=self._page, **self._params):
@@ -98,6 +124,9 @@ class Reflector:
         self.version = version
         self.fault = None
         self.synced.set()
+        self._done = asked
+        if self._done == self._asked:
+            self._fresh.set()
         if self._on_sync is not None:
             self._on_sync()
 

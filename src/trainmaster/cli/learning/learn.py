@@ -75,7 +75,7 @@ def dl2(
     from trainmaster.learn.trainer import Row, Trainer
 
     if recipe not in ("ours", "paper"):
-        raise InputError(f"recipe '{recipe}'", "ours or paper", column="--recipe")
+        raise InputError(f"unknown recipe '{recipe}'", "ours or paper", column="--recipe")
     base = TrainOptions() if recipe == "ours" else paper()
     set_by_name = typed_options(option or [], TrainOptions().to_json(), ("teacher", "iterations", "seed"))
     clusters = [_cluster(text) for text in cluster or [""]]
@@ -193,7 +193,7 @@ def _recorded(home: Path, clusters: list[SizingSpec]) -> Lived:
     """What the service of this home folder decided. It may be running."""
     database = Home(home).database
     if not database.is_file():
-        raise InputError(f"there is no {database.name}", "the home folder of a service",
+        raise InputError(f"{database.name} not found", "the home folder of a service",
                          "Give the folder of `up --home`.", file=home)  # fmt: skip
     if len(clusters) != 1:
         raise InputError(f"{len(clusters)} clusters with a history", "one: the service's machines", column="--cluster")
@@ -206,11 +206,11 @@ def _cluster(text: str) -> SizingSpec:
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = pair.partition("=")
         if not equals or name not in _FIELDS:
-            raise InputError(f"'{pair}' describes no cluster", ", ".join(f"{key}=..." for key in _FIELDS),
+            raise InputError(f"invalid cluster field '{pair}'", ", ".join(f"{key}=..." for key in _FIELDS),
                              column="--cluster")  # fmt: skip
         if name == "speeds":
             if value not in _SPEEDS:
-                raise InputError(f"'speeds' is '{value}'", " or ".join(_SPEEDS), column="--cluster")
+                raise InputError(f"unknown speeds '{value}'", " or ".join(_SPEEDS), column="--cluster")
             changes["kinds"] = _SPEEDS[value]
             if _SPEEDS[value] in (DATA_PARALLEL, LINEAR):
                 changes["servers_max"] = 0
@@ -219,5 +219,5 @@ def _cluster(text: str) -> SizingSpec:
             whole = name in ("servers", "gpus", "cpus", "jobs", "arrivals")
             changes[_FIELDS[name]] = int(value) if whole else float(value)
         except ValueError:
-            raise InputError(f"'{name}' is '{value}'", "a number", column="--cluster") from None
+            raise InputError(f"invalid value '{value}' of '{name}'", "a number", column="--cluster") from None
     return SizingSpec(**changes)

@@ -36,7 +36,7 @@ def typed_options(pairs: Sequence[str], known: Mapping[str, Any], own: Sequence[
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if name in own:
-            raise InputError(f"'{pair}' is no training option", f"--{name}", column="--set")
+            raise InputError(f"unknown training option '{pair}'", f"--{name}", column="--set")
         if not equals or name not in known:
             raise InputError(f"no training option '{pair}'", ", ".join(sorted(known)), column="--set")
         if isinstance(known[name], str):

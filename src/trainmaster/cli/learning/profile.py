@@ -90,7 +90,7 @@ def _fitting(devices: int) -> list[int]:
 def _parse_sizes(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and 1 <= int(part[:6]) <= 1024 for part in parts):
-        raise InputError(f"{text!r} are no sizes", "whole numbers of workers such as 1,2,4", column="--sizes")
+        raise InputError(f"invalid sizes {text!r}", "whole numbers of workers such as 1,2,4", column="--sizes")
     return sorted({int(part) for part in parts})
 
 
@@ -104,7 +104,7 @@ def _script_name(command: list[str]) -> str:
 def _check(command: list[str], out: Path) -> tuple[Entry, ...]:
     """Everything that can be wrong is found before minutes are spent; gives the rows that are there already."""
     if command[0] != "python" and shutil.which(command[0]) is None:
-        raise InputError(f"there is no program {command[0]!r}", "a command that can be run", "Check the path.")
+        raise InputError(f"program {command[0]!r} not found", "a command that can be run", "Check the path.")
     for part in command[1:]:
         if part.endswith(".py") and not Path(part).exists():
             raise InputError("no such script", "a Python file", "Check the path.", file=part)

@@ -256,5 +256,5 @@ def _print(rows: list[dict[str, Any]], accuracy: list[dict[str, Any]], seconds: 
     half = next((row for row in accuracy if row["at_fraction_of_life"] == 0.5), None)
     told = "" if half is None else f" Predicted finish at half-life: median error {half['median_error']:.0%}."
     show_line("")
-    show_line(f"{len(rows)} jobs in {short(seconds)}.{told} Nothing is left behind.")
+    show_line(f"{len(rows)} jobs in {short(seconds)}.{told} All processes and files were removed.")
     show_line("Next: `trainmaster up` in one terminal, `trainmaster submit -- python train.py` in another.")

@@ -139,7 +139,7 @@ def home_folder_state(home: Path) -> Finding:
             return Finding("home", "error", told, "Choose another with --home or TRAINMASTER_HOME.")
         return Finding("home", "ok", f"{home} does not exist yet; `trainmaster up` makes it")
     if not home.is_dir():
-        return Finding("home", "error", f"{home} is no folder", "Choose another with --home or TRAINMASTER_HOME.")
+        return Finding("home", "error", f"{home} is not a folder", "Choose another with --home or TRAINMASTER_HOME.")
     if not os.access(home, os.W_OK | os.X_OK):
         return Finding("home", "error", f"{home} is not writable", f"chown it to you, or: chmod u+rwx {home}")
     for path in (home / "token", *sorted(home.glob("*token*"))):

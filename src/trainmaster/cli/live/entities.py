@@ -43,7 +43,7 @@ def entities(client: Client, name: str | None, weight: float | None, quota: str 
         known = client.get("/entities")
     found = next((team for team in known if team["name"] == name), None)
     if found is None:
-        raise Refused(f"there is no team '{name}'; `trainmaster entities` lists them", 404)
+        raise Refused(f"team '{name}' not found; `trainmaster entities` lists the teams", 404)
     return found
 
 

@@ -44,13 +44,15 @@ def manifests(
     from trainmaster.policies.registry import create
 
     if output not in _FORMATS:
-        raise InputError(f"'{output}'", "yaml or json", column="--output")
+        raise InputError(f"invalid format '{output}'", "yaml or json", column="--output")
     if not _NAME.match(namespace):
-        raise InputError(f"'{namespace}'", "a lower-case name of letters, digits and '-'", column="--namespace")
+        raise InputError(
+            f"invalid namespace '{namespace}'", "a lower-case name of letters, digits and '-'", column="--namespace"
+        )
     if replicas < 1:
-        raise InputError(f"{replicas}", "at least 1", column="--replicas")
+        raise InputError(f"invalid number of replicas {replicas}", "at least 1", column="--replicas")
     if not image or any(letter.isspace() for letter in image):
-        raise InputError(f"'{image}'", "the name of an image", column="--image")
+        raise InputError(f"invalid image '{image}'", "the name of an image", column="--image")
     for option, value in (("--memory", memory), ("--cpu", cpu)):
         try:
             parse_quantity(value)

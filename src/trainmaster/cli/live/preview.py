@@ -51,9 +51,9 @@ def _of_one(job: Json) -> list[str]:
     if job["eta"] is not None:
         lines.append(f"would finish in {banded(job['eta'])}")
         if not job["work_known"]:
-            lines[-1] += "; its amount of work is a guess: say --steps"
+            lines[-1] += "; its amount of work is unknown: pass --steps"
     elif job["ends_as"] in ("", "finished"):
-        lines.append("no end is foreseen: it waits for something that does not come")
+        lines.append("cannot predict a finish: what the job waits for does not happen in the forecast")
     else:
         lines.append(f"would most likely end {job['ends_as']}")
     slack_s = job["slack_s"]

@@ -115,7 +115,7 @@ def _nodes(text: str | None, situation: Situation) -> tuple[Any, ...]:
 def _resize(situation: Situation, text: str) -> tuple[str, tuple[int, int]]:
     name, equals, size = text.partition("=")
     if not equals:
-        raise InputError(f"'{text}' names no size", "JOB=2..4", column="--resize")
+        raise InputError(f"invalid size '{text}'", "JOB=2..4", column="--resize")
     wanted = range_of(size, "--resize")
     return _id(situation, name), (wanted["min"], wanted["max"])
 
@@ -129,11 +129,11 @@ def _job(text: str, number: int, situation: Situation) -> JobSpec:
 
     match = _JOB.fullmatch(text.strip())
     if match is None or int(match[1]) < 1:
-        raise InputError(f"'{text}' describes no job", "GPUS:DURATION or GPUS:DURATION:TYPE", column="--add-job")
+        raise InputError(f"invalid job '{text}'", "GPUS:DURATION or GPUS:DURATION:TYPE", column="--add-job")
     gpus, seconds = int(match[1]), seconds_of(match[2], "--add-job")
     types = (match[3],) if match[3] else ()
     if types and types[0] not in situation.cluster.types:
-        raise InputError(f"there is no '{types[0]}' here", ", ".join(situation.cluster.types), column="--add-job")
+        raise InputError(f"GPU type '{types[0]}' not found", ", ".join(situation.cluster.types), column="--add-job")
     return JobSpec(
         JobId(f"new-{number + 1}"), situation.now_ms, workers_min=gpus, workers_max=gpus, workers_ref=gpus,
         work_total=seconds, gpu_types=types,

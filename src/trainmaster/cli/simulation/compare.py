@@ -100,7 +100,7 @@ def _loads(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise InputError(f"'{text}' is no list of loads", "numbers such as 0.7,1.0", column="--loads") from None
+        raise InputError(f"invalid list of loads '{text}'", "numbers such as 0.7,1.0", column="--loads") from None
 
 
 def _told(faults: list[CellFault], total: int) -> str:

@@ -64,7 +64,7 @@ def solve(
     data = _read(instance)
     kind = data.get("kind")
     if kind not in _SOLVERS:
-        raise InputError(f"kind is {kind!r}", "allocation or admission", file=instance, column="kind")
+        raise InputError(f"unknown kind {kind!r}", "allocation or admission", file=instance, column="kind")
     name, options = _policy(policy or _DEFAULT[kind])
     _warm_up(kind, data, name, options)
     result = _SOLVERS[kind](data, name, options, source=str(instance))

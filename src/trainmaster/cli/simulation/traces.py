@@ -153,7 +153,7 @@ def _parse_mix(text: str) -> dict[int, float]:
         return {int(size): float(share) for size, share in (pair.split(":") for pair in text.split(","))}
     except ValueError:
         raise InputError(
-            f"{text!r} is no GPU mix", "size:share pairs such as 1:0.7,8:0.3", column="--gpu-mix"
+            f"invalid GPU mix {text!r}", "size:share pairs such as 1:0.7,8:0.3", column="--gpu-mix"
         ) from None
 
 

@@ -26,7 +26,6 @@ class ChaosPolicy:
     quantum_ms: int = 20_000
     shares: bool = True
     """Whether jobs share devices."""
-    own_rounds = False
 
     def decide(self, view: Snapshot) -> Plan:
         rng = view.rng()

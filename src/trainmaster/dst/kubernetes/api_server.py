@@ -68,6 +68,8 @@ class ApiServer:
         if method == "GET":
             return self.read(where, params)
         if method == "POST":
+            if params.get("dryRun"):
+                return body
             return self._bind(where, body) if where.sub == "binding" else self.create(where, body)
         if method == "PUT":
             return self.replace(where, body)
@@ -102,6 +104,8 @@ class ApiServer:
             meta["namespace"] = where.namespace
         if where.kind == "pods":
             thing.setdefault("status", {"phase": "Pending"})
+        if where.kind == "trainingjobs":
+            meta["generation"] = 1
         self.objects[key] = thing
         return self._changed("ADDED", where.kind, thing)
 
@@ -116,7 +120,12 @@ class ApiServer:
 
     def patch(self, where: Path, body: Object) -> Object:
         found = self._find(where)
+        uid = body.get("metadata", {}).get("uid")
+        if uid is not None and uid != found["metadata"]["uid"]:
+            raise Status(409, "Conflict", "the UID in the patch does not match")
         _merge(found, body)
+        if where.kind == "trainingjobs" and "spec" in body:
+            found["metadata"]["generation"] += 1
         return self._changed("MODIFIED", where.kind, found)
 
     def _bind(self, where: Path, body: Object) -> Object:
@@ -143,6 +152,14 @@ class ApiServer:
             return self._changed("MODIFIED", where.kind, thing)
         del self.objects[where.kind, where.namespace or "", where.name or ""]
         return self._changed("DELETED", where.kind, thing)
+
+    def collect_garbage(self) -> None:
+        """Delete pods whose owner is gone."""
+        uids = {each["metadata"]["uid"] for each in self.objects.values()}
+        for (kind, namespace, name), thing in list(self.objects.items()):
+            owners = thing["metadata"].get("ownerReferences") or ()
+            if kind == "pods" and owners and not any(owner["uid"] in uids for owner in owners):
+                self.delete(Path("pods", namespace, name, None), {})
 
     # -- changes and watches -------------------------------------------------------------------------
 

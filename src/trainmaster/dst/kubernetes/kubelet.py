@@ -17,6 +17,9 @@ SILENT_S = 40.0
 EVICT_S = 120.0
 """Its pods are deleted after so long; nobody carries that out before it is back."""
 
+COLLECT_EVERY_S = 4.0
+"""Pods without their owner are deleted so often."""
+
 
 @dataclass(eq=False)
 class Container:
@@ -125,17 +128,26 @@ class Kubelet:
     def _admit(self, uid: str, pod: Object, now_s: float) -> Container:
         limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
         gpus = int(limits.get(GPU, 0))
-        live = [each for each in self.containers.values() if each.live]
+        live = [each for each in self.containers.values() if each.live and self._known(each)]
         if sum(each.gpus for each in live) + gpus > self.gpus:
             holders = [each.pod["metadata"]["name"] for each in live]
             raise Violation(f"{pod['metadata']['name']} needs {gpus} GPUs of {self.name}, which {holders} hold")
         container = Container(pod, gpus, now_s + 3.0 * self.rng.random())
         self.containers[uid] = container
         if sum(each.gpus for each in self.containers.values() if not each.released) > self.gpus:
-            # Somebody deleted a pod that had ended, before its sandbox was down: the newcomer is rejected.
+            # Somebody deleted a pod before its sandbox was down, and nobody can know: the newcomer is rejected.
             container.code, container.reported, container.released = KILLED, True, True
             self._status(pod, "Failed", [], [], "UnexpectedAdmissionError")
         return container
+
+    def _known(self, container: Container) -> bool:
+        """Whether a scheduler can know that it holds its devices: its pod is there, or its trainer lives."""
+        meta = container.pod["metadata"]
+        pod = self.server.objects.get(("pods", meta["namespace"], meta["name"]))
+        if pod is not None and pod["metadata"]["uid"] == meta["uid"]:
+            return True
+        work = container.work.trainer if isinstance(container.work, Launcher) else container.work
+        return work is not None and work.code is None
 
     def _stop(self, container: Container, grace_s: float) -> None:
         if container.asked:
@@ -215,7 +227,8 @@ def _where(pod: Object) -> Path:
 
 
 async def run_all(kubelets: list[Kubelet], trainers: Trainers, every_s: float = 0.5) -> None:
-    """All nodes, in turn."""
+    """All nodes, in turn, and the cluster's controllers."""
+    collect_s = 0.0
     while True:
         await asyncio.sleep(every_s)
         now_s = asyncio.get_running_loop().time()
@@ -223,3 +236,6 @@ async def run_all(kubelets: list[Kubelet], trainers: Trainers, every_s: float = 
         for kubelet in kubelets:
             kubelet.turn(now_s)
             kubelet.controller_turn(now_s)
+        if now_s >= collect_s:
+            kubelets[0].server.collect_garbage()
+            collect_s = now_s + COLLECT_EVERY_S

@@ -1,42 +1,50 @@
-"""One replica of the service: real client, watches, election, journal, control plane, backend and hub, in one thread.
+"""One replica of the service on virtual time: the real `Service`, session, platform, election, journal and backend.
 
-It does what `service` does around them, and no more: elects, takes over, submits new TrainingJobs, hands events to the
-control plane, stops when it does not lead.
+Exchanged are the threads, which become callbacks of the loop, the client's connections, and forecasts, which are not
+made.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.agent_hub import AgentHub
-from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOptions
-from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
-from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.election import Election
-from trainmaster.backends.kubernetes.reflector import Reflector
-from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
-from trainmaster.dst.kubernetes.transport import Line, client_of
+import structlog
+
+from trainmaster.backends.kubernetes.backend import KubernetesBackend
+from trainmaster.backends.kubernetes.config import KubeConfig
+from trainmaster.backends.kubernetes.loop_thread import LoopPortal
+from trainmaster.dst.kubernetes.transport import SERVER, Line, LineClient
 from trainmaster.dst.kubernetes.virtual_loop import VirtualLoop
-from trainmaster.engine import queries
-from trainmaster.engine.ports import Commit, Image, StoreError
+from trainmaster.engine.ports import Commit, Image
 from trainmaster.engine.records import Settings
-from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.foresight.process import ForecastProcess
 from trainmaster.model import event as ev
-from trainmaster.model.cluster import Cluster
-from trainmaster.model.codec import allocation_from_json, spec_from_json
-from trainmaster.model.command import Command, Launch
+from trainmaster.model.command import Command
 from trainmaster.model.policy import Policy
 from trainmaster.service.control.control_plane import ControlPlane
-from trainmaster.stores.journal import JournalStore
+from trainmaster.service.control.scheduler_thread import Driver
+from trainmaster.service.kubernetes.platform import KubernetesPlatform
+from trainmaster.service.kubernetes.session import KubernetesSession
+from trainmaster.service.leader_session import SessionParts
+from trainmaster.service.local.home import Home
+from trainmaster.service.options import ServiceOptions
+from trainmaster.service.platform import Fatal
+from trainmaster.service.service import CLOSE_S, Service
 
-NAMESPACE = "trainmaster-system"
-SECRET = b"simulated"
+NOWHERE = Path(os.devnull) / "home"
+"""Cannot be written: the mirror of the journal, which only forecasts read, is given up."""
 PORT = 8643
-LOOK_S = 2.0
-"""How often new TrainingJobs are looked for."""
+POLL_S = 0.05
+LOG = structlog.wrap_logger(
+    logging.getLogger("trainmaster.dst"), [structlog.stdlib.filter_by_level], structlog.stdlib.BoundLogger
+)
+LOG.setLevel(logging.CRITICAL + 1)  # the story tells what happens
 
 
 class Died(BaseException):
@@ -54,212 +62,208 @@ class VirtualClock:
         return int(self._loop.time() * 1000)
 
 
-class _Later:
-    """Passes on what launchers say to a backend that is made after the hub."""
+class _Wake:
+    """In place of the scheduler thread's condition."""
 
-    target: Any = None
+    def __init__(self, notify: Callable[[], object]) -> None:
+        self.notify = notify
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.target, name)
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
-class Session:
-    """One leadership."""
+class VirtualDriver(Driver):
+    """The scheduler thread as callbacks of the loop; a batch may wait, and the loop goes on meanwhile."""
 
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-        self._loop = replica.loop
-        self.halted = False
-        self._events: list[ev.Event] = []
-        self._wake: asyncio.TimerHandle | None = None
-        self._busy = False
-        self.plane: ControlPlane | None = None
-        self.backend: KubernetesBackend | None = None
-        self.hub: AgentHub | None = None
+    def __init__(self, replica: Replica, plane: ControlPlane, fatal: Fatal) -> None:
+        super().__init__(plane, fatal)
+        self._replica, self._loop = replica, replica.loop
+        self._condition = _Wake(lambda: self._loop.call_soon(self._turn))  # type: ignore[assignment]
+        self._timer: asyncio.TimerHandle | None = None
+        self.busy = False
+        self._stopping = True
 
-    def call(self, work: Coroutine[Any, Any, Any], _timeout_s: float | None = None) -> Any:
-        """As a `LoopThread`'s: the journal waits for the API server."""
-        outcome = self._loop.wait(work)
-        if self._replica.dead:
-            raise Died
-        return outcome
+    def start(self) -> None:
+        self._stopping = False
+        self._replica.driver = self
+        self._loop.call_soon(self._turn)
 
-    def begin(self) -> None:
-        replica = self._replica
-        self.call(replica.watch.synced())
-        self.call(replica.jobs.synced.wait())
-        blobs = ConfigMapBlobs(replica.client, self, NAMESPACE, "trainmaster", may_write=self._writes)  # type: ignore[arg-type]
-        self.store = JournalStore(blobs, replica.name, snapshot_entries=60)
-        self.store.claim()
-        image = self.store.load_active()
-        cluster = Cluster(replica.watch.present(), {})
-        plane = ControlPlane(
-            cluster, self.store, self, VirtualClock(self._loop), DeclaredSpeeds(), replica.settings, replica.policy,
-            policies=replica.policies, committed=replica.committed,
-        )  # fmt: skip
-        plane.set_time(image)
-        if self.halted:
-            return
-        self.call(self._adopt(plane, cluster, _answered_for(image)))
-        if self.halted:
-            return
-        plane.open()
-        self.plane = plane
-        self._look()
-        self.turn()
-
-    async def _adopt(self, plane: ControlPlane, cluster: Cluster, expected: list[Launch]) -> None:
-        replica, lease = self._replica, self._replica.settings.lease
-        if self.halted:
-            return
-        replica.watch.list_nodes(cluster)
-        listener = _Later()
-        self.hub = AgentHub(
-            SECRET, lease, lambda: plane.now_ms, listener,  # type: ignore[arg-type]
-            first_version=max(1, plane.now_ms // 1000),
-        )  # fmt: skip
-        self.hub.authority_until(replica.until_s)
-        self.backend = KubernetesBackend(
-            replica.client, replica.watch, lease, self.deliver, lambda: plane.now_ms, secret=SECRET, hub=self.hub,
-            job_of=lambda namespace, name: replica.jobs.objects.get((namespace, name)),
-            options=PodOptions(grace_s=5.0, hello_wait_s=2.0, agents=replica.agents),
-            issued=lambda: queries.last_command_seq(plane.live),
-        )  # fmt: skip
-        listener.target = self.backend.launcher_words
-        self.backend.start(expected)
-        await self.hub.listen(replica.name, PORT, advertise=f"{replica.name}:{PORT}")
-
-    def _writes(self) -> bool:
-        return not self.halted and not self._replica.dead and self._replica.election.leading()
-
-    def halt(self) -> None:
-        """Nothing acts from now on."""
-        self.halted = True
-        if self._replica.session in (None, self):
-            self._replica.watch.listener = None
-        if self.backend is not None:
-            self.backend.halt()
-        if self.hub is not None:
-            self.hub.halt()
-            self._loop.create_task(self.hub.close())
-
-    # -- the driver ----------------------------------------------------------------------------------
-
-    def perform(self, command: Command) -> None:
-        assert self.backend is not None
-        self._replica.tell("command", command)
-        self.backend.perform(command)
-
-    def observe(self) -> None:
-        assert self.backend is not None
-        self.backend.observe()
+    def stop(self) -> None:
+        """See `Replica.in_thread`, which waits for the batch that is under way."""
+        self._stopping = True
 
     def deliver(self, event: ev.Event) -> None:
         self._replica.tell("event", event)
-        self._events.append(event)
-        self._loop.call_soon(self.turn)
+        super().deliver(event)
 
-    def _look(self) -> None:
-        """New TrainingJobs are submitted, and cancellations passed on."""
-        if self.halted or self.plane is None:
+    def _turn(self) -> None:
+        if self.busy or self._stopping:
             return
-        self._loop.call_later(LOOK_S, self._look)
-        if self.plane.engine is None:
-            return
-        for job in self._replica.jobs.objects.values():
-            job_id = job_id_of_object(job)
-            if not queries.was_submitted(self.plane.engine, job_id) and self.store.find_ended(job_id) is None:
-                self.deliver(ev.JobSubmitted(spec_of_trainingjob(job, self.plane.time.epoch_ms)))
-            elif job["metadata"]["name"] in self._replica.cancelled and queries.is_active(self.plane.engine, job_id):
-                self.deliver(ev.JobCancelled(job_id))
-
-    def turn(self) -> None:
-        """A callback of the loop: may wait."""
-        if self._busy or self.halted or self.plane is None:
-            return
-        self._busy = True
+        self.busy = True
         try:
-            while not self.halted:
-                events, self._events = self._events, []
-                self.plane.batch([], events)
-                if not self._events and self.plane.next_wake_ms > self.plane.now_ms:
-                    break
+            while not self._stopping and (self._requests or self._events or self._sleep_s() <= 0):
+                self._batch()
+        except BaseException as error:
+            self._fatal(error)
         finally:
-            self._busy = False
-        if not self.halted:
-            if self._wake is not None:
-                self._wake.cancel()
-            wait_s = min(max((self.plane.next_wake_ms - self.plane.now_ms) / 1000, 0.001), 60.0)
-            self._wake = self._loop.call_later(wait_s, self.turn)
+            self.busy = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._stopping:
+            self._timer = self._loop.call_later(self._sleep_s(), self._turn)
 
 
-class Replica:
-    """`start`, then `die` at any moment."""
+class _Portal(LoopPortal):
+    loop: VirtualLoop
+    replica: Replica
+
+    def call(self, work: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
+        outcome = self.loop.wait(asyncio.wait_for(work, timeout_s))
+        if self.replica.dead:
+            raise Died
+        return outcome
+
+
+class _NoForecasts(ForecastProcess):
+    busy = True  # type: ignore[assignment]
+
+    def __init__(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SimulatedPlatform(KubernetesPlatform):
+    def __init__(self, replica: Replica, options: ServiceOptions, line: Line, settings: Settings) -> None:
+        super().__init__(options, Home(NOWHERE), KubeConfig(SERVER))
+        self._replica, self._settings = replica, settings
+        self.client = LineClient(line)
+        self.identity, self.agent_bind = replica.identity, replica.name
+
+    def portal_to(self, loop: asyncio.AbstractEventLoop) -> _Portal:  # type: ignore[override]
+        portal = _Portal(loop)
+        portal.replica = self._replica
+        return portal
+
+    def settings(self) -> Settings:
+        return replace(super().settings(), lease=self._settings.lease, backoff_ms=self._settings.backoff_ms)
+
+    def agent_addresses(self, local_address: str) -> tuple[str, ...]:  # noqa: ARG002
+        return self._replica.addresses
+
+    def session(self) -> KubernetesSession:
+        session = super().session()
+        on_commit, open_backend = session.on_commit, session.open_backend
+
+        def committed(commit: Commit) -> None:
+            on_commit(commit)
+            self._replica.committed(commit)
+
+        def opened(plane: ControlPlane, driver: Driver, image: Image) -> KubernetesBackend:
+            backend = open_backend(plane, driver, image)
+            perform = backend.perform
+
+            def told(command: Command) -> None:
+                self._replica.tell("command", command)
+                perform(command)
+
+            backend.perform = told
+            return backend
+
+        session.on_commit, session.open_backend = committed, opened
+        return session
+
+
+class Replica(Service):
+    """It lives from the start; `die` or `leave` at any moment."""
 
     def __init__(
-        self, loop: VirtualLoop, name: str, line: Line, settings: Settings, policy: str,
-        policies: Callable[[str], Policy], agents: tuple[str, ...], cancelled: set[str],
-        committed: Callable[[Commit], None], tell: Callable[[str, Any], None],
+        self, loop: VirtualLoop, identity: str, line: Line, settings: Settings, policy: Callable[[str], Policy],
+        addresses: tuple[str, ...], committed: Callable[[Commit], None], tell: Callable[[str, Any], None],
+        fault: Fatal,
     ) -> None:  # fmt: skip
-        self.loop, self.name, self.line = loop, name, line
-        self.settings, self.policy, self.policies = settings, policy, policies
-        self.agents, self.cancelled, self.committed, self.tell = agents, cancelled, committed, tell
+        """`identity`: of this process; `committed` is told of each commit, `fault` of what ends the process."""
+        self.loop, self.identity, self.line, self.addresses = loop, identity, line, addresses
+        self.name = identity.rpartition(".")[0]
+        self.committed, self.tell, self._told_fault = committed, tell, fault
         self.dead = False
-        self.until_s = 0.0
-        self.session: Session | None = None
-        self.client = client_of(line)
-        self.watch = ClusterWatch(self.client)
-        self.jobs = Reflector(self.client, paths.training_jobs(), lambda *_: None)
-        self.election = Election(
-            self.client, NAMESPACE, "trainmaster", name, on_lead=self._lead, on_lose=self._lose, renewed=self._renewed
-        )
-        runs = (self.watch.run(), self.jobs.run(), self.election.run())
-        self._tasks = [loop.create_task(run) for run in runs]
+        self.driver: VirtualDriver | None = None
+        self.log = LOG
+        self.parts = SessionParts(
+            lambda: VirtualClock(loop), lambda plane, fatal: VirtualDriver(self, plane, fatal),
+            _NoForecasts, policy,
+        )  # type: ignore[arg-type]  # fmt: skip
+        options = ServiceOptions(NOWHERE, backend="kubernetes")
+        super().__init__(options, SimulatedPlatform(self, options, line, settings))
+        self._loop = loop
+        self._tasks = [loop.create_task(self._live())]
 
-    def _renewed(self, until_s: float) -> None:
-        self.until_s = until_s
-        if self.session is not None and self.session.hub is not None:
-            self.session.hub.authority_until(until_s)
+    async def _live(self) -> None:
+        while True:
+            try:
+                await self.platform.start("http://here:1", self._on_lead, self._on_lose, self._died)
+                break
+            except Exception as error:  # such a process ends, and is started again
+                self.tell("not started", f"{self.name}: {error}")
+                await asyncio.sleep(2.0)
+        leading = asyncio.ensure_future(self._lead())
+        self._tasks.append(leading)
+        await self._stop.wait()
+        await asyncio.wait([leading], timeout=CLOSE_S)
+        await self.platform.close()
+        self.tell("left", self.name)
+        self.die()
 
-    def _lead(self) -> None:
+    async def in_thread(self, work: Callable[[], None]) -> None:
+        """A callback of the loop, for those may wait. While a session is open this ends it, after its last batch."""
+        while self.driver is not None:
+            self.driver.stop()
+            if not self.driver.busy:
+                self.driver = None
+            else:
+                await asyncio.sleep(POLL_S)
+        done: asyncio.Future[None] = self.loop.create_future()
+
+        def run() -> None:
+            try:
+                work()
+                error = None
+            except BaseException as fault:
+                error = fault
+            if not done.done():
+                done.set_result(None) if error is None else done.set_exception(error)
+
+        self.loop.call_soon(run)
+        await done
+
+    def _on_lead(self) -> None:
         self.tell("leads", self.name)
-        self.session = Session(self)
-        self.loop.call_soon(self._begin, self.session)
+        super()._on_lead()
 
-    def _begin(self, session: Session) -> None:
-        try:
-            if not session.halted and not self.dead:
-                session.begin()
-        except Died:
-            return
-        except StoreError:
-            session.halt()
-            if self.session is session and not self.dead and self.election.leading():
-                self.session = Session(self)
-                self.loop.call_later(1.0, self._begin, self.session)
-
-    def _lose(self) -> None:
+    def _on_lose(self) -> None:
         self.tell("lost", self.name)
-        if self.session is not None:
-            self.session.halt()
-            self.session = None
+        super()._on_lose()
+
+    def _died(self, error: BaseException) -> None:
+        if not isinstance(error, Died) and not self.dead:
+            self._told_fault(error)
+
+    def leave(self) -> None:
+        """As by SIGTERM."""
+        self._stop.set()
 
     def die(self) -> None:
         """As by SIGKILL: what it has sent may still arrive."""
-        self.dead = True
-        self.line.cut = True
-        for task in self._tasks:
+        self.dead = self.line.cut = True
+        platform = self.platform
+        assert isinstance(platform, SimulatedPlatform)
+        for task in (*self._tasks, *platform._tasks):
             task.cancel()
-        if self.session is not None:
-            self.session.halt()
-            self.session = None
-
-
-def _answered_for(image: Image) -> list[Launch]:
-    """Incarnations that hold something and whose last command was answered."""
-    found = []
-    for record in image.jobs.values():
-        if record["held"] is not None and record["command"] is None:
-            spec, held = spec_from_json(record["spec"]), allocation_from_json(record["held"])
-            found.append(Launch(spec.id, record["ints"]["generation"], record["last_seq"], held, spec))
-    return found
+        if self.driver is not None:
+            self.driver.stop()
+        session, self._session = self._session, None
+        if session is not None:
+            session.halt()
+        part = platform._session
+        if part is not None and part._hub is not None:
+            self.loop.create_task(part._hub.close())

@@ -1,5 +1,5 @@
 """Between a `KubeClient` and the simulated API server, with faults: lost requests and answers, 429 and 5xx, slow
-answers, watches that lag, break or expire, a client that is cut off."""
+answers, requests that are carried out late, watches that lag, break or expire, a client that is cut off."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from trainmaster.backends.kubernetes.config import KubeConfig
 from trainmaster.dst.kubernetes.api_server import ApiServer, Object, Status, Watcher, parse
 
 SERVER = "https://simulated"
+LATE_S, LATE_DELETE_S = 2.5, 30.0
+"""A request may be carried out so long after its client has given it up. What a leader sends when it gives up must be
+over when the next one begins (see `ElectionRule`); deletions may come at any time."""
 
 
 @dataclass
@@ -28,6 +31,7 @@ class Weather:
     lost_answer: float = 0.0
     throttled: float = 0.0
     server_error: float = 0.0
+    late: float = 0.0
     watch_break: float = 0.0
     watch_lag_s: float = 0.05
     answer_s: float = 0.01
@@ -35,9 +39,9 @@ class Weather:
     @classmethod
     def draw(cls, rng: random.Random) -> Weather:
         bad = rng.choice((0.0, 0.01, 0.05, 0.15))
-        lost_request, lost_answer, throttled, server_error = (bad * rng.random() for _ in range(4))
-        lag_s, answer_s = rng.choice((0.05, 0.5, 3.0)), rng.choice((0.005, 0.05, 0.5))
-        return cls(lost_request, lost_answer, throttled, server_error, bad * rng.random() / 2, lag_s, answer_s)
+        rates = [bad * rng.random() for _ in range(5)]
+        lag_s, answer_s = rng.choice((0.05, 0.5, 3.0, 15.0)), rng.choice((0.005, 0.05, 0.5))
+        return cls(*rates, watch_break=bad * rng.random() / 2, watch_lag_s=lag_s, answer_s=answer_s)
 
 
 class Line:
@@ -73,23 +77,30 @@ class Line:
         if self.cut or rng.random() < weather.lost_request:
             await asyncio.sleep(limit_s if self.cut else min(limit_s, rng.random()))
             raise aiohttp.ClientConnectionError("connection lost")
+        body = None if data is None else orjson.loads(data)
+        if rng.random() < weather.late:
+            late_s = rng.uniform(0, LATE_DELETE_S if method == "DELETE" else LATE_S)
+            asyncio.get_running_loop().call_later(late_s, self._answer, method, path, body, params)
+            raise aiohttp.ClientConnectionError("connection reset")
         there_s = weather.answer_s * rng.random()
         await asyncio.sleep(there_s)
         if rng.random() < weather.throttled:
             return _Reply(429, {"reason": "TooManyRequests", "message": "throttled"}, {"Retry-After": "1"})
         if rng.random() < weather.server_error:
             return _Reply(500, {"reason": "InternalError", "message": "etcdserver: request timed out"})
-        body = None if data is None else orjson.loads(data)
-        try:
-            reply = _Reply(200, self._server.handle(method, path, body, params))
-        except Status as status:
-            reply = _Reply(status.code, status.body)
+        reply = self._answer(method, path, body, params)
         back_s = weather.answer_s * rng.random()
         if self.cut or rng.random() < weather.lost_answer or there_s + back_s > limit_s:
             await asyncio.sleep(min(limit_s, rng.random()))
             raise aiohttp.ClientConnectionError("answer lost")
         await asyncio.sleep(back_s)
         return reply
+
+    def _answer(self, method: str, path: str, body: Any, params: dict[str, str]) -> _Reply:
+        try:
+            return _Reply(200, self._server.handle(method, path, body, params))
+        except Status as status:
+            return _Reply(status.code, status.body)
 
     async def watch(self, path: str, params: dict[str, str]) -> AsyncIterator[bytes]:
         """Changes in order, each no earlier than it happened; some late, the stream at some time broken."""
@@ -183,7 +194,13 @@ class _Watch:
         return self._stream
 
 
-def client_of(line: Line) -> KubeClient:
-    client = KubeClient(KubeConfig(SERVER))
-    client._session = client._watching = line  # type: ignore[assignment]
-    return client
+class LineClient(KubeClient):
+    """The real client, whose connections are a `Line`."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(KubeConfig(SERVER))
+        self._line = line
+
+    async def open(self) -> KubeClient:
+        self._session = self._watching = self._line  # type: ignore[assignment]
+        return self

@@ -67,7 +67,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     async def create_connection(self, *_: Any, **__: Any) -> Any:  # type: ignore[override]
         raise OSError("no route to host")
 
-    def wait(self, work: Coroutine[Any, Any, T], _timeout_s: float | None = None) -> T:
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The outcome; for callbacks, not for tasks."""
         task = self.create_task(work)
         while not task.done():

@@ -36,6 +36,7 @@ FAULTS_S = 240.0
 SETTLE_S = 1_200.0
 """By then everything must have come to its end."""
 JOBS_NAMESPACE = "default"
+SNAPSHOT_ENTRIES = 60
 LAST = 80
 """Lines of the story of a violation."""
 
@@ -58,8 +59,11 @@ class World:
         self.network = Network(rng, lambda node: self.kubelets[node].cut or not self.kubelets[node].on, loop.listeners)
         self.settings = Settings(lease=LeaseRule(lease_ms=rng.choice((10_000, 20_000))), backoff_ms=2_000)
         self.cancelled: set[str] = set()
+        self.taken: set[str] = set()
+        """Jobs that the control plane knows, or has known."""
         self.ended: dict[str, Phase] = {}
         self.replicas: dict[str, Replica] = {}
+        self._starts = 0
         loop.set_exception_handler(self._failed)
         for k in range(rng.randint(2, 4)):
             kubelet = Kubelet(
@@ -113,19 +117,38 @@ class World:
         self.tell("submit", f"{name}: {workers[0]}..{workers[1]} workers of {gpus} GPUs, {work_s:.0f} s"
                   + ("" if launcher else ", no launcher"))  # fmt: skip
         if rng.random() < 0.15:
-            self.loop.call_later(rng.uniform(5, 60), self.cancelled.add, name)
+            self.loop.call_later(rng.uniform(5, 60), self._cancel, name)
+        elif rng.random() < 0.2:
+            from_s = rng.uniform(5, 60)
+            self.loop.call_later(from_s, self._edit, name, {"suspend": True})
+            self.loop.call_later(from_s + rng.uniform(1, 60), self._edit, name, {"suspend": False})
+        elif rng.random() < 0.3:
+            self.loop.call_later(rng.uniform(5, 60), self._edit, name, {"workers": {"max": workers[0]}})
+
+    def _edit(self, name: str, spec: Object) -> None:
+        self.tell("edit", f"{name}: {spec}")
+        self.server.patch(parse(paths.training_jobs(JOBS_NAMESPACE, name)), {"spec": spec})
+
+    def _cancel(self, name: str) -> None:
+        """Its object is deleted; its pods follow."""
+        self.tell("cancel", name)
+        self.cancelled.add(name)
+        self.server.delete(parse(paths.training_jobs(JOBS_NAMESPACE, name)), {})
 
     # -- replicas ------------------------------------------------------------------------------------
 
     def _start(self, name: str) -> None:
+        self._starts += 1
         self.replicas[name] = Replica(
-            self.loop, name, Line(self.server, self.weather, self.rng), self.settings, self.policy, policy_of,
-            tuple(f"{each}:{PORT}" for each in ("replica-0", "replica-1")), self.cancelled, self._committed, self.tell,
+            self.loop, f"{name}.{self._starts}", Line(self.server, self.weather, self.rng), self.settings,
+            lambda _: policy_of(self.policy), tuple(f"{each}:{PORT}" for each in ("replica-0", "replica-1")),
+            self._committed, self.tell, self._note,
         )  # fmt: skip
 
     def _committed(self, commit: Commit) -> None:
         """The control plane has made up its mind; the world says whether that is true."""
         self.outcome.steps += 1
+        self.taken |= {record["spec"]["payload"]["name"] for record in commit.jobs.values() if record}
         for record in commit.ended.values():
             job = self.trainers.jobs[record["spec"]["payload"]["name"]]
             phase = Phase(record["phase"])
@@ -145,7 +168,10 @@ class World:
     # -- trouble -------------------------------------------------------------------------------------
 
     async def _make_trouble(self) -> None:
-        kinds = (self._kill, self._cut_replica, self._cut_node, self._power, self._compact, self._evict, self._outage)
+        kinds = (
+            self._kill, self._leave, self._cut_replica, self._cut_node, self._power, self._compact, self._evict,
+            self._outage,
+        )  # fmt: skip
         while self.loop.time() < START_S + FAULTS_S:
             await asyncio.sleep(self.rng.uniform(2, 25))
             self.rng.choice(kinds)()
@@ -161,6 +187,15 @@ class World:
             self.tell("KILL", name)
             self.outcome.restarts += 1
             self.replicas[name].die()
+            self._later(30, self._start, name)
+
+    def _leave(self) -> None:
+        """As by SIGTERM, at an update of the service."""
+        name = self.rng.choice(sorted(self.replicas))
+        if not self.replicas[name].dead:
+            self.tell("LEAVE", name)
+            self.outcome.restarts += 1
+            self.replicas[name].leave()
             self._later(30, self._start, name)
 
     def _cut_replica(self) -> None:
@@ -232,11 +267,12 @@ class World:
 
     @property
     def over(self) -> bool:
-        return (
-            self.loop.time() > START_S + FAULTS_S + 30
-            and len(self.ended) == len(self.trainers.jobs)
-            and not self.trainers.live
-        )
+        return self.loop.time() > START_S + FAULTS_S + 30 and not self.unended and not self.trainers.live
+
+    @property
+    def unended(self) -> set[str]:
+        """A job whose object was deleted before anybody took it never was one."""
+        return self.trainers.jobs.keys() - self.ended.keys() - (self.cancelled - self.taken)
 
     def run(self) -> Outcome:
         outcome = self.outcome
@@ -247,8 +283,7 @@ class World:
         except Violation as violation:
             self._note(violation)
         if not self.violation and not self.over:
-            left = sorted(self.trainers.jobs.keys() - self.ended.keys())
-            self.violation = f"{left or 'trainers'} did not come to an end after the faults were over"
+            self.violation = f"{sorted(self.unended) or 'trainers'} did not come to an end after the faults were over"
         outcome.violation = self.violation
         outcome.end_ms = int((self.loop.time() - START_S) * 1000)
         for phase in self.ended.values():
@@ -285,12 +320,13 @@ class _Threads:
 
 def run_world(seed: int) -> tuple[World, Outcome]:
     threads, journal.threading = journal.threading, _Threads  # type: ignore[assignment]
+    entries, journal.SNAPSHOT_ENTRIES = journal.SNAPSHOT_ENTRIES, SNAPSHOT_ENTRIES
     try:
         with virtual_time(seed) as loop:
             world = World(seed, loop)
             return world, world.run()
     finally:
-        journal.threading = threads
+        journal.threading, journal.SNAPSHOT_ENTRIES = threads, entries
 
 
 def run_seed(seed: int) -> Outcome:

@@ -60,7 +60,6 @@ class Das:
         default="declared", metadata={"help": "declared: by the job; history: only what like jobs took before"}
     )
     fallback: str = field(default="sjf", metadata={"help": "decides when the agents' answer cannot be used"})
-    own_rounds = False
 
     def __post_init__(self) -> None:
         if self.durations not in ("declared", "history"):

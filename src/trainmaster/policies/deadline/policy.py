@@ -13,6 +13,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
@@ -63,7 +64,7 @@ class Deadline:
     gain: float = field(default=0.05, metadata={"help": "least part of the time left that a growth must save"})
     min_run_s: float = field(default=60.0, metadata={"help": "best-effort jobs start where room lasts so long"})
     look_s: float = field(default=600.0, metadata={"help": "look again so often while speeds deviate"})
-    own_rounds = True
+    traits = PolicyTraits(own_rounds=True)
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.confidence < 1.0:

@@ -52,7 +52,7 @@ def admission_answer(view: Snapshot, job_id: str, confidence: float = 0.9) -> di
 def _row(view: Snapshot, job_id: str) -> int:
     found = np.flatnonzero([known == JobId(job_id) for known in view.jobs.ids])
     if found.size == 0:
-        raise InputError(f"there is no active job '{job_id[:80]}'", "a job that waits or runs")
+        raise InputError(f"active job '{job_id[:80]}' not found", "a job that waits or runs")
     return int(found[0])
 
 

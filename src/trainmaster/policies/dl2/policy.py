@@ -11,6 +11,7 @@ import numpy.typing as npt
 from trainmaster.estimate.speed_fit import fit_speed
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
@@ -63,8 +64,8 @@ class Dl2:
         load_once(self.weights)
 
     @property
-    def own_rounds(self) -> bool:
-        return self.between_slots
+    def traits(self) -> PolicyTraits:
+        return PolicyTraits(own_rounds=self.between_slots)
 
     def decide(self, view: Snapshot) -> Plan:
         return decide_by_arrival(view, self._decide)

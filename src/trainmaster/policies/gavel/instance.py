@@ -250,7 +250,7 @@ def _read_pairs(read: _Reader, value: Any, index: dict[str, int], types: list[st
         for side, member in enumerate(members):
             name = read.name(member, f"{path}.jobs[{side}]")
             if name not in index:
-                raise read.fail(f"{path}.jobs[{side}]", f"is {name!r}, which is no job", "ids of jobs")
+                raise read.fail(f"{path}.jobs[{side}]", f"job {name!r} not found", "ids of jobs")
             jobs[k, side] = index[name]
         low, high = sorted((int(jobs[k, 0]), int(jobs[k, 1])))
         if low == high:

@@ -15,15 +15,15 @@ GAIN_MIN = 1.0 + 1e-9
 alone for a part a of the time and the other for b takes no more GPU time and no more of either job's time."""
 
 
-def possible_pairs(view: Snapshot, rows: IntArray, speeds: FloatArray) -> tuple[Pairs | None, bool | None]:
-    """Pairs among the jobs in `rows` (numbered by their position there), and whether any speeds are known
-    (None: no two jobs could be a pair).
+def possible_pairs(view: Snapshot, rows: IntArray, throughput: FloatArray) -> tuple[Pairs | None, bool | None]:
+    """Pairs among the jobs in `rows` (numbered by their position there, as in `throughput`), and whether any speeds are
+    known (None: no two jobs could be a pair).
 
     Jobs of one model, size and speed are alike: the estimator is asked once for each two kinds.
     """
     if view.pair_source is None:
         return None, False if len(rows) > 1 else None
-    kinds = _kinds(view, rows, speeds)
+    kinds = _kinds(view, rows, throughput)
     known: bool | None = None
     found: list[tuple[float, IntArray, IntArray, FloatArray]] = []
     for same_size in kinds.values():
@@ -36,7 +36,7 @@ def possible_pairs(view: Snapshot, rows: IntArray, speeds: FloatArray) -> tuple[
                 known = known or pair is not None
                 if pair is None:
                     continue
-                gain = _gain(pair, speeds[rows[members_p[0]]], speeds[rows[members_q[0]]])
+                gain = _gain(pair, throughput[members_p[0]], throughput[members_q[0]])
                 worth = gain > GAIN_MIN
                 if worth.any():
                     first, second = _combinations(members_p, members_q, p == q)
@@ -46,7 +46,7 @@ def possible_pairs(view: Snapshot, rows: IntArray, speeds: FloatArray) -> tuple[
     return _collected(found), known
 
 
-def _kinds(view: Snapshot, rows: IntArray, speeds: FloatArray) -> dict[tuple[int, int], list[IntArray]]:
+def _kinds(view: Snapshot, rows: IntArray, throughput: FloatArray) -> dict[tuple[int, int], list[IntArray]]:
     """Positions in `rows` of jobs that are alike, by gang size. Only preemptible gangs of whole GPUs share."""
     jobs = view.jobs
     able = (
@@ -59,7 +59,7 @@ def _kinds(view: Snapshot, rows: IntArray, speeds: FloatArray) -> dict[tuple[int
             spec = jobs.spec(row)
             size = (int(jobs.workers_ask[row]), int(jobs.devices_each[row]))
             alike = members.setdefault(size, {})
-            alike.setdefault((spec.model, spec.batch_size, speeds[row].tobytes()), []).append(position)
+            alike.setdefault((spec.model, spec.batch_size, throughput[position].tobytes()), []).append(position)
     return {size: [np.array(m, np.int64) for m in alike.values()] for size, alike in members.items()}
 
 

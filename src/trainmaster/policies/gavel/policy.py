@@ -18,16 +18,18 @@ from trainmaster.core.int_list import IntList
 from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel import elastic, space_sharing
 from trainmaster.policies.gavel.codes import BY_TYPE, ONLY_POSITIVE, SHUFFLED
 from trainmaster.policies.gavel.objectives import NO_PAIRS, allocate
+from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult
 from trainmaster.policies.gavel.round_pass import RoundPass
 from trainmaster.policies.gavel.round_state import RoundState, rows_of
 from trainmaster.policies.gavel.rounds import Rounds
-from trainmaster.policies.gavel.shares import renew
+from trainmaster.policies.gavel.shares import Shares, SolverTime
 from trainmaster.policies.registry import register
 
 RESET_MS = 1_920_000
@@ -52,7 +54,7 @@ class RoundPolicy:
     """Shares change while the jobs stay the same."""
     may_starve: ClassVar[bool] = False
     has_blind_form: ClassVar[bool] = True
-    own_rounds = True
+    solver_time: ClassVar[SolverTime]
 
     def __post_init__(self) -> None:
         if self.mechanism not in MECHANISMS:
@@ -61,6 +63,8 @@ class RoundPolicy:
             raise InputError(f"policy '{self.name}' cannot share GPUs", remedy="Leave out space_sharing.")
         if self.solver not in ("auto", "prices", "highs"):
             raise InputError(f"option 'solver' is '{self.solver}'", expected="auto, prices or highs")
+
+        object.__setattr__(self, "solver_time", SolverTime())
 
     def allocation(self, problem: AllocationProblem) -> AllocationResult:
         """Time shares X of the jobs of a problem."""
@@ -78,14 +82,15 @@ class RoundPolicy:
         return self.space_sharing
 
     @property
-    def fair(self) -> bool:
-        """The original mechanism can starve a gang that needs most of a type; patience prevents that."""
-        return not self.may_starve and not self.is_original and self.patience_s > 0
-
-    @property
-    def preferred_placement(self) -> str | None:
-        """The original knows no nodes: it only counts GPUs of each type."""
-        return "count" if self.is_original else None
+    def traits(self) -> PolicyTraits:
+        """The original mechanism can starve a gang that needs most of a type; patience prevents that. It knows no
+        nodes: it only counts GPUs of each type."""
+        return PolicyTraits(
+            own_rounds=True,
+            fair=not self.may_starve and not self.is_original and self.patience_s > 0,
+            placement="count" if self.is_original else None,
+            compiled_pass=self.compiled_pass,
+        )
 
     @property
     def queueing(self) -> int:
@@ -97,8 +102,8 @@ class RoundPolicy:
         return BY_TYPE | (SHUFFLED if blind else 0) | (ONLY_POSITIVE if self.name in ("gavel-fifo", "gavel-sjf") else 0)
 
     def compiled_pass(self) -> RoundPass | None:
-        """What the run loop calls between two computations of the shares; None: jobs share devices."""
-        return None if self.shares else RoundPass(self.rounds())
+        """What the run loop calls; None: jobs share devices. Teams have names, which only a view knows."""
+        return None if self.shares else RoundPass(self.rounds(), None if self.name == "gavel-hierarchical" else self)
 
     def rounds(self) -> Rounds:
         patience_s = 0.0 if self.is_original else self.patience_s
@@ -120,7 +125,10 @@ class RoundPolicy:
         due = not inside and rounds.shares_are_due(columns, which, now_ms, view.nodes, placement)
         left_s = rounds.begin(now_ms, inside)
         if due:
-            renew(self, view, state, rounds, which, draft.notes)
+            shares = Shares(self, view.cluster, view.nodes, placement)
+            shares.renew(rounds, columns, which, now_ms, state.isolated, draft.notes, view)
+            state.pairs = shares.pairs or PairBook.empty(len(view.cluster.types))
+            state.bind_pairs(rounds)
         rounds.choose(columns, which, now_ms, inside, view.nodes, view.ledger, placement)
         _bring_about(self, view, rounds, state, draft)
         rounds.give_time(columns, which, now_ms, left_s)

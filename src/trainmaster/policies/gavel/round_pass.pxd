@@ -17,11 +17,13 @@ cdef class RoundPass(Pass):
     cdef F2 _share, _received_s, _deficit_s, _speeds
     cdef F1 _known
     cdef i64 _capacity
-    cdef object _seen
-    @cython.locals(inside=bint, left_s=double, placement=i64)
+    cdef object _seen, _policy, _engine, _shares
+    @cython.locals(inside=bint, due=bint, left_s=double, placement=i64)
     cpdef bint decide(
         self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, FreeResources free, Placer placer,
         PlanArrays plan) except -1
+    @cython.locals(i=i64)
+    cdef object _renew(self, JobArrays jobs, IntList which, i64 now_ms)
     @cython.locals(i=i64, n=i64)
     cdef object _gather(self, IntList which, i64 types)
     @cython.locals(i=i64)

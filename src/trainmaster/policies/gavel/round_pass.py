@@ -1,4 +1,4 @@
-"""A round as a pass of the run loop, for as long as the shares hold and every job has its devices to itself."""
+"""A round as a pass of the run loop, as long as every job has its devices to itself."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from trainmaster.core.passes import Pass
 from trainmaster.core.placement import Placer
 from trainmaster.core.plan_arrays import PlanArrays
 from trainmaster.policies.gavel.codes import DEFAULT_ROUND_MS, NEXT_ROUND, SHARE_DUE, type_order
+from trainmaster.policies.gavel.round_state import ISOLATED, REMEMBERED, values_of
 from trainmaster.policies.gavel.rounds import Rounds
-
-REMEMBERED = ("share", "received_s", "deficit_s", "known", "speeds")
+from trainmaster.policies.gavel.shares import Isolated, Shares
 
 
 class RoundPass(Pass):
-    """Works on what the engine remembers of the policy (`bind`), by job index; gives it back by `store`."""
+    """Works on what the engine remembers of the policy (`bind`), by job index; gives it back by `store`. New
+    shares are those of `policy` (None: its `decide` has to compute them)."""
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, rounds: Rounds, policy: Any) -> None:
         super().__init__()
+        self._policy = policy
         self.rounds = rounds
         self._starters = IntList(64)
         self._capacity = -1
@@ -36,6 +38,9 @@ class RoundPass(Pass):
         self._capacity = -1
         if values.get("pairs") or not set(REMEMBERED) <= set(engine.memo_columns):
             return
+        self._engine = engine
+        if self._policy is not None:
+            self._shares = Shares(self._policy, engine.cluster, engine.nodes, int(settings.placement))
         self._share, self._received_s, self._deficit_s = memo["share"], memo["received_s"], memo["deficit_s"]
         self._known, self._speeds = memo["known"], memo["speeds"]
         self._capacity = engine.columns.capacity
@@ -51,9 +56,7 @@ class RoundPass(Pass):
     def store(self, engine: Any) -> None:
         """Give back what is not in arrays, before Python looks."""
         if self._capacity >= 0:
-            worker_s = np.asarray(self.rounds.worker_s).tolist()
-            self._seen = {**engine.memo_values, "round_end_ms": self.rounds.round_end_ms, "worker_s": worker_s}
-            engine.memo_values = self._seen
+            self._seen = engine.memo_values = {**engine.memo_values, **values_of(self.rounds)}
 
     def decide(
         self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
@@ -71,15 +74,35 @@ class RoundPass(Pass):
         if inside and rounds.original:
             plan.default, plan.wake_at_ms = NEXT_ROUND, rounds.round_end_ms
             return True
-        if not inside and rounds.shares_are_due(jobs, which, now_ms, cluster, placement):
+        due = not inside and rounds.shares_are_due(jobs, which, now_ms, cluster, placement)
+        if due and self._policy is None:
             return False
         left_s = rounds.begin(now_ms, inside)
+        if due:
+            self._renew(jobs, which, now_ms)
         rounds.choose(jobs, which, now_ms, inside, cluster, free, placement)
         self._place(jobs, which, free, placer, plan)
         rounds.give_time(jobs, which, now_ms, left_s)
         self._scatter(which)
         plan.default, plan.wake_at_ms = SHARE_DUE, rounds.end(now_ms)
         return True
+
+    def _renew(self, jobs: JobArrays, which: IntList, now_ms: int) -> None:
+        """Have new shares computed, and write what they change beside a round."""
+        rounds, engine, isolated = self.rounds, self._engine, None
+        slots, memo = np.asarray(which.values)[: which.n], engine.columns.memo
+        if ISOLATED[0] in engine.memo_columns:
+            isolated = Isolated(*(memo[name][slots] for name in ISOLATED))
+        self._shares.renew(rounds, jobs, which, now_ms, isolated, engine.notes)
+        if isolated is not None:
+            for name in ISOLATED:
+                memo[name][slots] = getattr(isolated, name)
+        for k in range(which.n):
+            i = which.values[k]
+            for kind in range(rounds.types):
+                self._share[i, kind] = rounds.share[k, kind]
+                self._deficit_s[i, kind] = rounds.deficit_s[k, kind]
+                self._speeds[i, kind] = rounds.speeds[k, kind]
 
     def _gather(self, which: IntList, types: int) -> None:
         rounds = self.rounds

@@ -14,14 +14,13 @@ from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel.codes import DEFAULT_ROUND_MS, type_order
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.rounds import Rounds
+from trainmaster.policies.gavel.shares import Isolated
 
 Floats = npt.NDArray[np.float64]
 
-_ISOLATED = frozenset({"gavel-ftf"})
-"""Policies that count what a job would have had in isolation."""
-_REMEMBERED = (
-    "share", "received_s", "deficit_s", "known", "speeds", "isolated_s", "isolated_rate", "remaining_before",
-)  # fmt: skip
+REMEMBERED = ("share", "received_s", "deficit_s", "known", "speeds")
+ISOLATED = ("isolated_s", "isolated_rate", "remaining_before")
+"""Of finish-time fairness alone: what a job would have had in isolation."""
 
 
 @dataclass
@@ -34,9 +33,7 @@ class RoundState:
     known: Floats
     speeds: Floats
     """Steps per second by type for which the shares were computed."""
-    isolated_s: Floats
-    isolated_rate: Floats
-    remaining_before: Floats
+    isolated: Isolated | None
     values: dict[str, Any]
     pairs: PairBook
 
@@ -50,16 +47,14 @@ class RoundState:
             found = columns.get(name)
             return np.zeros((n, types)) if found is None or found.shape != (n, types) else found.copy()
 
-        def vector(name: str, used: bool = True) -> Floats:
-            found = columns.get(name) if used else None
-            return np.zeros(n if used else 0) if found is None or found.ndim != 1 else found.copy()
+        def vector(name: str) -> Floats:
+            found = columns.get(name)
+            return np.zeros(n) if found is None or found.ndim != 1 else found.copy()
 
-        share, received_s, isolated = matrix("share"), matrix("received_s"), name in _ISOLATED
-        return cls(
-            share, received_s, matrix("deficit_s"), vector("known"), matrix("speeds"),
-            vector("isolated_s", isolated), vector("isolated_rate", isolated), vector("remaining_before", isolated),
-            values, PairBook.recall(view, values, share, received_s),
-        )  # fmt: skip
+        share, received_s = matrix("share"), matrix("received_s")
+        isolated = Isolated(*map(vector, ISOLATED)) if name == "gavel-ftf" else None
+        pairs = PairBook.recall(view, values, share, received_s)
+        return cls(share, received_s, matrix("deficit_s"), vector("known"), matrix("speeds"), isolated, values, pairs)
 
     def bind(self, view: Snapshot, rounds: Rounds) -> None:
         """Let the rounds work on what is remembered here."""
@@ -80,9 +75,22 @@ class RoundState:
 
     def memo(self, view: Snapshot, rounds: Rounds) -> Memo:
         self.pairs.write(view, self.values)
-        self.values.update(round_end_ms=rounds.round_end_ms, worker_s=np.asarray(rounds.worker_s).tolist())
-        self.values.setdefault("last_reset_ms", 0)
-        return Memo(self.values, {name: getattr(self, name) for name in _REMEMBERED if len(getattr(self, name))})
+        self.values.update(values_of(rounds))
+        columns = {name: getattr(self, name) for name in REMEMBERED}
+        if self.isolated is not None:
+            columns |= {name: getattr(self.isolated, name) for name in ISOLATED}
+        return Memo(self.values, columns)
+
+
+def values_of(rounds: Rounds) -> dict[str, Any]:
+    """What is remembered beside the columns."""
+    return {
+        "round_end_ms": int(rounds.round_end_ms),
+        "worker_s": np.asarray(rounds.worker_s).tolist(),
+        "last_reset_ms": int(rounds.last_reset_ms),
+        "computed_jobs": int(rounds.computed_jobs),
+        "nodes_up": int(rounds.nodes_then),
+    }
 
 
 def rows_of(view: Snapshot) -> IntList:

@@ -5,17 +5,17 @@ from trainmaster.core.free_resources cimport FreeResources
 from trainmaster.core.int_list cimport IntList, new_floats, new_ints
 from trainmaster.core.job_arrays cimport JobArrays, work_now
 from trainmaster.core.sorting cimport sort_by
-from trainmaster.core.types cimport B1, F1, F2, I1, I2, i64
+from trainmaster.core.types cimport B1, F1, F2, I1, I2, RF2, i64
 
-cdef i64 COUNT, LOST, PENDING, RESERVED, RUNNING, BY_TYPE, SHUFFLED, ONLY_POSITIVE, LEHMER, MODULUS
-cdef double MS_PER_S, NEVER_RUN, GPU_MILLI, CHANGED_SPEED
+cdef i64 COUNT, LOST, NEVER_MS, PAUSED, PENDING, RESERVED, RUNNING, BY_TYPE, SHUFFLED, ONLY_POSITIVE, LEHMER, MODULUS
+cdef double MS_PER_S, NEVER_RUN, GPU_MILLI, CHANGED_SPEED, NO_DEADLINE
 
 @cython.final
 cdef class Rounds:
     cdef public bint original, time_dependent
     cdef public i64 queueing, reset_ms, round_ms, round_end_ms, last_reset_ms, computed_jobs, nodes_then
     cdef public double patience_s, longest_s
-    cdef public bint idle, holding, halved, without_gpus, elastic, to_run
+    cdef public bint idle, holding, halved, without_gpus, elastic, to_run, speeds_found
     cdef public i64 n, types, pairs, n_new, n_computed
     cdef public F2 share, received_s, deficit_s, speeds, speed_of, pair_share, pair_received_s, pair_speed
     cdef public F1 known, worker_s
@@ -39,10 +39,21 @@ cdef class Rounds:
     cdef bint _speeds_changed(self, JobArrays jobs, IntList which, ClusterArrays cluster, i64 placement) noexcept
     @cython.locals(half_s=double)
     cpdef double begin(self, i64 now_ms, bint inside) noexcept
+    @cython.locals(half_s=double, elapsed_s=double)
+    cpdef void renew(self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, i64 placement) noexcept
+    @cython.locals(out=I1, found=Py_ssize_t, i=i64)
+    cpdef object competitors(self, JobArrays jobs, IntList which)
+    @cython.locals(out=F2, n=Py_ssize_t, i=i64, longest=double, any_known=bint, remaining=double, left_ms=i64)
+    cpdef object figures(self, JobArrays jobs, IntList which, I1 rows, i64 now_ms)
+    @cython.locals(out=F2)
+    cpdef object speeds_at(self, I1 rows)
+    @cython.locals(out=F1)
+    cpdef object gpus_up(self, ClusterArrays cluster)
+    @cython.locals(half_s=double)
+    cpdef void write_shares(self, I1 rows, RF2 share, i64 n_pairs) noexcept
     cpdef void choose(
         self, JobArrays jobs, IntList which, i64 now_ms, bint inside, ClusterArrays cluster, FreeResources free,
         i64 placement) noexcept
-    cpdef object find_speeds(self, JobArrays jobs, IntList which, ClusterArrays cluster, i64 placement)
     @cython.locals(i=i64, kind=Py_ssize_t)
     cdef void _find_speeds(self, JobArrays jobs, IntList which, ClusterArrays cluster, i64 placement) noexcept
     @cython.locals(in_order=bint)
@@ -55,10 +66,13 @@ cdef class Rounds:
     @cython.locals(state=i64, other=i64, kept=i64, at=i64, total=double)
     cpdef object find_turns(self, i64 now_ms)
     @cython.locals(low=i64, kind=i64, k=i64, wanted=bint)
-    cdef object _list_entries(self, i64 now_ms)
+    cdef void _list_entries(self, bint with_priority, bint without) noexcept
     @cython.locals(source=I1, target=I1, end=i64, width=i64, begin=i64, middle=i64, high=i64, left=i64, right=i64)
     cdef void _sort(self, i64 low) noexcept
     cdef bint _before(self, i64 a, i64 b) noexcept
+    @cython.locals(a=i64, b=i64, need=double, without=bint)
+    cdef object _fill(self, JobArrays jobs, IntList which, i64 now_ms)
+    cdef bint _any_free(self) noexcept
     @cython.locals(u=i64, kind=i64, a=i64, b=i64, need=double)
     cdef void _take(self, JobArrays jobs, IntList which) noexcept
     @cython.locals(k=i64, stays=bint)

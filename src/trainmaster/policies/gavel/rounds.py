@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from trainmaster.core.cluster_arrays import ClusterArrays
-from trainmaster.core.codes import COUNT, LOST, MS_PER_S, PENDING, RESERVED, RUNNING
+from trainmaster.core.codes import COUNT, LOST, MS_PER_S, NEVER_MS, PAUSED, PENDING, RESERVED, RUNNING
 from trainmaster.core.free_resources import FreeResources
 from trainmaster.core.int_list import Floats, IntList, Ints, new_floats, new_ints
 from trainmaster.core.job_arrays import JobArrays, work_now
@@ -25,6 +25,7 @@ GPU_MILLI = 1000.0
 CHANGED_SPEED = 0.05
 """A speed that is now believed to differ by this part makes the shares stale."""
 LEHMER, MODULUS = 48271, 2147483647
+NO_DEADLINE = float("nan")
 
 
 class Rounds:
@@ -45,6 +46,7 @@ class Rounds:
         self.stop, self.start, self.kinds = IntList(64), IntList(64), IntList(64)
         self.kind_of: Ints = new_ints(0)
         self.longest_s, self.idle = -1.0, True
+        self.speeds_found = False
         self.worker_s: Floats = new_floats(0)
         self.remember(np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0)), new_floats(0), np.zeros((0, 0)))
         self.no_pairs(0)
@@ -93,6 +95,7 @@ class Rounds:
         `without_gpus` and `elastic` (there is such a job), `n_new` (never seen before), `n_computed` (the shares were
         computed for them) and `to_run` (a job that may be changed has a share)."""
         self._reserve(which.n, jobs.n_types)
+        self.speeds_found = False
         self.holding = self.halved = self.without_gpus = self.elastic = self.to_run = False
         self.n_new = self.n_computed = 0
         for k in range(which.n):
@@ -158,6 +161,81 @@ class Rounds:
                 self.worker_s[kind] += self.n_new * half_s
         return (self.round_end_ms - now_ms) / MS_PER_S
 
+    # -- new shares ----------------------------------------------------------------------------------
+
+    def renew(self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, placement: int) -> None:
+        """Begin new shares, which are zero until they are written. What a job had less than was due to it is
+        remembered; what it receives counts from here, half a round on each type to begin with."""
+        half_s, elapsed_s = self.round_ms / MS_PER_S / 2.0, (now_ms - self.last_reset_ms) / MS_PER_S
+        self._find_speeds(jobs, which, cluster, placement)
+        for k in range(self.n):
+            self.known[k] = 1.0
+            for kind in range(self.types):
+                self.deficit_s[k, kind] += self.share[k, kind] * elapsed_s - (self.received_s[k, kind] - half_s)
+                self.received_s[k, kind] = half_s
+                self.speeds[k, kind] = self.speed_of[k, kind]
+                self.share[k, kind] = 0.0
+        self.computed_jobs, self.nodes_then, self.last_reset_ms = self.n, count_up(cluster), now_ms
+
+    def competitors(self, jobs: JobArrays, which: IntList) -> Ints:
+        """Positions of the jobs that want GPUs (not paused, not lost with their node), in order of arrival."""
+        rows, found = np.empty(self.n, np.int64), 0
+        out: Ints = rows
+        self._sort_by_arrival(jobs, which)
+        for place in range(self.n):
+            i = which.values[self.order.values[place]]
+            if jobs.phase[i] != PAUSED and jobs.phase[i] != LOST and jobs.ask_gpu_milli[i] > 0:
+                out[found] = self.order.values[place]
+                found += 1
+        return rows[:found]
+
+    def figures(self, jobs: JobArrays, which: IntList, rows: Ints, now_ms: int) -> Floats:
+        """GPUs, steps that remain, seconds since submission and seconds to the deadline (NaN: none, or it has passed)
+        of the jobs at `rows`. Work that is unknown counts as that of the longest job."""
+        n, longest, any_known = len(rows), 1.0, False
+        figures = np.empty((4, n))
+        out: Floats = figures
+        for k in range(n):
+            i: int = which.values[rows[k]]
+            remaining = jobs.work_total[i] - work_now(jobs, i, now_ms)
+            if math.isfinite(remaining):
+                longest = max(longest, remaining) if any_known else remaining
+                any_known = True
+            out[0, k], out[1, k] = jobs.ask_gpu_milli[i] / GPU_MILLI, remaining
+            out[2, k] = (now_ms - jobs.submit_ms[i]) / MS_PER_S
+            left_ms = jobs.deadline_ms[i] - now_ms
+            out[3, k] = left_ms / MS_PER_S if jobs.deadline_ms[i] < NEVER_MS and left_ms > 0 else NO_DEADLINE
+        for k in range(n):
+            out[1, k] = max(out[1, k] if math.isfinite(out[1, k]) else longest, 1e-9)
+        return figures
+
+    def speeds_at(self, rows: Ints) -> Floats:
+        """Of the jobs at `rows` by type, as `renew` has found them."""
+        speeds = np.empty((len(rows), self.types))
+        out: Floats = speeds
+        for k in range(len(rows)):
+            for kind in range(self.types):
+                out[k, kind] = self.speed_of[rows[k], kind]
+        return speeds
+
+    def gpus_up(self, cluster: ClusterArrays) -> Floats:
+        """GPUs of each type on nodes that are up, free or not."""
+        gpus = np.zeros(self.types)
+        out: Floats = gpus
+        for node in range(cluster.n_nodes):
+            if cluster.up[node]:
+                out[cluster.type_of[node]] += float(cluster.gpus[node])
+        return gpus
+
+    def write_shares(self, rows: Ints, share: Floats, n_pairs: int) -> None:
+        """The new shares of the jobs at `rows`."""
+        half_s = self.round_ms / MS_PER_S / 2.0
+        for k in range(len(rows)):
+            for kind in range(self.types):
+                self.share[rows[k], kind] = share[k, kind]
+        for kind in range(self.types):
+            self.worker_s[kind] = (self.n + n_pairs) * half_s
+
     # -- who runs on what ----------------------------------------------------------------------------
 
     def choose(
@@ -171,16 +249,15 @@ class Rounds:
         self._sort_by_arrival(jobs, which)
         self._mark(jobs, which, now_ms, inside, cluster, free)
         self._prioritise(jobs, which, now_ms)
-        self._list_entries(now_ms)
-        self._take(jobs, which)
+        self._fill(jobs, which, now_ms)
         self._compare(jobs, which)
 
-    def find_speeds(self, jobs: JobArrays, which: IntList, cluster: ClusterArrays, placement: int) -> Floats:
-        """What a job makes of each type: on one node, or spread where the gang is larger than any node of the type."""
-        self._find_speeds(jobs, which, cluster, placement)
-        return np.array(np.asarray(self.speed_of)[: self.n])
-
     def _find_speeds(self, jobs: JobArrays, which: IntList, cluster: ClusterArrays, placement: int) -> None:
+        """What a job makes of each type: on one node, or spread where the gang is larger than any node of the type.
+        Found once in a decision."""
+        if self.speeds_found:
+            return
+        self.speeds_found = True
         for kind in range(self.types):
             self.largest[kind] = 0.0
         for node in range(cluster.n_nodes):
@@ -284,22 +361,22 @@ class Rounds:
             turns[at] = kind
         return turns
 
-    def _list_entries(self, now_ms: int) -> None:
-        """All (unit, type) entries that could be taken, best first."""
-        entries, types, keys = self.entries, self.types, self.first_key
-        self.find_turns(now_ms)
+    def _list_entries(self, with_priority: bool, without: bool) -> None:
+        """The (unit, type) entries that could be taken, best first; with a priority, without one, or both."""
+        entries, types = self.entries, self.types
         entries.clear()
         low = 0
         for t in range(types):
             kind = self.turns[t]
             for place in range(self.n):
                 k = self.order.values[place]
-                wanted = keys[k * types + kind] > 0.0 or not self.queueing & ONLY_POSITIVE
+                wanted = with_priority if self.first_key[k * types + kind] > 0.0 else without
                 if wanted and self.movable[k] and self.speed_of[k, kind] > 0.0:
                     entries.append(k * types + kind)
-            for u in range(self.n, self.n + self.pairs):
-                if keys[u * types + kind] > 0.0:
-                    entries.append(u * types + kind)
+            if with_priority:
+                for u in range(self.n, self.n + self.pairs):
+                    if self.first_key[u * types + kind] > 0.0:
+                        entries.append(u * types + kind)
             if self.queueing & BY_TYPE:
                 self._sort(low)
                 low = entries.n
@@ -334,26 +411,23 @@ class Rounds:
             return self.second_key[a] > self.second_key[b]
         return self.third_key[a] > self.third_key[b]
 
-    def _take(self, jobs: JobArrays, which: IntList) -> None:
-        """Greedily down the entries. Unless `original`, pairs for which there is room left over are taken apart: both
-        run faster alone, at nobody's expense."""
-        types, free, chosen, n = self.types, self.free_gpus, self.kind_of, self.n
+    def _fill(self, jobs: JobArrays, which: IntList, now_ms: int) -> None:
+        """Go greedily down the entries; those without a priority only get what the others leave. Unless `original`,
+        pairs for which there is room left over are taken apart: both run faster alone, at nobody's expense."""
+        n, free, chosen = self.n, self.free_gpus, self.kind_of
         for k in range(n):
             chosen[k] = self.pair_of[k] = -1
-        for at in range(self.entries.n):
-            u, kind = self.entries.values[at] // types, self.entries.values[at] % types
-            a = u if u < n else self.members[u - n, 0]
-            need = jobs.ask_gpu_milli[which.values[a]] / GPU_MILLI
-            if chosen[a] >= 0 or need > free[kind]:
-                continue
-            if u >= n:
-                b = self.members[u - n, 1]
-                if chosen[b] >= 0 or not self.movable[a] or not self.movable[b]:
-                    continue
-                chosen[b] = kind
-                self.pair_of[a] = self.pair_of[b] = u - n
-            chosen[a] = kind
-            free[kind] -= need
+        self.find_turns(now_ms)
+        without = not self.queueing & ONLY_POSITIVE
+        if self.queueing & BY_TYPE:
+            self._list_entries(True, without)
+            self._take(jobs, which)
+        else:
+            self._list_entries(True, False)
+            self._take(jobs, which)
+            if without and self._any_free():
+                self._list_entries(False, True)
+                self._take(jobs, which)
         if self.original:
             for k in range(n):
                 if self.known[k] < 1.0:
@@ -365,6 +439,29 @@ class Rounds:
             if self.pair_of[a] == p and need <= free[chosen[a]]:
                 free[chosen[a]] -= need
                 self.pair_of[a] = self.pair_of[b] = -1
+
+    def _any_free(self) -> bool:
+        for kind in range(self.types):  # noqa: SIM110 - compiled
+            if self.free_gpus[kind] > 0.0:
+                return True
+        return False
+
+    def _take(self, jobs: JobArrays, which: IntList) -> None:
+        """Give devices to those of the listed entries for which there is room."""
+        for at in range(self.entries.n):
+            u, kind = self.entries.values[at] // self.types, self.entries.values[at] % self.types
+            a = u if u < self.n else self.members[u - self.n, 0]
+            need = jobs.ask_gpu_milli[which.values[a]] / GPU_MILLI
+            if self.kind_of[a] >= 0 or need > self.free_gpus[kind]:
+                continue
+            if u >= self.n:
+                b = self.members[u - self.n, 1]
+                if self.kind_of[b] >= 0 or not self.movable[a] or not self.movable[b]:
+                    continue
+                self.kind_of[b] = kind
+                self.pair_of[a] = self.pair_of[b] = u - self.n
+            self.kind_of[a] = kind
+            self.free_gpus[kind] -= need
 
     def _compare(self, jobs: JobArrays, which: IntList) -> None:
         """List who stops and who starts."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.int_list import IntList
-from trainmaster.core.job_arrays import work_done_column
-from trainmaster.model.job import P
+from trainmaster.core.job_arrays import JobArrays, work_done_column
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
+from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.gavel.artifact.tie_breaks import (
     LINEAR,
     finish_time_share,
@@ -22,8 +25,7 @@ from trainmaster.policies.gavel.artifact.tie_breaks import (
 from trainmaster.policies.gavel.pair_book import PairBook
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, Status
-from trainmaster.policies.gavel.round_state import RoundState, round_ms
-from trainmaster.policies.gavel.rounds import Rounds, count_up
+from trainmaster.policies.gavel.rounds import Rounds
 
 if TYPE_CHECKING:
     from trainmaster.policies.gavel.policy import RoundPolicy
@@ -33,108 +35,130 @@ Floats = npt.NDArray[np.float64]
 _QUEUES = frozenset({"gavel-fifo", "gavel-sjf"})
 
 
-def renew(
-    policy: RoundPolicy, view: Snapshot, state: RoundState, rounds: Rounds, which: IntList, notes: list[str]
-) -> None:
-    """Compute the shares of the jobs now present, and count from here what each receives. What a job had less than was
-    due to it is remembered. The time given on each type begins with half a round for each job."""
-    values, half_s = state.values, round_ms(view) / MS_PER_S / 2.0
-    elapsed_s = (view.now_ms - rounds.last_reset_ms) / MS_PER_S
-    state.deficit_s += state.share * elapsed_s - (state.received_s - half_s)
-    state.received_s[:] = half_s
-    speeds = rounds.find_speeds(view.jobs.columns, which, view.nodes, int(view.placement))
-    compute_shares(policy, view, state, speeds, notes)
-    state.bind_pairs(rounds)
-    values.update(computed_jobs=len(view.jobs), nodes_up=count_up(view.nodes), last_reset_ms=view.now_ms)
-    rounds.worker_s = np.full(len(view.cluster.types), (len(view.jobs) + len(state.pairs)) * half_s)
+@dataclass
+class Isolated:
+    """What finish-time fairness remembers of each job, by row: how long its work so far would have taken on an
+    isolated share, its speed there, and the work that remained when that speed was computed."""
 
+    isolated_s: Floats
+    isolated_rate: Floats
+    remaining_before: Floats
 
-def compute_shares(policy: RoundPolicy, view: Snapshot, state: RoundState, speeds: Floats, notes: list[str]) -> None:
-    """Solve for the shares of the jobs now present and store them."""
-    columns, slots = view.jobs.columns, view.jobs.slots
-    remaining = columns.floats["work_total"][slots] - work_done_column(columns, slots, view.now_ms)
-    rows = _competitors(view)
-    state.share[:] = 0.0
-    state.known[:] = 1.0
-    state.speeds[:] = speeds
-    state.pairs = PairBook.empty(len(view.cluster.types))
-    if len(rows) == 0 or not view.up_gpus_by_type.any():
-        return
-    if policy.name == "gavel-ftf":
-        done = np.where(state.isolated_rate > 0, state.remaining_before - remaining, 0.0)
+    def count(self, remaining: Floats) -> None:
+        """Count the work since the last time."""
+        counted = self.isolated_rate > 0
+        done = np.where(counted, self.remaining_before - remaining, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            state.isolated_s += np.where(state.isolated_rate > 0, done / state.isolated_rate, 0.0)
-    problem = _problem(policy, view, state, rows, speeds, remaining[rows], notes)
-    state.share[rows] = _solve(policy, view, state, rows, problem, notes)
-    if policy.name == "gavel-ftf":
-        state.isolated_rate[:] = 0.0
+            self.isolated_s += np.where(counted, done / self.isolated_rate, 0.0)
+
+    def renew(self, problem: AllocationProblem, rows: Ints, remaining: Floats) -> None:
+        """Go on with the isolated shares of a new problem."""
+        self.isolated_rate[:] = 0.0
         isolated = problem.isolated_share * np.where(problem.usable, problem.throughput, 0.0)
-        state.isolated_rate[rows] = isolated.sum(axis=1)
-        state.remaining_before[:] = np.nan_to_num(remaining)
+        self.isolated_rate[rows] = isolated.sum(axis=1)
+        self.remaining_before[:] = np.nan_to_num(remaining)
 
 
-def _competitors(view: Snapshot) -> Ints:
-    """Rows of the jobs that want GPUs (not paused, not lost with their node), in order of arrival."""
-    jobs = view.jobs
-    phase = jobs.phase
-    return view.in_arrival_order(np.flatnonzero((phase != P.PAUSED) & (phase != P.LOST) & (jobs.ask_gpu_milli > 0)))
+class SolverTime:
+    """Seconds spent on allocations by the clock that a simulation brings along; without one, nothing is measured."""
+
+    def __init__(self) -> None:
+        self.clock: Callable[[], float] | None = None
+        self.spent_s = 0.0
+
+    def measure(self, clock: Callable[[], float]) -> float:
+        """Use this clock from now on; returns what was spent before."""
+        self.clock = clock
+        return self.spent_s
+
+    def of(self, solve: Callable[[], Floats]) -> Floats:
+        if self.clock is None:
+            return solve()
+        begun = self.clock()
+        share = solve()
+        self.spent_s += self.clock() - begun
+        return share
 
 
-def _problem(
-    policy: RoundPolicy, view: Snapshot, state: RoundState, rows: Ints, speeds: Floats, remaining: Floats,
-    notes: list[str],
-) -> AllocationProblem:  # fmt: skip
-    """Work that is unknown counts as that of the longest job; an SLO that has passed constrains nothing any more."""
-    columns, slots = view.jobs.columns, view.jobs.slots[rows]
-    ints, known = columns.ints, np.isfinite(remaining)
-    longest = float(remaining[known].max()) if known.any() else 1.0
-    deadline_ms = ints["deadline_ms"][slots]
-    slo_s = np.where(deadline_ms < NEVER_MS, (deadline_ms - view.now_ms) / MS_PER_S, np.nan)
-    entities, entity_of = _entities(view, rows) if policy.name == "gavel-hierarchical" else ((), None)
-    return AllocationProblem(
-        throughput=speeds[rows],
-        gpus=ints["ask_gpu_milli"][slots] / GPU_MILLI,
-        counts=view.up_gpus_by_type,
-        weight=columns.floats["weight"][slots],
-        steps_remaining=np.maximum(np.where(known, remaining, longest), 1e-9),
-        elapsed_s=(view.now_ms - ints["submit_ms"][slots]) / MS_PER_S,
-        slo_s=np.where(slo_s > 0, slo_s, np.nan),
-        cost_per_hour=np.nan_to_num(view.cluster.prices, nan=1.0),
-        allowed=columns.allowed[slots],
-        isolated_so_far_s=state.isolated_s[rows] if len(state.isolated_s) else np.zeros(len(rows)),
-        type_names=view.cluster.types,
-        entities=entities,
-        entity_of=entity_of,
-        pairs=_pairs(policy, view, rows, speeds, notes),
-    )
+class Shares:
+    """Computes the time shares X of the jobs that are present, for the round mechanism."""
+
+    def __init__(self, policy: RoundPolicy, cluster: Cluster, nodes: ClusterArrays, placement: int) -> None:
+        self.policy, self.nodes, self.placement, self.types = policy, nodes, placement, cluster.types
+        self.cost_per_hour = np.nan_to_num(cluster.prices, nan=1.0)
+        self.pairs: PairBook | None = None
+        """The pairs to which the last shares give time; None: no pairs."""
+
+    def renew(
+        self, rounds: Rounds, columns: JobArrays, which: IntList, now_ms: int, isolated: Isolated | None,
+        notes: list[str], view: Snapshot | None = None,
+    ) -> None:  # fmt: skip
+        """Compute X for the jobs `which` and write it into the rounds; teams and pairs need a view."""
+        rounds.renew(columns, which, now_ms, self.nodes, self.placement)
+        rows, counts, self.pairs = rounds.competitors(columns, which), rounds.gpus_up(self.nodes), None
+        share: Floats = np.zeros((0, len(counts)))
+        half_s = rounds.round_ms / MS_PER_S / 2.0
+        if counts.any() and len(rows):
+            slots = np.asarray(which.values)[: which.n]
+            remaining = None
+            if isolated is not None:
+                remaining = columns.floats["work_total"][slots] - work_done_column(columns, slots, now_ms)
+                isolated.count(remaining)
+            gpus, steps_remaining, elapsed_s, slo_s = rounds.figures(columns, which, rows, now_ms)
+            teams = view is not None and self.policy.name == "gavel-hierarchical"
+            entities, entity_of = _entities(view, rows) if view is not None and teams else ((), None)
+            throughput, competing = rounds.speeds_at(rows), slots[rows]
+            problem = AllocationProblem(
+                throughput=throughput,
+                gpus=gpus,
+                counts=counts,
+                weight=columns.floats["weight"][competing],
+                steps_remaining=steps_remaining,
+                elapsed_s=elapsed_s,
+                slo_s=slo_s,
+                cost_per_hour=self.cost_per_hour,
+                allowed=columns.allowed[competing],
+                isolated_so_far_s=np.zeros(len(rows)) if isolated is None else isolated.isolated_s[rows],
+                type_names=self.types,
+                entities=entities,
+                entity_of=entity_of,
+                pairs=None if view is None else _pairs(self.policy, view, rows, throughput, notes),
+            )
+            share = self.policy.solver_time.of(lambda: self._solve(problem, rows, half_s, view, notes))
+            if isolated is not None and remaining is not None:
+                isolated.renew(problem, rows, remaining)
+        else:
+            rows = rows[:0]
+        rounds.write_shares(rows, np.ascontiguousarray(share), 0 if self.pairs is None else len(self.pairs))
+
+    def _solve(
+        self, problem: AllocationProblem, rows: Ints, half_s: float, view: Snapshot | None, notes: list[str]
+    ) -> Floats:
+        """X; the original's, and that of a policy that is blind to types, among the optimal ones."""
+        policy = self.policy
+        published = policy.is_original and problem.pairs is None
+        if published and policy.name in LINEAR:
+            share = linear_share(problem, policy.name, policy.aware)
+            if share is not None:
+                return share
+        result = policy.allocation(problem)
+        if result.status != Status.OPTIMAL:
+            notes.append(f"{policy.name}: {result.status.value}: {result.fallback}")
+        if view is not None and problem.pairs is not None and result.pair_share is not None:
+            self.pairs = PairBook.of_result(view, rows, problem.pairs, result, half_s)
+        if published and policy.name == "gavel-makespan":
+            return makespan_share(problem, policy.aware, result)
+        if published and policy.name == "gavel-ftf":
+            return finish_time_share(problem, policy.aware, result)
+        if not (published or policy.aware or policy.name in _QUEUES) and problem.pairs is None:
+            return spread_over_types(problem, result)
+        return result.share
 
 
-def _solve(
-    policy: RoundPolicy, view: Snapshot, state: RoundState, rows: Ints, problem: AllocationProblem, notes: list[str]
-) -> Floats:
-    """X; the original's, and that of a policy that is blind to types, among the optimal ones."""
-    published = policy.is_original and problem.pairs is None
-    if published and policy.name in LINEAR:
-        share = linear_share(problem, policy.name, policy.aware)
-        if share is not None:
-            return share
-    result = policy.allocation(problem)
-    if result.status != Status.OPTIMAL:
-        notes.append(f"{policy.name}: {result.status.value}: {result.fallback}")
-    state.pairs = PairBook.of_result(view, rows, problem.pairs, result, round_ms(view) / MS_PER_S / 2.0)
-    if published and policy.name == "gavel-makespan":
-        return makespan_share(problem, policy.aware, result)
-    if published and policy.name == "gavel-ftf":
-        return finish_time_share(problem, policy.aware, result)
-    if not (published or policy.aware or policy.name in _QUEUES) and problem.pairs is None:
-        return spread_over_types(problem, result)
-    return result.share
-
-
-def _pairs(policy: RoundPolicy, view: Snapshot, rows: Ints, speeds: Floats, notes: list[str]) -> Pairs | None:
+def _pairs(policy: RoundPolicy, view: Snapshot, rows: Ints, throughput: Floats, notes: list[str]) -> Pairs | None:
     if not policy.shares:
         return None
-    pairs, known = possible_pairs(view, rows, speeds)
+    pairs, known = possible_pairs(view, rows, throughput)
     if known is False and policy.space_sharing:
         notes.append(f"{policy.name}: no speeds of jobs that share GPUs are known; each runs alone")
     return pairs

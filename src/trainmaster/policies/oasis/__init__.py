@@ -1,7 +1,7 @@
 """OASiS (Bao et al., INFOCOM 2018): online admission, elastic worker/PS schedules, dual prices."""
 
-from trainmaster.policies.oasis.dorm_policy import Dorm
+from trainmaster.policies.oasis.dorm import Dorm
 from trainmaster.policies.oasis.policy import Oasis
-from trainmaster.policies.oasis.rrh_policy import RiskRewardHeuristic
+from trainmaster.policies.oasis.rrh import RiskRewardHeuristic
 
 __all__ = ["Dorm", "Oasis", "RiskRewardHeuristic"]

@@ -4,9 +4,11 @@
     capacity of every resource of both roles;  sum_i |s_i n_i - fair_i| <= 2 theta1 R;
     at most ceil(theta2 * jobs that run) of those that run are adjusted
 
-u_i is the part of all resources that a worker takes, s_i its dominant share. The program is dived into: its relaxation
-says which jobs to adjust; with the others held, a second relaxation is rounded down and filled up. A whole solve by
-branch and bound takes thirty times as long and is what is left when the dive ends outside the bounds.
+u_i is the part of all resources that a worker takes, s_i its dominant share, fair_i that of progressive filling. The
+program is dived into: its relaxation says which jobs to adjust; with the others held, a second relaxation is rounded
+down and filled up. A whole solve by branch and bound takes thirty times as long and is what is left when the dive ends
+outside the bounds. Nothing rests on the solver: counts are used once they pass our own check (`_keeps_bounds`); when
+neither way finds any, jobs get their fair counts. No optimum is claimed.
 """
 
 from __future__ import annotations
@@ -16,22 +18,33 @@ from dataclasses import dataclass
 
 import highspy
 import numpy as np
+from numpy.typing import NDArray
 
 from trainmaster.model.utility import FloatArray
-from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster
+from trainmaster.policies.oasis.fair_filling import FairFilling
 
+Ints = NDArray[np.int64]
 _DUST = 1e-9
 
 
 @dataclass(frozen=True)
-class Share:
-    """A job to be given workers: what it has now, its least and most, its dominant share in fairness."""
+class Division:
+    """Jobs that share servers; demands are jobs x resources, `hosts` is roles x servers."""
 
-    job: AdmissionJob
-    now: int
-    least: int
-    most: int
-    fair: float
+    capacity: FloatArray
+    hosts: NDArray[np.bool_]
+    worker: FloatArray
+    ps: FloatArray
+    ps_per_worker: FloatArray
+    now: Ints
+    least: Ints
+    most: Ints
+
+    def fair(self) -> FairFilling:
+        """Progressive filling, with at most `most` workers each."""
+        filling = FairFilling(self.capacity, self.hosts[0], self.hosts[1])
+        filling.run(self.worker, self.ps, self.ps_per_worker, self.most)
+        return filling
 
 
 @dataclass(frozen=True)
@@ -52,41 +65,47 @@ class Program:
     adjusted_max: int
 
 
-def dorm_counts(shares: list[Share], cluster: Cluster, theta1: float, theta2: float) -> list[int] | None:
-    """Workers of each job; None when the bounds cannot be met together."""
-    if not shares:
-        return []
-    program = _program(shares, cluster, theta1, theta2)
+def divide(d: Division, theta1: float, theta2: float) -> list[int]:
+    """Workers of each job."""
+    if (d.least == d.most).all():
+        return d.least.tolist()
+    filling = d.fair()
+    program = _program(d, np.asarray(filling.share), theta1, theta2)
     counts = _dive(program)
-    return _branch_and_bound(program) if counts is None else counts
+    if counts is None:
+        counts = _branch_and_bound(program)
+    if counts is None:
+        # The bounds cannot be met together: fair counts, raised to the least sizes, as far as there is room.
+        counts = program.least.copy()
+        fair = np.asarray(filling.on_workers).sum(axis=1)
+        for i in range(len(counts)):
+            taken = program.use[:, i] > 0
+            left = (program.limit - program.use @ counts)[taken] / program.use[taken, i]
+            room = math.inf if not taken.any() else max(0, math.floor(left.min() + _DUST))
+            counts[i] += max(0, min(fair[i] - d.least[i], room))
+    return [round(count) for count in counts.tolist()]
 
 
-def _program(shares: list[Share], cluster: Cluster, theta1: float, theta2: float) -> Program:
-    worker_total = cluster.capacity[cluster.hosts_workers].sum(axis=0)
-    ps_total = cluster.capacity[cluster.hosts_ps].sum(axis=0)
-    total = cluster.capacity.sum(axis=0)
+def _program(d: Division, fair_share: FloatArray, theta1: float, theta2: float) -> Program:
+    totals = [d.capacity[role].sum(axis=0) for role in d.hosts]
+    total = d.capacity.sum(axis=0)
     # PS enter as b/B per worker: capacity is pooled here anyway, and placement rounds up.
-    ratio = np.array([s.job.worker_mb_per_slot / s.job.server_mb_per_slot for s in shares])
-    worker = np.array([s.job.worker_demand for s in shares]).T
-    ps = ratio * np.array([s.job.server_demand for s in shares]).T
+    worker, ps = d.worker.T, d.ps_per_worker * d.ps.T
     both = worker + ps
-    now = np.array([s.now if s.now <= s.most else 0 for s in shares], float)
+    parts = [use[have > 0] / have[have > 0, None] for use, have in zip((worker, ps), totals, strict=True)]
+    now = np.where(d.now <= d.most, d.now, 0).astype(np.float64)
     return Program(
         worth=(both[total > 0] / total[total > 0, None]).sum(axis=0),
-        share=np.vstack([
-            worker[worker_total > 0] / worker_total[worker_total > 0, None],
-            ps[ps_total > 0] / ps_total[ps_total > 0, None],
-            np.zeros((1, len(shares))),
-        ]).max(axis=0),
-        fair=np.array([s.fair for s in shares]),
-        least=np.array([s.least for s in shares], float),
-        most=np.array([s.most for s in shares], float),
+        share=np.vstack([*parts, np.zeros((1, len(now)))]).max(axis=0),
+        fair=fair_share,
+        least=d.least.astype(np.float64),
+        most=d.most.astype(np.float64),
         now=now,
         use=np.vstack([worker, ps, both]),
-        limit=np.concatenate([worker_total, ps_total, total]),
-        loss_max=2.0 * theta1 * len(cluster.resources),
+        limit=np.concatenate([*totals, total]),
+        loss_max=2.0 * theta1 * d.capacity.shape[1],
         adjusted_max=math.ceil(theta2 * int((now > 0).sum())),
-    )  # fmt: skip
+    )
 
 
 def _model(p: Program) -> tuple[highspy.Highs, list[int], list[int]]:
@@ -125,7 +144,7 @@ def _model(p: Program) -> tuple[highspy.Highs, list[int], list[int]]:
     return model, flags, running
 
 
-def _dive(p: Program) -> list[int] | None:
+def _dive(p: Program) -> FloatArray | None:
     model, flags, running = _model(p)
     model.run()
     if model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
@@ -147,8 +166,18 @@ def _dive(p: Program) -> list[int] | None:
         values = np.array(model.getSolution().col_value)
     counts = np.where(held, p.now, np.maximum(np.floor(values[: len(p.worth)] + _DUST), p.least))
     _fill_up(p, counts, held)
-    fits = (p.use @ counts <= p.limit * (1 + _DUST)).all()
-    return [round(count) for count in counts.tolist()] if fits and _loss(p, counts) <= p.loss_max + _DUST else None
+    return counts if _keeps_bounds(p, counts) else None
+
+
+def _keeps_bounds(p: Program, counts: FloatArray) -> bool:
+    """Sizes, capacity, fairness and the number of adjusted jobs, recomputed."""
+    return bool(
+        (p.least <= counts).all()
+        and (counts <= p.most).all()
+        and (p.use @ counts <= p.limit * (1 + _DUST)).all()
+        and _loss(p, counts) <= p.loss_max + _DUST
+        and ((p.now > 0) & (counts != p.now)).sum() <= p.adjusted_max
+    )
 
 
 def _fill_up(p: Program, counts: FloatArray, held: np.ndarray) -> None:
@@ -171,11 +200,12 @@ def _loss(p: Program, counts: FloatArray) -> float:
     return float(np.abs(p.share * counts - p.fair).sum())
 
 
-def _branch_and_bound(p: Program) -> list[int] | None:
+def _branch_and_bound(p: Program) -> FloatArray | None:
     model, flags, _ = _model(p)
     for column in (*range(len(p.worth)), *flags):
         model.changeColIntegrality(column, highspy.HighsVarType.kInteger)
     model.run()
     if model.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return None
-    return [round(value) for value in model.getSolution().col_value[: len(p.worth)]]
+    counts = np.rint(np.array(model.getSolution().col_value[: len(p.worth)]))
+    return counts if _keeps_bounds(p, counts) else None

@@ -80,6 +80,12 @@ class AdmissionJob:
             return 0
         return max(1, ceil_tolerant(workers * self.worker_mb_per_slot / self.server_mb_per_slot))
 
+    @property
+    def ps_slots(self) -> int:
+        """PS-slots of a run with N workers in every slot but the last, which has what is left."""
+        whole, rest = divmod(self.worker_slots, self.chunks)
+        return whole * self.servers_for(self.chunks) + self.servers_for(rest)
+
     def servers_for_each(self) -> NDArray[np.int64]:
         """`servers_for(0 .. N)` as an array."""
         return np.array([self.servers_for(workers) for workers in range(self.chunks + 1)], dtype=np.int64)

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmaster.model.errors import InputError
-from trainmaster.policies.oasis.baselines import BaselineSettings, run_baseline
+from trainmaster.policies.oasis.admission import OnlineAdmission, Population, SearchLimits, rejection
 from trainmaster.policies.oasis.formulation import Instance, Schedule
-from trainmaster.policies.oasis.online import OnlineAdmission
 from trainmaster.policies.oasis.optimum import offline_optimum
 from trainmaster.policies.oasis.optimum_proof import cases
 from trainmaster.policies.oasis.parsing import parse_instance, parse_jobs
-from trainmaster.policies.oasis.prices import PAPER_SETTINGS, Population, PriceSettings
-from trainmaster.policies.oasis.schedule import SearchLimits
+from trainmaster.policies.oasis.prices import PAPER_SETTINGS, PriceSettings
+from trainmaster.policies.oasis.solve_baselines import BaselineSettings, run_baseline
 
 POLICIES = ("oasis", "rrh", "dorm", "fifo", "drf", "optimal")
 
@@ -74,10 +73,9 @@ def _prepare_oasis(problem: Instance, raw: Mapping[str, Any], reader: _Options, 
         reader.number("spread_max", base.spread_max, least=0.0),
     )
     limits = SearchLimits(operations_max=reader.whole("operations_max", SearchLimits().operations_max, least=1))
-    resources = problem.cluster.resources
     population = history = None
     if constants == "oracle":
-        population = Population.of(problem.jobs, problem.horizon, len(resources))
+        population = Population.of(problem.jobs, problem.horizon)
     elif constants == "declared":
         declared = raw.get("population")
         if not declared:
@@ -89,37 +87,34 @@ def _prepare_oasis(problem: Instance, raw: Mapping[str, Any], reader: _Options, 
                 column="population",
             )
         jobs = parse_jobs(declared, problem.cluster, problem.horizon, source, "population")
-        population = Population.of(jobs, problem.horizon, len(resources))
+        population = Population.of(jobs, problem.horizon)
     elif raw.get("history"):
         jobs = parse_jobs(raw["history"], problem.cluster, problem.horizon, source, "history")
-        history = Population.of(jobs, problem.horizon, len(resources))
+        history = Population.of(jobs, problem.horizon)
 
     def decide() -> _Outcome:
         online = OnlineAdmission(
             problem.cluster, problem.horizon, settings, population=population, history=history, limits=limits
         )
-        outcome = _Outcome({}, {}, alpha=1.0)
+        payoffs: dict[str, float | None] = {}
+        schedules: dict[str, Schedule] = {}
+        remarks: dict[str, dict[str, Any]] = {}
         alpha = 1.0
         for job in problem.arrivals():
-            decision = online.offer(job)
-            alpha = max(alpha, decision.alpha)
-            outcome.payoffs[job.id] = decision.payoff
-            remarks: dict[str, Any] = {
-                "cost": decision.cost,
-                "exact": decision.exact,
-                "grain_worker_slots": decision.grain_worker_slots,
+            offer, own_alpha = online.offer(job)
+            alpha = max(alpha, own_alpha)
+            payoffs[job.id] = None if offer.schedule is None else offer.payoff
+            admitted = offer.schedule if offer.payoff > 0 else None
+            remarks[job.id] = {
+                "cost": 0.0 if admitted is None else offer.cost,
+                "exact": offer.exact,
+                "grain_worker_slots": offer.grain_worker_slots,
             }
-            if decision.schedule is not None:
-                outcome.schedules[job.id] = decision.schedule
-            if decision.rejection is not None:
-                remarks["rejection"] = {
-                    "reason": decision.rejection.reason.value,
-                    "price_factor": decision.rejection.price_factor,
-                    "grace_slots": decision.rejection.grace_slots,
-                }
-            outcome.remarks[job.id] = remarks
-        extras = {"constants": constants, "rule": rule}
-        return _Outcome(outcome.payoffs, outcome.schedules, outcome.remarks, extras, alpha)
+            if admitted is not None:
+                schedules[job.id] = admitted
+            else:
+                remarks[job.id]["rejection"] = rejection(job, offer, problem.horizon)
+        return _Outcome(payoffs, schedules, remarks, {"constants": constants, "rule": rule}, alpha)
 
     return decide
 

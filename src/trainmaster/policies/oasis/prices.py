@@ -12,26 +12,28 @@ Two rules give the constants from a population of jobs:
            of priced resources of both roles, so that the least dense job seen keeps 1 - `low` of its
            utility in an idle cluster. Capacity is checked by the placement itself, so U need not keep jobs
            off full servers by price; U/L loses the factor W, and L no longer rests on f_i(T - a_i), which
-           underflows.
+           underflows. In the engine max is a `quantile`, so that one outlier does not price out everyone.
 
-Under either rule the floor keeps ln(U/L) at most `spread_max`: with a vanishing L prices stay near zero
-until a server is full, and the algorithm degenerates into "admit what fits". f_i(best) is the utility with
-all N workers throughout. Resources a job does not demand are skipped.
+A server of both roles takes the lower L and the higher U of the two. Under either rule the floor keeps ln(U/L) at
+most `spread_max`: with a vanishing L prices stay near zero until a server is full, and the algorithm degenerates into
+"admit what fits". f_i(best) is the utility with all N workers throughout. Resources a job does not demand are skipped.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainmaster.model.utility import FloatArray
-from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Role
 
 PriceRule = Literal["density", "paper"]
+HISTORY_MIN = 20
+"""Jobs from which on the top of the densities is a quantile and no longer their maximum."""
 
 
 @dataclass(frozen=True)
@@ -42,82 +44,26 @@ class PriceSettings:
     scale: float = 1.0
     low: float = 0.5
     spread_max: float = 5.5
+    quantile: float = 1.0
 
 
 PAPER_SETTINGS = PriceSettings(rule="paper", scale=1.0, low=1.0, spread_max=math.inf)
+Densities = list[float | None]
+"""ln of utility per unit and slot of each resource, of workers, then of PS; None: not demanded."""
 
 
-@dataclass(frozen=True)
-class RoleExtremes:
-    """Running extremes of one role (workers or PS) over the jobs seen, in logarithms."""
-
-    ln_best_per_unit: tuple[float, ...]  # max_i ln f_i(best) - ln w_i^r
-    ln_best_per_slot: tuple[float, ...]  # max_i ln f_i(best) - ln(slots_i w_i^r)
-    ln_least_per_slot: tuple[float, ...]  # min_i ln f_i(best) - ln(slots_i w_i^r)
-    ln_worst_per_slot: float  # min_i ln f_i(T - a_i) - ln(slots_i sum_r w_i^r)
-    ln_least_total: float  # min_i ln(slots_i sum_r w_i^r)
-
-    @staticmethod
-    def empty(resources: int) -> RoleExtremes:
-        nothing = (-math.inf,) * resources
-        return RoleExtremes(nothing, nothing, (math.inf,) * resources, math.inf, math.inf)
-
-    def including(self, demand: tuple[float, ...], slots: int, ln_best: float, ln_worst: float) -> RoleExtremes:
-        total = sum(demand)
-        if total <= 0.0:
-            return self
-        ln_slots = math.log(slots)
-        ln_demand = [math.log(amount) if amount > 0 else math.inf for amount in demand]
-        return RoleExtremes(
-            tuple(max(old, ln_best - ln) for old, ln in zip(self.ln_best_per_unit, ln_demand, strict=True)),
-            tuple(max(old, ln_best - ln - ln_slots) for old, ln in zip(self.ln_best_per_slot, ln_demand, strict=True)),
-            tuple(
-                min(old, ln_best - ln - ln_slots) if ln < math.inf else old
-                for old, ln in zip(self.ln_least_per_slot, ln_demand, strict=True)
-            ),
-            min(self.ln_worst_per_slot, ln_worst - ln_slots - math.log(total)),
-            min(self.ln_least_total, ln_slots + math.log(total)),
-        )
+def densities(ln_best: float, amounts: Sequence[float]) -> Densities:
+    """`amounts`: unit-slots of each resource that the whole job takes."""
+    return [ln_best - math.log(amount) if amount > 0 else None for amount in amounts]
 
 
-@dataclass(frozen=True)
-class Population:
-    """What the constants need to know of the jobs seen so far (or declared); grows one job at a time."""
+class Extent(NamedTuple):
+    """What the paper's rule needs of a job beside its densities; both roles."""
 
-    workers: RoleExtremes
-    ps: RoleExtremes
-    jobs: int = 0
-
-    @staticmethod
-    def empty(resources: int) -> Population:
-        return Population(RoleExtremes.empty(resources), RoleExtremes.empty(resources))
-
-    @staticmethod
-    def of(jobs: Iterable[AdmissionJob], horizon: int, resources: int) -> Population:
-        population = Population.empty(resources)
-        for job in jobs:
-            population = population.including(job, horizon)
-        return population
-
-    def including(self, job: AdmissionJob, horizon: int) -> Population:
-        """With one more job. Jobs that can never be worth anything teach nothing about prices."""
-        fewest = job.fewest_slots
-        ln_best = job.utility.log_value(fewest - 1)
-        if ln_best == -math.inf or job.arrival + fewest > horizon:
-            return replace(self, jobs=self.jobs + 1)
-        ln_worst = job.utility.log_value(horizon - job.arrival)
-        ps_slots = ps_slots_at_full_speed(job)
-        return Population(
-            self.workers.including(job.worker_demand, job.worker_slots, ln_best, ln_worst),
-            self.ps.including(job.server_demand, ps_slots, ln_best, ln_worst),
-            self.jobs + 1,
-        )
-
-
-def ps_slots_at_full_speed(job: AdmissionJob) -> int:
-    """PS-slots of a run with N workers in every slot but the last, which has what is left."""
-    whole, rest = divmod(job.worker_slots, job.chunks)
-    return whole * job.servers_for(job.chunks) + job.servers_for(rest)
+    ln_worst: float
+    ln_slots: tuple[float, float]
+    ln_total: tuple[float, float]
+    """ln sum_r of a member's demand; -inf: no demand."""
 
 
 @dataclass(frozen=True)
@@ -134,42 +80,52 @@ class PriceTable:
         return np.exp(self.ln_low + self.ln_spread * fraction)
 
 
-def price_table(population: Population, cluster: Cluster, horizon: int, settings: PriceSettings) -> PriceTable:
-    """The constants of every server; a server of both roles takes the lower L and the higher U of the two."""
-    totals = [cluster.capacity[hosts].sum() for hosts in (cluster.hosts_workers, cluster.hosts_ps)]
-    priced = sum(ln > -math.inf for role in (population.workers, population.ps) for ln in role.ln_best_per_slot)
-    low_worker, high_worker = _constants(population.workers, totals[0] * horizon, priced, settings)
-    low_ps, high_ps = _constants(population.ps, totals[1] * horizon, priced, settings)
-    shape = (len(cluster.servers), len(cluster.resources))
-    ln_low, ln_spread = np.zeros(shape), np.zeros(shape)
-    alpha = 1.0
-    for row, server in enumerate(cluster.servers):
-        if server.role is Role.WORKER:
-            low, high = low_worker, high_worker
-        elif server.role is Role.PS:
-            low, high = low_ps, high_ps
-        else:
-            low, high = np.minimum(low_worker, low_ps), np.fmax(high_worker, high_ps)
-        # A resource nobody seen demands has no U yet: its price is zero.
-        known = np.isfinite(high) & np.isfinite(low)
-        ln_low[row] = np.where(known, low, -np.inf)
-        ln_spread[row] = np.where(known, np.maximum(high - np.where(known, low, 0.0), 0.0), 0.0)
-        alpha = max(alpha, float(ln_spread[row].max(initial=0.0)))
-    return PriceTable(ln_low, ln_spread, alpha)
+def price_table(
+    jobs: Sequence[Densities],
+    resources: int,
+    hosts: NDArray[np.bool_],
+    settings: PriceSettings,
+    extents: Sequence[Extent] = (),
+    supply: tuple[float, float] = (0.0, 0.0),
+) -> PriceTable:
+    """The constants of every server; `hosts`: servers x roles. `extents` of the jobs and `supply` of each role,
+    T sum_h sum_r c_h^r, are for the paper's rule."""
+    known = np.array(jobs, np.float64).reshape(len(jobs), 2 * resources)  # None becomes NaN
+    low, high = _paper(known, extents, supply) if settings.rule == "paper" else _density(known, settings)
+    lows, highs = (np.where(hosts[:, :, None], part.reshape(2, resources), np.nan) for part in (low, high))
+    ln_high = np.fmax.reduce(highs, axis=1)
+    ln_low = np.fmax(np.fmin.reduce(lows, axis=1), ln_high - settings.spread_max)
+    # A resource nobody seen demands has no U yet: its price is zero.
+    priced = np.isfinite(ln_high) & np.isfinite(ln_low)
+    ln_spread = np.where(priced, np.maximum(ln_high - ln_low, 0.0), 0.0)
+    return PriceTable(np.where(priced, ln_low, -np.inf), ln_spread, max(1.0, float(ln_spread.max(initial=0.0))))
 
 
-def _constants(
-    role: RoleExtremes, supply: float, priced: int, settings: PriceSettings
-) -> tuple[FloatArray, FloatArray]:
-    """(ln L^r, ln U^r) of one role; `supply` is T sum_h sum_r c_h^r, `priced` is K."""
-    if settings.rule == "paper":
-        high = np.array(role.ln_best_per_unit)
-        if role.ln_worst_per_slot == math.inf or supply <= 0:
-            return np.full_like(high, np.inf), high
-        ln_inverse_eta = role.ln_least_total - math.log(supply)
-        ln_low = -math.log(4.0) + ln_inverse_eta + role.ln_worst_per_slot
-        low = np.full_like(high, ln_low)
-    else:
-        high = np.array(role.ln_best_per_slot) + math.log(settings.scale)
-        low = np.array(role.ln_least_per_slot) + math.log(settings.low / max(priced, 1))
-    return np.fmax(low, high - settings.spread_max), high
+def _density(known: FloatArray, settings: PriceSettings) -> tuple[FloatArray, FloatArray]:
+    """(ln L, ln U) of each resource of both roles; NaN: nobody demands it."""
+    columns = [column[~np.isnan(column)] for column in known.T]
+    priced = max(sum(len(column) > 0 for column in columns), 1)
+    high = np.array([_top(column, settings.quantile) for column in columns]) + math.log(settings.scale)
+    return np.fmin.reduce(known, axis=0, initial=np.nan) + math.log(settings.low / priced), high
+
+
+def _top(values: FloatArray, quantile: float) -> float:
+    """The quantile, between neighbours in a straight line; of few values the maximum."""
+    if len(values) < HISTORY_MIN or quantile >= 1.0:
+        return float(values.max()) if len(values) else math.nan
+    at = (len(values) - 1) * quantile
+    low, high = np.sort(values)[int(at) : int(at) + 2].tolist()
+    part = at - int(at)
+    return high - (high - low) * (1.0 - part) if part >= 0.5 else low + (high - low) * part
+
+
+def _paper(known: FloatArray, extents: Sequence[Extent], supply: tuple[float, float]) -> tuple[FloatArray, FloatArray]:
+    resources = known.shape[1] // 2
+    if not len(known):
+        return np.full(2 * resources, np.nan), np.full(2 * resources, np.nan)
+    ln_slots, ln_total = (np.array([getattr(e, name) for e in extents]) for name in ("ln_slots", "ln_total"))
+    ln_whole = np.where(ln_total > -math.inf, ln_slots + ln_total, np.inf)
+    ln_worst = np.where(ln_whole < math.inf, np.array([[e.ln_worst] for e in extents]) - ln_whole, np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ln_low = ln_worst.min(axis=0) + ln_whole.min(axis=0) - np.log(supply) - math.log(4.0)
+    return np.repeat(ln_low, resources), np.fmax.reduce(known + np.repeat(ln_slots, resources, axis=1), axis=0)

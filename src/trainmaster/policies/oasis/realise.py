@@ -1,8 +1,8 @@
 """From the promises of the running slot to changes of a draft: keep, resize, stop, start, on named nodes.
 
 First try: jobs that run at the promised size on the promised type stay where they are, whatever nodes the
-books name, since a move costs a restart. If someone then does not fit, second try: everyone goes where the
-books say, which fits by construction while all devices are whole. What still does not fit (fractions of
+commitments name, since a move costs a restart. If someone then does not fit, second try: everyone goes where the
+commitments say, which fits by construction while all devices are whole. What still does not fit (fractions of
 devices that do not add up, devices of gangs that are just ending) waits, and is made good later.
 """
 
@@ -18,7 +18,7 @@ from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.policies.oasis.book import Place, Run
+from trainmaster.policies.oasis.commitments import Place, Run
 
 _CHANGEABLE = (P.PENDING, P.RESERVED, P.RUNNING)
 _STOPPABLE = (P.RESERVED, P.LAUNCHING, P.RUNNING, P.RESIZING)
@@ -39,6 +39,13 @@ class Realised:
     draft: Draft
     failed: list[int] = field(default_factory=list)
 
+    def holding(self) -> list[bool]:
+        """By row, whether the job has something under the draft."""
+        held = self.draft.view.jobs.holding.tolist()
+        for row, allocation in self.draft.changes.items():
+            held[row] = allocation is not None
+        return held
+
 
 def realise(view: Snapshot, wanted: Mapping[int, Wanted], order: list[int]) -> Realised:
     """Bring every row of `order` to what it is promised in the running slot (not in `wanted`: nothing)."""
@@ -54,20 +61,21 @@ def _attempt(view: Snapshot, wanted: Mapping[int, Wanted], order: list[int], *, 
     out = Realised(draft)
     starting: list[int] = []
     growing: list[int] = []
+    jobs = view.jobs
+    phases, holding, not_before_ms = jobs.phase.tolist(), jobs.holding.tolist(), jobs.not_before_ms.tolist()
+    held = list(zip(jobs.held_type.tolist(), jobs.workers.tolist(), jobs.servers.tolist(), strict=True))
     for row in order:
-        goal = wanted.get(row)
-        phase = int(view.jobs.phase[row])
-        present = view.jobs.allocation(row) if view.jobs.holding[row] else None
-        if present is None:
-            if goal is not None and phase == P.PENDING and view.jobs.not_before_ms[row] <= view.now_ms:
+        goal, phase = wanted.get(row), phases[row]
+        if not holding[row]:
+            if goal is not None and phase == P.PENDING and not_before_ms[row] <= view.now_ms:
                 starting.append(row)
         elif goal is None:
             if phase in _STOPPABLE and _may_stop(view, row):
                 draft.release(row)
-        elif phase not in _CHANGEABLE or _is_kept(present, goal, strict):
+        elif phase not in _CHANGEABLE or _is_kept(view, row, held[row], goal, strict):
             continue
-        elif present.accelerator == goal.accelerator and not strict and view.jobs.spec(row).elastic:
-            if goal.run.workers <= present.workers and goal.run.servers <= present.servers:
+        elif held[row][0] == goal.accelerator and not strict and jobs.spec(row).elastic:
+            if goal.run.workers <= held[row][1] and goal.run.servers <= held[row][2]:
                 draft.resize(row, goal.run.workers, goal.run.servers)
             else:
                 growing.append(row)
@@ -90,12 +98,11 @@ def _may_stop(view: Snapshot, row: int) -> bool:
     return bool(view.jobs.preemptible[row]) or int(view.jobs.phase[row]) != P.RUNNING
 
 
-def _is_kept(present: Allocation, goal: Wanted, strict: bool) -> bool:
-    if present.accelerator != goal.accelerator:
+def _is_kept(view: Snapshot, row: int, held: tuple[int, int, int], goal: Wanted, strict: bool) -> bool:
+    if held != (goal.accelerator, goal.run.workers, goal.run.servers):
         return False
-    if (present.workers, present.servers) != (goal.run.workers, goal.run.servers):
-        return False
-    return not strict or place_of(present) == goal.run.place
+    present = view.jobs.allocation(row) if strict else None
+    return present is None or place_of(present) == goal.run.place
 
 
 def place_of(allocation: Allocation) -> Place:

@@ -1,10 +1,9 @@
 """The best schedule of one job of the engine over a rolling horizon, at the prices of the moment.
 
-As in `schedule.py`, one DP (`schedule_table`) gives the least cost of every end slot, and payoff = worth - cost is
-maximised over them. What differs: gangs instead of single workers, work in grains, the running slot counts only for
-what is left of it, and the last slot is paid for only as long as it is used. The DP is exact for its grain
-(work is rounded up, what a slot does is rounded down); the schedule found is then followed in exact time,
-so `finish_ms`, `utility` and `cost` of an offer are not rounded.
+As in `admission`, payoff = worth - cost is maximised over end slots (`offers`). What differs: gangs instead of single
+workers, work in grains, the running slot counts only for what is left of it, and the last slot is paid for only as long
+as it is used. The DP is exact for its grain (work is rounded up, what a slot does is rounded down); the schedule found
+is then followed in exact time, so `finish_ms`, `utility` and `cost` of an offer are not rounded.
 """
 
 from __future__ import annotations
@@ -18,22 +17,20 @@ from numpy.typing import NDArray
 
 from trainmaster.model.units import MS_PER_S
 from trainmaster.model.utility import Utility
-from trainmaster.policies.oasis.book import Place, Run, merged
+from trainmaster.policies.oasis.commitments import Run, merged
 from trainmaster.policies.oasis.cost import Gang, GangCosts
 from trainmaster.policies.oasis.gangs import Gangs, Pool
-from trainmaster.policies.oasis.prices import PriceSettings, PriceTable
-from trainmaster.policies.oasis.schedule_table import ScheduleTable
+from trainmaster.policies.oasis.offers import best_path
+from trainmaster.policies.oasis.prices import PriceTable
 
 GRAINS_MAX = 64
 """Grains of a slot at the fastest gang's speed."""
 GRAINS_MIN = 4
 """With several gangs; one gang alone needs no finer grain than the slot."""
 RUNNING_SLOT_DISCOUNT = 0.9
-HISTORY_MIN = 20
-"""Jobs from which on the top of the history is a quantile and no longer its maximum."""
-TOP_QUANTILE = 0.95
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class RollingOffer:
-    """The best schedule on one type. `costs` and `worths` are by end slot, for those who ask why not."""
+    """The best schedule on one type. `costs` and `ages_s` are by end slot, for those who ask why not."""
 
     accelerator: int
     runs: tuple[Run, ...]
@@ -83,43 +80,11 @@ class RollingOffer:
     utility: float
     cost: float
     costs: Floats
-    worths: Floats
     ages_s: Floats
 
     @property
     def payoff(self) -> float:
         return self.utility - self.cost
-
-
-def rolling_prices(densities: list[list[float | None]], pool: Pool, settings: PriceSettings) -> PriceTable:
-    """The density rule of `prices.py` over the jobs remembered, the arriving one included.
-
-    densities[i]: ln of utility per unit of each resource and slot, first of workers, then of servers.
-    U^r is their top (a quantile, so that one outlier does not price out everyone), L^r their least times
-    low / K; the floor ln(U/L) <= `spread_max` holds as ever. Nodes host both roles: lower L, higher U.
-    """
-    resources = len(pool.resources)
-    columns = [[row[c] for row in densities if row[c] is not None] for c in range(2 * resources)]
-    priced = sum(bool(column) for column in columns)
-    ln_low, ln_spread = np.full(resources, -np.inf), np.zeros(resources)
-    for r in range(resources):
-        known = [np.array(column, np.float64) for column in (columns[r], columns[resources + r]) if column]
-        if not known:
-            continue
-        high = max(_top(values) for values in known) + math.log(settings.scale)
-        low = min(float(values.min()) for values in known) + math.log(settings.low / priced)
-        ln_low[r] = max(low, high - settings.spread_max)
-        ln_spread[r] = max(high - ln_low[r], 0.0)
-    shape = pool.capacity.shape
-    return PriceTable(
-        np.broadcast_to(ln_low, shape).copy(),
-        np.broadcast_to(ln_spread, shape).copy(),
-        max(1.0, float(ln_spread.max())),
-    )
-
-
-def _top(values: Floats) -> float:
-    return float(np.quantile(values, TOP_QUANTILE) if len(values) >= HISTORY_MIN else values.max())
 
 
 def best_rolling(
@@ -162,16 +127,11 @@ def best_rolling(
     # Ending in slot t: as late as its end, but a job shorter than the slot needs only its own time there.
     run_ms = ask.steps_left / gangs.fastest * MS_PER_S
     ages_s = (starts + np.minimum(ends - starts, run_ms) - ask.submit_ms) / MS_PER_S
-    worths = ask.utility.values(np.maximum(ages_s, 0.0))
-    values = worths + ask.urgency * np.linspace(1.0, 0.0, slots)
-    filled = ScheduleTable(cost, gain, units, True)
-    filled.fill(values, True)
-    finish, rows = np.asarray(filled.finish), filled.rows
-    if rows == 0 or not np.isfinite(finish[:rows]).any():
+    values = ask.utility.values(np.maximum(ages_s, 0.0)) + ask.urgency * np.linspace(1.0, 0.0, slots)
+    path = best_path(cost, gain, units, values, part_paid=True)
+    if path.end < 0:
         return None
-    end = int(np.argmax(values[:rows] - finish[:rows]))
-    chosen = np.full(end + 1, -1, np.int64)
-    filled.trace(end, chosen)
+    chosen, end = path.chosen, path.end
     held_workers, held_ps = np.zeros((2, len(pool.capacity)), np.int64)
     for node, workers, servers in ask.held:
         held_workers[node], held_ps[node] = workers, servers
@@ -180,22 +140,30 @@ def best_rolling(
     costs.place_path(options, chosen, on_workers, on_ps, (held_workers, held_ps), slot_cost)
     slot_cost[0] *= part_of_slot
     last, finish_ms, paid = _follow(ask, gangs, chosen, starts, ends, open_ms, slot_cost)
-    runs = [
-        Run(
-            clock.slot + t,
-            clock.slot + t + 1,
-            float(gangs.steps_per_s[chosen[t]]),
-            _place(on_workers[t], on_ps[t]),
-        )
-        for t in range(last + 1)
-        if chosen[t] >= 0
-    ]
+    runs = _runs(clock.slot, chosen[: last + 1], on_workers, on_ps, gangs.steps_per_s)
     utility = float(ask.utility.value((finish_ms - ask.submit_ms) / MS_PER_S))
-    return RollingOffer(gangs.accelerator, tuple(merged(runs)), finish_ms, utility, paid, finish, worths, ages_s)
+    return RollingOffer(gangs.accelerator, runs, finish_ms, utility, paid, path.costs, ages_s)
 
 
-def _place(on_workers: NDArray[np.int64], on_ps: NDArray[np.int64]) -> Place:
-    return tuple((int(n), int(on_workers[n]), int(on_ps[n])) for n in np.flatnonzero(on_workers + on_ps))
+def _runs(slot: int, chosen: Ints, on_workers: Ints, on_ps: Ints, steps_per_s: Floats) -> tuple[Run, ...]:
+    """The path as runs; slots are counted from `slot`."""
+    slots = len(chosen)
+    kept = (np.diff(on_workers[:slots], axis=0) == 0).all(axis=1) & (np.diff(on_ps[:slots], axis=0) == 0).all(axis=1)
+    starts = np.flatnonzero(np.append(True, ~kept | (np.diff(chosen) != 0))).tolist()
+    return merged(
+        Run.of(
+            slot + start,
+            slot + end,
+            float(steps_per_s[chosen[start]]),
+            tuple((n, int(on_workers[start, n]), int(on_ps[start, n])) for n in _members(on_workers, on_ps, start)),
+        )
+        for start, end in zip(starts, [*starts[1:], slots], strict=True)
+        if chosen[start] >= 0
+    )
+
+
+def _members(on_workers: Ints, on_ps: Ints, slot: int) -> list[int]:
+    return np.flatnonzero(on_workers[slot] + on_ps[slot]).tolist()
 
 
 def _grains(slots: int, gangs: int, ideal_slots: float, operations_max: int) -> int:
@@ -225,41 +193,3 @@ def _follow(
         left -= speed_per_ms * open_ms[t]
         paid += float(cost[t])
     return last, int(ends[last]), float(paid)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """What a rejected job is told: its payoff, the factor on prices below which it would have been taken, and
-    by how many seconds its worth would have had to fall later (None: nothing of the kind helps)."""
-
-    payoff: float | None
-    price_factor: float | None
-    lateness_s: float | None
-
-
-def refusal(ask: Ask, offer: RollingOffer | None, clock: Clock) -> Refusal:
-    """Why not, from the least cost of every end slot."""
-    if offer is None:
-        return Refusal(None, None, None)
-    ends = np.flatnonzero(np.isfinite(offer.costs))
-    costs, worths = offer.costs[ends], offer.worths[ends]
-    paid = costs > 0
-    factor = float(np.max(worths[paid] / costs[paid])) if paid.any() else 0.0
-    if offer.cost > 0:
-        factor = max(factor, offer.utility / offer.cost)
-    return Refusal(offer.payoff, factor, _least_delay_s(ask, offer.ages_s[ends], costs, clock.slot_ms / MS_PER_S))
-
-
-def _least_delay_s(ask: Ask, ages_s: Floats, costs: Floats, slot_s: float) -> float | None:
-    """The least whole number of slots g with f(age - g) > cost for some end; it helps more with g: bisect."""
-
-    def helps(slots: int) -> bool:
-        return bool((ask.utility.values(np.maximum(ages_s - slots * slot_s, 0.0)) > costs).any())
-
-    low, high = 1, max(1, math.ceil(float(ages_s.max()) / slot_s))
-    if not helps(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if helps(middle) else (middle + 1, high)
-    return low * slot_s

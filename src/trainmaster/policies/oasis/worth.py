@@ -12,12 +12,12 @@ So short jobs are not priced out by being short, and long ones are not worth wai
 
 from __future__ import annotations
 
-import math
-
 from trainmaster.model.job import DeadlineKind, JobSpec
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.model.utility import Points, Step, Utility, parse_utility
 
+UNKNOWN_WORK_S = 3600.0
+"""A job that does not say how long it is, is taken for one with another hour to go."""
 SECONDS_PER_HOUR = 3600.0
 LEAST_GPUS = 0.01
 """A job without GPUs counts as this many, so that it is worth something."""
@@ -36,8 +36,3 @@ def worth_of(spec: JobSpec, ideal_s: float, patience: float, patience_s_min: flo
     if spec.deadline_kind is DeadlineKind.HARD:
         return Step((due_s,), (level,))
     return Points((due_s, due_s + fade_s), (level, 0.0))
-
-
-def log_worth(utility: Utility, age_s: float) -> float:
-    value = utility.log_value(age_s)
-    return value if math.isfinite(value) else -math.inf

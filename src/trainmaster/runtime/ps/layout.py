@@ -77,7 +77,7 @@ def make_layout(tensors: Sequence[tuple[str, tuple[int, ...]]], block_bytes: int
         raise InputError("two parameters have the same name", "unique names")
     floats = sum(math.prod(shape) for _, shape in tensors)
     if floats == 0:
-        raise InputError("there are no parameters to train", "at least one tensor with elements")
+        raise InputError("no parameters to train", "at least one tensor with elements")
     if block_bytes is None:
         block_bytes = max(BLOCK_BYTES_MIN, min(BLOCK_BYTES_MAX, FLOAT_BYTES * floats // BLOCKS_WANTED))
     if block_bytes < FLOAT_BYTES:

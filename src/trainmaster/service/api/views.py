@@ -26,17 +26,24 @@ from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.service.api.problems import NotFound
 from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.local.tokens import OPERATOR, Principal
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000
 MAX_ENDED = 5_000
 
 
+HIDDEN = "(hidden)"
+"""Instead of the values of another user's environment."""
+
+
 class Views:
     """Reads the control plane at one moment; not to be kept."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, reader: Principal | None = None) -> None:
+        """Without a reader nothing is hidden."""
         self.plane = plane
+        self.reader = reader
         self.engine = plane.live
         self.now_ms = max(plane.now_ms, self.engine.now_ms)
 
@@ -55,7 +62,7 @@ class Views:
             return self._active([job_id])[0]
         record = self.plane.store.find_ended(job_id)
         if record is None:
-            raise NotFound(f"there is no job '{job_id[:80]}'", expected="an id or a name")
+            raise NotFound(f"job '{job_id[:80]}' not found", expected="an id or a name")
         return self._ended(record)
 
     def jobs(
@@ -141,7 +148,7 @@ class Views:
             "exit": self.plane.exits.get(spec.id),
             "emulated": self.plane.emulated,
             "cost": _finite(state.cost),
-            "request": request_of(spec),
+            "request": self._request(spec),
         }
 
     def _eta(self, state: JobState) -> Json | None:
@@ -176,6 +183,14 @@ class Views:
             for part in allocation.parts
         ]
 
+    def _request(self, spec: JobSpec) -> Json:
+        """As it was made; the environment, where secrets are, only for its user and for operators."""
+        request, owner = request_of(spec), spec.payload.get("user")
+        reader = self.reader
+        if reader is None or reader.role == OPERATOR or owner in (None, reader.name) or not request.get("env"):
+            return request
+        return {**request, "env": dict.fromkeys(request["env"], HIDDEN)}
+
     def _ended(self, record: Json) -> Json:
         end = ended_from_record(record)
         spec, instant_s = end.spec, self.plane.time.instant_s
@@ -204,7 +219,7 @@ class Views:
             "exit": how,
             "emulated": self.plane.emulated,
             "cost": _finite(end.cost),
-            "request": request_of(spec),
+            "request": self._request(spec),
         }
 
     def why(self, job_id: str) -> Json:
@@ -314,7 +329,7 @@ def _read_cursor(cursor: str | None) -> int:
     if cursor is None:
         return -1
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise InputError(f"'{cursor[:40]}' is no cursor", "what an earlier page gave", column="cursor")
+        raise InputError(f"invalid cursor '{cursor[:40]}'", "what an earlier page gave", column="cursor")
     return int(cursor)
 
 

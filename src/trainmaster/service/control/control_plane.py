@@ -4,11 +4,13 @@ It reads time from a clock that it is given, and knows neither threads nor socke
 fault simulation run the same code. A batch of requests and reports becomes one step of the engine and one commit;
 only then are commands performed and requests answered. When the store fails, nothing of the step is kept: the engine
 is built again from what was committed, the requests are refused with `Unavailable`, reports are taken again, and an
-inventory makes good what is missing still.
+inventory makes good what is missing still. When one request or report makes the engine fail, everything else of the
+batch is taken without it: the request is refused, the report is set aside.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -36,6 +38,7 @@ from trainmaster.service.control.remap_nodes import check_shape, followed, renod
 from trainmaster.service.control.specs import Fitting
 
 T = TypeVar("T", covariant=True)
+log = logging.getLogger("trainmaster.control")
 
 OBSERVE_MS = 15_000
 PRUNE_MS = 3_600_000
@@ -69,6 +72,17 @@ class Stage:
     policy: str | None = None
     n_jobs: int = 0
 
+    def mark(self) -> tuple[list[ev.Event], int, int, str | None, int]:
+        return [*self.events], len(self.answers), len(self.specs), self.policy, self.n_jobs
+
+    def rewind(self, mark: tuple[list[ev.Event], int, int, str | None, int]) -> None:
+        """Forget what was staged since; what comes last into a dict leaves it first."""
+        self.events, answers, specs, self.policy, self.n_jobs = mark
+        while len(self.answers) > answers:
+            self.answers.popitem()
+        while len(self.specs) > specs:
+            self.specs.popitem()
+
 
 @dataclass(frozen=True)
 class Retention:
@@ -87,6 +101,8 @@ class Tally:
     ended: dict[str, int] = field(default_factory=dict)
     commands: dict[str, int] = field(default_factory=dict)
     store_faults: int = 0
+    set_aside: int = 0
+    """Requests and reports that made the engine fail."""
     policy_faults: int = 0
     batch_s: float = 0.0
 
@@ -148,6 +164,8 @@ class ControlPlane:
         self.fault: StoreError | None = None
         """Why there is no engine at present."""
         self._retry_ms = NEVER_MS
+        self._pause_ms = 0
+        """When a commit that failed is tried again: a store may be readable and refuse every commit."""
         self._untaken: list[ev.Event] = []
         """Reports that were lost with a commit, and are not told again."""
         self._last_ms = 0
@@ -214,10 +232,11 @@ class ControlPlane:
         are counted in it, and somebody may have set the wall clock."""
         facts: Mapping[str, Any] = (image.meta or {}).get("service", {})
         known = getattr(self, "time", None)
-        epoch_ms = int(facts.get("epoch_ms", self.clock.wall_ms() if known is None else known.epoch_ms))
+        first_ms = int(facts.get("epoch_ms", self.clock.wall_ms() if known is None else known.epochs[0][1]))
+        epochs = [(int(since_ms), int(epoch_ms)) for since_ms, epoch_ms in facts.get("epochs", [(0, first_ms)])]
         last_ms = max(0 if image.meta is None else int(image.meta["now_ms"]), self._last_ms)
-        if known is None or known.epoch_ms != epoch_ms or known.now_ms() < last_ms:
-            self.time = EngineTime(self.clock, epoch_ms, last_ms)
+        if known is None or known.epochs[: len(epochs)] != epochs or known.now_ms() < last_ms:
+            self.time = EngineTime(self.clock, epochs, last_ms, int(facts.get("unseen_ms", 0)))
 
     def _engine(self, image: Image) -> Engine:
         return restore(image, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
@@ -238,7 +257,8 @@ class ControlPlane:
         if self.engine is None:
             return self._retry_ms
         ahead_ms = NEVER_MS if self.prospect is None else self.prospect.next_ms
-        return min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
+        due_ms = min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
+        return self._pause_ms if self._untaken else max(due_ms, self._pause_ms)
 
     @property
     def live(self) -> Engine:
@@ -266,10 +286,12 @@ class ControlPlane:
             self.stage.events.append(ev.PolicyChanged())
         refused: set[int] = set()
         for k, request in enumerate(requests):
+            mark = self.stage.mark()
             try:
                 request.prepare(self)
-            except TrainmasterError as error:
-                outcomes[k] = error
+            except Exception as error:
+                self.stage.rewind(mark)
+                outcomes[k] = self._refusal(error, request)
                 refused.add(k)
         try:
             self._advance(now_ms, [*reports, *self.stage.events])
@@ -280,14 +302,38 @@ class ControlPlane:
                 if k not in refused and request.changes:
                     outcomes[k] = unavailable(error)
                     refused.add(k)
+        except Exception as error:
+            if not reports and not requests:
+                raise  # nobody is to blame but the engine
+            self._failed(StoreError(f"the engine failed: {error}"), now_ms)
+            return self._one_by_one(requests, reports, error)
         for k, request in enumerate(requests):
             if k not in refused:
                 try:
                     outcomes[k] = request.answer(self)
-                except TrainmasterError as error:
-                    outcomes[k] = error
+                except Exception as error:
+                    outcomes[k] = self._refusal(error, request)
         self._keep_house(now_ms)
         return outcomes
+
+    def _refusal(self, error: Exception, request: Request[Any]) -> TrainmasterError:
+        """What the asker is told; of what we did not foresee only that it happened."""
+        if isinstance(error, TrainmasterError):
+            return error
+        log.error("a request failed: %s", type(request).__name__, exc_info=error)
+        self.tally.set_aside += 1
+        return TrainmasterError("the service could not carry this request out; its log says why")
+
+    def _one_by_one(self, requests: Sequence[Request[Any]], reports: Sequence[ev.Event], error: Exception) -> list[Any]:
+        """Some part of a batch made the engine fail: find it, and take the rest."""
+        if len(requests) + len(reports) > 1:
+            for report in reports:
+                self.batch((), [report])
+            return [self.batch([request])[0] for request in requests]
+        for report in reports:  # what it told is learned from the next inventory, if it was so
+            self.tally.set_aside += 1
+            log.error("a report was set aside: %s", type(report).__name__, exc_info=error)
+        return [self._refusal(error, request) for request in requests]
 
     def _advance(self, now_ms: int, events: list[ev.Event]) -> None:
         engine, stage = self.live, self.stage
@@ -325,7 +371,9 @@ class ControlPlane:
         for job_id, record in commit.ended.items():
             record["service"] = {"exit": self.exits.get(job_id)}
         facts = {
-            "epoch_ms": self.time.epoch_ms,
+            "epoch_ms": self.time.epochs[0][1],
+            "epochs": self.time.epochs,
+            "unseen_ms": self.time.unseen_ms,
             "policy": self.policy_name,
             "policy_option": self._policy_option,
             "next_job": self.next_job,
@@ -365,7 +413,7 @@ class ControlPlane:
         self.tally.store_faults += 1
         self.engine = None
         self.fault = error
-        self._retry_ms = now_ms + RETRY_MS
+        self._retry_ms = self._pause_ms = now_ms + RETRY_MS
         self._reopened(now_ms, at_once=True)
 
     def _keep(self, reports: Iterable[ev.Event]) -> None:
@@ -390,6 +438,8 @@ class ControlPlane:
         if now_ms >= self.next_observe_ms:
             self.next_observe_ms = now_ms + OBSERVE_MS
             self.backend.observe()
+            if jump_ms := self.time.follow_wall_clock():
+                log.warning("the wall clock was set by %+.0f s; jobs and history are counted as before", jump_ms / 1000)
         if self.prospect is not None:
             self.prospect.wake(now_ms)
             self.prospect.look_ahead(self, now_ms)
@@ -397,7 +447,8 @@ class ControlPlane:
             self.next_prune_ms = now_ms + PRUNE_MS
             keep = self.retention
             try:
-                gone = self.store.prune(now_ms - int(keep.days * DAY_MS), keep.ended_jobs, keep.log_lines)
+                age_ms = int(keep.days * DAY_MS) + self.time.unseen_ms
+                gone = self.store.prune(now_ms - age_ms, keep.ended_jobs, keep.log_lines)
                 self._forgotten(gone)
             except StoreError:
                 self.tally.store_faults += 1  # tried again in an hour; nothing depends on it

@@ -80,7 +80,7 @@ class Journal:
                 self.exits[event.job_id] = f"did not start: {event.why}"
                 self.add("start-failed", job_id, f"{job_id} did not start: {event.why}", generation=event.generation)
             case ev.Resized():
-                self.add("resized", job_id, f"{job_id} has its new size", generation=event.generation)
+                self.add("resized", job_id, f"{job_id} was resized", generation=event.generation)
             case ev.Exited():
                 how = how_ended(event)
                 self.exits[event.job_id] = how
@@ -142,7 +142,7 @@ class Journal:
             case Resize():
                 places = self.places(command.allocation)
                 self.add(
-                    "resize", job_id, f"{job_id} goes to {_where(places)}",
+                    "resize", job_id, f"{job_id} is resized to {_where(places)}",
                     generation=generation, seq=command.seq, places=places,
                 )  # fmt: skip
             case Stop():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trainmaster.model.plan import Plan
-from trainmaster.model.policy import Policy
+from trainmaster.model.policy import Policy, PolicyTraits, traits_of
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.fifo import Fifo
 
@@ -19,12 +19,8 @@ class FallbackPolicy:
         self._failed = failed
 
     @property
-    def own_rounds(self) -> bool:
-        return self.policy.own_rounds
-
-    @property
-    def remembers_nodes(self) -> bool:
-        return getattr(self.policy, "remembers_nodes", False)
+    def traits(self) -> PolicyTraits:
+        return traits_of(self.policy)
 
     def decide(self, view: Snapshot) -> Plan:
         try:

@@ -26,16 +26,17 @@ T = TypeVar("T")
 
 @dataclass
 class Read(Generic[T]):
-    """Look, change nothing."""
+    """Look, change nothing. Without `who`, for a reader who may see everything."""
 
     look: Callable[[Views], T]
+    who: Principal | None = None
     changes = False
 
     def prepare(self, plane: ControlPlane) -> None:
         pass
 
     def answer(self, plane: ControlPlane) -> T:
-        return self.look(Views(plane))
+        return self.look(Views(plane, self.who))
 
 
 @dataclass
@@ -122,7 +123,7 @@ class Act:
         plane.stage.events.append(kind(JobId(job_id)))
 
     def answer(self, plane: ControlPlane) -> Json:
-        return Views(plane).job(self._job_id)
+        return Views(plane, self.who).job(self._job_id)
 
 
 @dataclass
@@ -143,7 +144,7 @@ class Resize:
         plane.stage.events.append(ev.JobRangeChanged(JobId(job_id), self.workers.min, self.workers.max))
 
     def answer(self, plane: ControlPlane) -> Json:
-        return Views(plane).job(self._job_id)
+        return Views(plane, self.who).job(self._job_id)
 
 
 @dataclass
@@ -192,7 +193,7 @@ def find(plane: ControlPlane, text: str, where: str = "job") -> str:
         )  # fmt: skip
     if not named:
         raise NotFound(
-            f"there is no job '{text[:80]}'", where=where, expected="an id or a name",
+            f"job '{text[:80]}' not found", where=where, expected="an id or a name",
             remedy="`trainmaster queue --all` lists them.",
         )  # fmt: skip
     return named[0]
@@ -206,7 +207,7 @@ def owned(plane: ControlPlane, job_id: str, who: Principal) -> None:
     if spec is not None:
         owner = spec.payload.get("user")
     elif job_id in plane.stage.specs:
-        owner = who.name
+        owner = plane.stage.specs[job_id].payload.get("user")
     else:
         record = plane.store.find_ended(job_id)
         owner = None if record is None else ended_from_record(record).spec.payload.get("user")

@@ -93,7 +93,7 @@ class KubernetesJobApi:
         job_id = await self.gateway.ask(ask.Read(look))
         space = space_of(job_id) or ""
         if spaces is not None and space not in spaces:
-            raise NotFound(f"there is no job '{text[:80]}'", where="job", expected="an id or a name")
+            raise NotFound(f"job '{text[:80]}' not found", where="job", expected="an id or a name")
         await self.rights.need(who, Right(verb, space))
         return job_id
 

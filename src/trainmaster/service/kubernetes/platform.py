@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import secrets
 import socket
@@ -56,11 +57,13 @@ class KubernetesPlatform:
     alone = False
     emulated = False
     follow_nodes = True
+    agent_bind = "0.0.0.0"
+    portal_to: type[LoopPortal] = LoopPortal
 
-    def __init__(self, options: ServiceOptions, home: Home) -> None:
+    def __init__(self, options: ServiceOptions, home: Home, config: KubeConfig | None = None) -> None:
         self.options = options
         self.home = home
-        self.config: KubeConfig = load_config(options.kubeconfig)
+        self.config = config or load_config(options.kubeconfig)
         self.namespace = options.namespace or (self.config.namespace if self.config.in_cluster else NAMESPACE)
         self.identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.retention = replace(RETENTION, days=options.keep_days or RETENTION.days)
@@ -96,7 +99,7 @@ class KubernetesPlatform:
 
     async def start(self, address: str, on_lead: Callable[[], None], on_lose: Callable[[], None], fatal: Fatal) -> None:
         loop = asyncio.get_running_loop()
-        self.portal = LoopPortal(loop)
+        self.portal = self.portal_to(loop)
         client = await self.client.open()
         await self._check_rights()
         self.secret = await self._secret()
@@ -147,7 +150,8 @@ class KubernetesPlatform:
             try:
                 await self.client.get(paths.core("namespaces", None, self.namespace))
             except NotFound:
-                await self.client.create(paths.core("namespaces"), {"metadata": {"name": self.namespace}})
+                with contextlib.suppress(Conflict):  # another replica was faster
+                    await self.client.create(paths.core("namespaces"), {"metadata": {"name": self.namespace}})
             except Forbidden:
                 pass  # what matters is whether it may write there, which shows next
         except NotFound:
@@ -180,7 +184,7 @@ class KubernetesPlatform:
                     found = await self.client.get(f"{path}/{SECRET_NAME}")
         except ApiError as error:
             raise InputError(
-                f"the Secret {self.namespace}/{SECRET_NAME} cannot be had: {error}", "the right to read and create it",
+                f"the Secret {self.namespace}/{SECRET_NAME} is not accessible: {error}", "rights to get and create it",
                 "Install the roles: trainmaster kube manifests | kubectl apply -f -", column="--namespace",
             ) from None  # fmt: skip
         return base64.b64decode(found["data"]["key"])

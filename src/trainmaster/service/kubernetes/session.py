@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 SETS_GATHER_S = 0.1
 NODES_GATHER_S = 1.0
 """New nodes are gathered for so long: an autoscaler brings several."""
-AGENT_BIND = "0.0.0.0"
 NAME = "trainmaster"
 """Of the Lease and the state."""
 GRACE_S = 20.0
@@ -101,7 +100,7 @@ class KubernetesSession:
     # -- taking over -----------------------------------------------------------------------------------
 
     def open_store(self) -> MirroredJournal:
-        self._portal.call(self._synced(), 120.0)
+        self._portal.call(self._refresh(), 120.0)
         platform = self._platform
         blobs = ConfigMapBlobs(self._client, self._portal, platform.namespace, NAME, may_write=self._writes)
         store = MirroredJournal(blobs, f"{platform.identity}-{secrets.token_hex(3)}", self.database)
@@ -125,9 +124,9 @@ class KubernetesSession:
     def _nodes(self) -> list[Object]:
         return list(self._watch.nodes.objects.values())
 
-    async def _synced(self) -> None:
-        await self._watch.synced()
-        await self._jobs.synced.wait()
+    async def _refresh(self) -> None:
+        """A standby's copies may be out of date: jobs that they lack would be cancelled, pods taken for gone."""
+        await asyncio.gather(self._watch.refresh(), self._jobs.refresh())
 
     def _writes(self) -> bool:
         return not self._halted and self._platform.leading()
@@ -156,7 +155,7 @@ class KubernetesSession:
         listener.target = backend.launcher_words
         backend.start(expected)
         backend.gangs = self._gangs(plane, driver, active, expected)
-        await hub.listen(AGENT_BIND, port, advertise=agents[0])
+        await hub.listen(self._platform.agent_bind, port, advertise=agents[0])
         return backend
 
     def _gangs(self, plane: ControlPlane, driver: Driver, active: list[JobSpec], expected: list[Launch]) -> GangRuns:

@@ -93,6 +93,6 @@ def _numbers(text: str | None, column: str, path: Path, line: int) -> list[float
             raise ValueError
     except ValueError:
         raise InputError(
-            f"{text!r} is no list", "numbers joined by -, such as 159-189-229", "", path, line, column
+            f"invalid list {text!r}", "numbers joined by -, such as 159-189-229", "", path, line, column
         ) from None
     return numbers

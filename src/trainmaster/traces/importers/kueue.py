@@ -186,7 +186,7 @@ def _requests(template: dict, path: Path, line: int) -> dict[str, float]:
 def _quantity(value: Any, path: Path, line: int, column: str) -> float:
     match = _QUANTITY.match(str(value))
     if match is None:
-        raise InputError(f"{value!r} is no quantity", "such as 8, 500m or 64Gi", "", path, line, column)
+        raise InputError(f"invalid quantity {value!r}", "such as 8, 500m or 64Gi", "", path, line, column)
     return float(match[1]) * _SCALE[match[2] or ""]
 
 

@@ -47,7 +47,7 @@ def wall_clock(frame: pl.DataFrame, column: str, path: Path, *, required: bool =
     if bad.any():
         at = bad.arg_true()[0]
         raise InputError(
-            f"{frame[column][at]!r} is no time",
+            f"invalid time {frame[column][at]!r}",
             "YYYY-MM-DD HH:MM:SS",
             "Correct the cell.",
             path,
@@ -69,7 +69,7 @@ def parse_instant(text: Any, path: Path, line: int | None, column: str) -> datet
         instant = datetime.fromisoformat(text.strip())
     except (ValueError, AttributeError):
         raise InputError(
-            f"{str(text)[:40]!r} is no time",
+            f"invalid time {str(text)[:40]!r}",
             "an ISO time such as 2017-10-07 01:12:09",
             "Correct the record.",
             path,

@@ -175,7 +175,7 @@ def _clock_seconds(raw: pl.DataFrame, column: str, source: Source) -> pl.Series:
     if bad.any():
         at = bad.arg_true()[0]
         raise InputError(
-            f"{text[at]!r} is no span of time",
+            f"invalid span of time {text[at]!r}",
             "[days-]hours:minutes:seconds",
             "",
             source.path,

@@ -55,7 +55,7 @@ async def _watch() -> tuple[ClusterWatch, Heard]:
     watch.listener = heard
     watch.tell_all()
     await asyncio.sleep(2 * cluster_watch.FLUSH_S)
-    assert heard.told == [("ready", "n0")]
+    assert heard.told == [("ready", "n0"), ("used", 0, 0)]
     heard.told.clear()
     return watch, heard
 
@@ -155,6 +155,23 @@ def test_a_new_leader_believes_trainers_before_the_cluster() -> None:
         return heard.told
 
     assert asyncio.run(story()) == [("unready", "n0"), ("ready", "n0"), ("used", 0, 8)]
+
+
+def test_a_new_leader_is_told_of_nodes_of_which_nothing_is_withheld() -> None:
+    """The engine that it takes over may have learned otherwise, and would withhold the node for good."""
+
+    async def story() -> list[tuple[Any, ...]]:
+        watch, heard = await _watch()
+        watch.distrust("n0")
+        watch.listener = None  # leadership was lost, and is won again later
+        watch._trust("n0")
+        await asyncio.sleep(2 * cluster_watch.FLUSH_S)
+        watch.listener = heard
+        watch.tell_all()
+        await asyncio.sleep(2 * cluster_watch.FLUSH_S)
+        return heard.told
+
+    assert asyncio.run(story()) == [("used", 0, 8), ("ready", "n0"), ("used", 0, 0)]
 
 
 def test_a_pod_that_was_ours_stays_ours_whatever_is_taken_off_it() -> None:

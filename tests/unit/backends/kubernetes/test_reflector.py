@@ -74,3 +74,44 @@ def test_a_list_that_breaks_off_says_of_nothing_that_it_is_gone() -> None:
     told, reflector = listed(Listings(first, again), 2)
     assert told == [("ADDED", "a"), ("ADDED", "b")]
     assert reflector.synced.is_set()
+
+
+class SilentWatch(Listings):
+    """A watch that is broken without anybody knowing: it says nothing."""
+
+    async def watch(self, _path: str, _version: str, **_params: str) -> AsyncIterator[tuple[str, Object]]:
+        await asyncio.sleep(3600)
+        yield "BOOKMARK", thing("never", 0)
+
+
+def test_who_begins_to_act_is_told_what_is_there_by_then() -> None:
+    """Or a standby whose watch was broken would take jobs that it has not heard of for deleted ones."""
+
+    async def story() -> set[tuple[str, str]]:
+        client = SilentWatch([[thing("old", 1)]], [[thing("old", 1), thing("new", 2)]])
+        reflector = Reflector(client, "/x", lambda *_: None)  # type: ignore[arg-type]
+        run = asyncio.ensure_future(reflector.run())
+        await reflector.synced.wait()
+        await asyncio.sleep(0)
+        assert set(reflector.objects) == {("a", "old")}
+        await asyncio.wait_for(reflector.refresh(), 5)
+        run.cancel()
+        return set(reflector.objects)
+
+    assert asyncio.run(story()) == {("a", "old"), ("a", "new")}
+
+
+def test_a_list_that_was_asked_for_before_is_not_fresh() -> None:
+    async def story() -> int:
+        client = SilentWatch([[thing("old", 1)]], [[thing("new", 2)]])
+        reflector = Reflector(client, "/x", lambda *_: None)  # type: ignore[arg-type]
+        listing = asyncio.ensure_future(reflector._list())
+        await asyncio.sleep(0)
+        waits = asyncio.ensure_future(reflector.refresh())
+        await listing
+        run = asyncio.ensure_future(reflector.run())
+        await asyncio.wait_for(waits, 5)
+        run.cancel()
+        return reflector.lists
+
+    assert asyncio.run(story()) == 2

@@ -9,7 +9,8 @@ import pytest
 
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
-from trainmaster.policies.gavel import shares
+from trainmaster.policies.gavel.policy import RoundPolicy
+from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
@@ -39,13 +40,13 @@ def test_shares_are_computed_anew_when_speeds_are_measured(
     mechanism: str, report_ms: int, more_than_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[int] = []
-    plain = shares.compute_shares
+    plain = RoundPolicy.allocation
 
-    def counted(policy, view, state, speeds, notes):  # type: ignore[no-untyped-def]
-        computed.append(len(view.jobs))
-        plain(policy, view, state, speeds, notes)
+    def counted(policy: RoundPolicy, problem: AllocationProblem) -> AllocationResult:
+        computed.append(problem.job_count)
+        return plain(policy, problem)
 
-    monkeypatch.setattr(shares, "compute_shares", counted)
+    monkeypatch.setattr(RoundPolicy, "allocation", counted)
     jobs = [JobSpec(JobId(f"j{k}"), 0, work_total=40_000.0, steps_per_s=TRUE) for k in range(4)]
     policy = create(f"gavel-max-min:mechanism={mechanism}")
     truth = TruthOptions(report_ms=report_ms)

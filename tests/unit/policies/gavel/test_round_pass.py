@@ -80,11 +80,11 @@ def test_the_pass_decides_as_the_policy(name: str, placement: Strategy, monkeypa
         packed = np.asarray(arrays.flat.values)[: arrays.flat.n]
         assert gangs(changed, given, packed) == gangs(rows, first.tolist(), flat)
         assert (plan.wake_at_ms or -1) == arrays.wake_at_ms
-        for column_name in ("received_s", "known"):
+        for column_name in ("share", "received_s", "deficit_s", "known", "speeds"):
             expected = plan.memo.columns.get(column_name)
             assert expected is not None
             assert after[column_name][view.jobs.slots].tolist() == expected.tolist()
-        for value in ("worker_s", "round_end_ms"):
+        for value in ("worker_s", "round_end_ms", "last_reset_ms", "computed_jobs", "nodes_up"):
             assert after_values[value] == plan.memo.values[value]
         return plan
 

@@ -86,7 +86,7 @@ async def jobs(
     """A page of jobs, oldest first."""
     states, spaces = _states(state), await here.job_api.seen(who)
     page = await here.gateway.ask(
-        ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor, spaces=spaces))
+        ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor, spaces=spaces), who)
     )
     return answer({**page, "jobs": [without_hidden(view, spaces) for view in page["jobs"]]})
 
@@ -101,14 +101,14 @@ def _states(given: list[str] | None) -> frozenset[str] | None:
         elif word in _STATES:
             wanted.add(word)
         else:
-            raise InputError(f"'{word[:40]}' is no state", f"active or {', '.join(sorted(_STATES))}", column="state")
+            raise InputError(f"unknown state '{word[:40]}'", f"active or {', '.join(sorted(_STATES))}", column="state")
     return frozenset(wanted) or None
 
 
 @router.get("/{job}", response_model=JobView)
 async def job(job: Job, here: Here, who: Anyone) -> Response:
     job_id = await here.job_api.see_job(who, job)
-    view = await here.gateway.ask(ask.Read(lambda views: views.job(job_id)))
+    view = await here.gateway.ask(ask.Read(lambda views: views.job(job_id), who))
     return answer(without_hidden(view, await here.job_api.seen(who)))
 
 

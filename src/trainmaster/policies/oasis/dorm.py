@@ -1,6 +1,6 @@
 """Dorm in the engine: when jobs come, end or fail, a MILP re-divides each type of accelerator among its jobs.
 
-Counts come from `dorm_counts` over the pooled capacity of a type, between each job's least and most workers
+Counts come from `dorm_program` over the pooled capacity of a type, between each job's least and most workers
 (a rigid job: one size); jobs whose count stays are left alone. A job keeps its type; a waiting one takes the
 fastest with room for its least size. Nobody is refused and nobody is stopped: who does not fit waits.
 """
@@ -16,13 +16,11 @@ from trainmaster.model.draft import Draft
 from trainmaster.model.job import P
 from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.model.utility import Constant
-from trainmaster.policies.oasis.dorm_program import Share, dorm_counts
-from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Role, Server
-from trainmaster.policies.oasis.gangs import Pool, fits_idle, node_room, servers_for
-from trainmaster.policies.oasis.sharing_baselines import Run, fill_fairly
+from trainmaster.policies.oasis.dorm_program import Division, divide
+from trainmaster.policies.oasis.gangs import Floats, Pool, fits_idle, node_room, servers_for
 from trainmaster.policies.registry import register
 
 _RESIZABLE = (P.RESERVED, P.RUNNING)
@@ -30,10 +28,10 @@ _RESIZABLE = (P.RESERVED, P.RUNNING)
 
 @dataclass
 class _Share:
-    """A job of one type: its formulation, the range of workers it may get, and what it has."""
+    """A job of one type: what a worker takes, the range of workers it may get, and what it has."""
 
     row: int
-    job: AdmissionJob
+    worker: Floats
     least: int
     most: int
     now: int
@@ -46,8 +44,7 @@ class Dorm:
 
     theta1: float = field(default=0.1, metadata={"help": "bound on fairness loss"})
     theta2: float = field(default=0.1, metadata={"help": "share of running jobs that one division may adjust"})
-    own_rounds = False
-    remembers_nodes = True
+    traits = PolicyTraits(remembers_nodes=True)
 
     def decide(self, view: Snapshot) -> Plan:
         jobs, draft = view.jobs, view.draft()
@@ -103,48 +100,28 @@ class Dorm:
                 fits = bool((need <= free[kind] + 1e-9).all()) and room[view.up & (kinds == kind)].sum() >= least
                 if present is not None or fits:
                     free[kind] = free[kind] - need
-                    shares[kind].append(_Share(row, _formulated(view, pool, row), least, most, now))
+                    shares[kind].append(_Share(row, demand, least, most, now))
                     break
             else:
                 draft.wait(row, Why.CAPACITY)
         return shares
 
     def _counts(self, view: Snapshot, pool: Pool, kind: int, present: list[_Share]) -> list[int]:
-        least, most = [s.least for s in present], [s.most for s in present]
-        if least == most:
-            return least
+        """The nodes of a type are one server. Parameter servers may sit on nodes of any type, so they do not compete
+        for this one; placement sees to them."""
         nodes = view.up & (view.cluster.type_of == kind)
-        total = pool.capacity[nodes].sum(axis=0)
-        cluster = Cluster(pool.resources, (Server("pool", Role.BOTH, tuple(total.tolist())),))
-        runs = [Run(s.job, s.most, (np.array([s.now]), np.array([0])) if s.now else None) for s in present]
-        placements, fair_share = fill_fairly(runs, most, cluster)
-        wanted = [Share(s.job, s.now, s.least, s.most, float(f)) for s, f in zip(present, fair_share, strict=True)]
-        counts = dorm_counts(wanted, cluster, self.theta1, self.theta2)
-        if counts is not None:
-            return counts
-        # The bounds cannot hold together: fair counts, raised to the least sizes, as far as the GPUs reach.
-        left = float(total[0]) - sum(s.least * s.job.worker_demand[0] for s in present)
-        out = []
-        for share, placement in zip(present, placements, strict=True):
-            each = share.job.worker_demand[0]
-            extra = max(0, min(int(placement[0].sum()), share.most) - share.least)
-            extra = extra if each <= 0 else max(0, min(extra, int(left / each + 1e-9)))
-            left -= extra * each
-            out.append(share.least + extra)
-        return out
-
-
-def _formulated(view: Snapshot, pool: Pool, row: int) -> AdmissionJob:
-    """The job as the MILP sees it: workers alone. Servers may sit on nodes of any type, so they do not
-    compete for the pool of one type; placement sees to them."""
-    spec = view.jobs.spec(row)
-    most = max(int(view.jobs.workers_max[row]), 1)
-    return AdmissionJob(
-        id=spec.id, arrival=0, epochs=1, chunks=most, minibatches=1, step_slots=1, gradient_mb=0,
-        worker_mb_per_slot=1.0, server_mb_per_slot=1.0,
-        worker_demand=tuple(pool.demand(spec.worker).tolist()),
-        server_demand=(0.0,) * len(pool.resources), utility=Constant(1.0),
-    )  # fmt: skip
+        worker = np.array([share.worker for share in present])
+        division = Division(
+            capacity=pool.capacity[nodes].sum(axis=0, keepdims=True),
+            hosts=np.ones((2, 1), np.bool_),
+            worker=worker,
+            ps=np.zeros_like(worker),
+            ps_per_worker=np.ones(len(present)),
+            now=np.array([share.now for share in present]),
+            least=np.array([share.least for share in present]),
+            most=np.array([share.most for share in present]),
+        )
+        return divide(division, self.theta1, self.theta2)
 
 
 def _carry_out(view: Snapshot, draft: Draft, kind: int, present: list[_Share], counts: list[int]) -> None:
