@@ -193,10 +193,17 @@ class Engine(State):
 
     def _decide_by_pass(self) -> bool:
         """Let a queue's compiled pass decide. False: there is none, or not all jobs are its business."""
+        columns = self.columns
+        if self.held_back:  # a pass sees all jobs
+            self._pass, columns.logs_phases = None, False
+            return False
         if self._pass is None or self._pass[0] is not self.policy:
             self._pass = self.policy, pass_of(self.policy)
+            columns.logs_phases = False
+            if self._pass[1] is not None and self._pass[1].for_waiting:
+                self._pass[1].follow(columns)
         decision, plan = self._pass[1], self._plan
-        if decision is None or not decision.for_waiting or self.held_back:
+        if decision is None or not decision.for_waiting:
             return False
         clock = self._decide_clock
         begun = clock() if clock else 0.0
@@ -204,9 +211,9 @@ class Engine(State):
         if clock:
             self.decide_cpu_s += clock() - begun
         if rule == SOUND:
-            self.queue_reasons = QueueReasons.of(plan, self.columns, self.decisions, self.now_ms)
+            self.queue_reasons = QueueReasons.of(plan, columns, self.decisions, self.now_ms)
         elif rule != NOT_MADE:
-            self._refuse(in_words(self.columns, plan, rule))
+            self._refuse(in_words(columns, plan, rule))
         return rule != NOT_MADE
 
     def _refuse(self, why: object) -> None:

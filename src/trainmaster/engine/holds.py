@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainmaster.core.engine_core import move
+from trainmaster.core.job_arrays import log_phase
 from trainmaster.engine.lifecycle import T
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
@@ -173,6 +174,7 @@ def apply_cap(state: State, slot: int) -> None:
     ask = min(max(spec.workers_ref, spec.workers_min), most)
     ints["workers_min"][slot], ints["workers_max"][slot] = spec.workers_min, most
     ints["workers_ask"][slot], ints["ask_gpu_milli"][slot] = ask, ask * spec.worker.gpu_milli
+    log_phase(state.columns, slot)
     ints["elastic"][slot] = int(spec.elastic)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from trainmaster.core.codes import USER_CANCELLED, USER_PAUSED, USER_RESIZED
 from trainmaster.core.engine_core import drop_allocation, move, resize, stop, unreserve, wanted
+from trainmaster.core.job_arrays import log_phase
 from trainmaster.engine import holds
 from trainmaster.engine.lifecycle import LIVE, T, Trigger
 from trainmaster.engine.state import State
@@ -123,6 +124,7 @@ def terms_changed(state: State, event: ev.JobTermsChanged) -> None:
             columns.ints[name][slot] = int(given[name])
     if "weight" in given:
         columns.floats["weight"][slot] = given["weight"]
+    log_phase(columns, slot)
     state.changed = True
 
 

@@ -67,6 +67,9 @@ def test_a_pass_and_decide_leave_the_same_engine(policy: str, seed: int) -> None
     for k in range(80):
         now_ms = 1_000 * (k // 2)
         events += [ev.JobSubmitted(spec(k, rng))] if k < 50 else [ev.JobCancelled(JobId(f"j{k - 45:03}"))]
+        if k % 5 == 4:  # who waits asks for something else, or has other terms
+            events.append(ev.JobRangeChanged(JobId(f"j{rng.integers(k):03}"), 1, int(rng.choice([1, 3]))))
+            events.append(ev.JobTermsChanged(JobId(f"j{rng.integers(k):03}"), deadline_ms=int(rng.integers(900_000))))
         commands = live.step(now_ms, *events)
         assert commands == asked.step(now_ms, *events)
         assert repr(image_of(live)) == repr(image_of(asked))
