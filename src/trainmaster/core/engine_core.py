@@ -287,7 +287,7 @@ def gone(e: EngineCore, i: int, work_saved: float) -> None:
 def _all_up(e: EngineCore, i: int) -> bool:
     """Whether every node that the plan gives a job is up."""
     gangs, at = e.columns.allocation, i * e.columns.width
-    for k in range(gangs.values[at]):  # noqa: SIM110 - compiled
+    for k in range(gangs.values[at]):
         if not e.nodes.up[gangs.values[at + HEAD + PART * k]]:
             return False
     return True

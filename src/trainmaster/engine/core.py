@@ -103,7 +103,7 @@ class Engine(State):
         s = self.settings
         return Snapshot(
             version=columns.version,
-            now_ms=self.now_ms,
+            now_ms=int(self.now_ms),  # a NumPy number where the core is not compiled
             cluster=self.cluster,
             up=self.up,
             ledger=self.planned,
