@@ -67,8 +67,7 @@ class Drive:
             if is_new:
                 self.backend.core.arrived(engine.columns.slot_of[spec.id], number)
         elif code == REPORT:
-            event = self.report(loop.report_at - 1)
-            HANDLERS[type(event)](engine, event)
+            self._hear(loop.report_at - 1)
         elif code == LEASES:
             if engine.doubts:
                 nodes.expire_leases(engine)
@@ -76,6 +75,17 @@ class Drive:
                 withheld.make_good(engine)
         elif code == HOLDS:
             holds.review(engine)
+
+    def _hear(self, row: int) -> None:
+        """Take a report that has more to say than numbers; its job has a name while it is read."""
+        engine, event, slot = self.engine, self.report(row), int(self.backend.core.reports.job[row])
+        if engine.named or slot < 0:
+            HANDLERS[type(event)](engine, event)
+            return
+        slot_of, job_id = engine.columns.slot_of, engine.columns.spec(slot).id
+        slot_of[job_id] = slot
+        HANDLERS[type(event)](engine, event)
+        del slot_of[job_id]
 
     def decide(self) -> None:
         """Python decides; a pass that knows more than the engine says so before, and looks again afterwards."""

@@ -120,7 +120,7 @@ def simulate(
     engine, over = run.engine, run.drive.over()
     _account(over, engine)
     cpu_s, wall_s = time.process_time() - cpu_begin, time.perf_counter() - wall_begin
-    return RunResult(
+    result = RunResult(
         over=over,
         cluster=cluster,
         truth=truth,
@@ -135,9 +135,9 @@ def simulate(
         solver_cpu_s=solver.spent_s - solver_begin_s if solver is not None else 0.0,
         notes=engine.notes,
         plans_refused=engine.plans_refused,
-        timeline=timeline or [],
-        history=history,
     )
+    result.timeline, result.history = timeline or [], history
+    return result
 
 
 class _Run:
@@ -216,8 +216,8 @@ class _Run:
 
 def _need_names(jobs: JobList, truth: TruthOptions, estimator: Estimator) -> bool:
     """Whether jobs are spoken of by name although a compiled pass decides: they wait for others, an estimator learns of
-    each, nodes are lost, or losses are told. Else numbers will do."""
-    if hasattr(estimator, "observe") or truth.node_mtbf_ms or truth.loss_period_ms:
+    each, or losses are told. Else numbers will do."""
+    if hasattr(estimator, "observe") or truth.loss_period_ms:
         return True
     return any(spec.after for spec in jobs.templates) or jobs.ids.is_duplicated().any()
 
