@@ -32,7 +32,7 @@ def index_of(free: FreeResources, cluster: ClusterArrays) -> NodeIndex:
 def any_device_left(free: FreeResources) -> bool:
     index = free.index
     if index is not None:
-        for kind in range(index.n_types):  # noqa: SIM110 - compiled
+        for kind in range(index.n_types):
             if index.milli_of_type[kind] != 0:
                 return True
         return False

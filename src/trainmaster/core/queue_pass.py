@@ -211,7 +211,7 @@ class QueuePass(Pass):
         if self.hopeless_last or self.key == BY_GIVEN_KEY or waiting.n_homeless > 0:
             return False
         placer.count_up(free, available, self.other_count)
-        for kind in range(jobs.n_types):  # noqa: SIM110 - compiled
+        for kind in range(jobs.n_types):
             if waiting.asked[kind] > available[kind] * WHOLE:
                 return False
         return True
