@@ -137,7 +137,7 @@ def move(e: EngineCore, i: int, trigger: int) -> int:
         _bury(e, i, phase)  # type: ignore
     elif phase == PENDING:
         jobs.waiting_since_ms[i] = e.now_ms
-        jobs.reason[i] = CAPACITY
+        jobs.reason[i], jobs.reasoned[i] = CAPACITY, e.decisions
     return 0
 
 

@@ -19,7 +19,7 @@ cdef class JobArrays:
     cdef I1 server_mem_mib, preemptible, deadline_ms, phase, generation, attempts, failures, preemptions, held_type
     cdef I1 workers, servers, nodes_held, first_start_ms, as_of_ms, productive_ms, waiting_since_ms, not_before_ms
     cdef I1 reason, blocker, after_stop, workers_ask, servers_ask, ask_gpu_milli, held_gpu_milli, max_attempts, hidden
-    cdef I1 number, pending_kind, pending_seq, pending_sent_ms, pending_why, last_seq, place, node_set, elastic, touched
+    cdef I1 number, pending_kind, pending_seq, pending_sent_ms, pending_why, last_seq, place, node_set, elastic, touched, reasoned
     cdef F1 work_total, work_done, work_saved, rate, service_gpu_s, run_s, cost
     cdef F2 speed, speed_spread
     cdef B2 may_use

@@ -120,7 +120,7 @@ class JobArrays:
         self.pending_kind, self.pending_seq = ints["pending_kind"], ints["pending_seq"]
         self.pending_sent_ms, self.pending_why = ints["pending_sent_ms"], ints["pending_why"]
         self.last_seq, self.place, self.node_set = ints["last_seq"], ints["place"], ints["node_set"]
-        self.elastic, self.touched = ints["elastic"], ints["touched"]
+        self.elastic, self.touched, self.reasoned = ints["elastic"], ints["touched"], ints["reasoned"]
         self.work_total, self.work_done, self.work_saved = (
             floats["work_total"],
             floats["work_done"],
