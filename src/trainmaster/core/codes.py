@@ -52,7 +52,6 @@ PREEMPTED, MOVED, USER_CANCELLED, USER_PAUSED, USER_RESIZED, NODE_LOST, SUPERSED
 MOST_TOLD_APART = 62
 """Nodes with at least so many whole devices free are in one class of `core.node_index`."""
 NOT_MADE = -1
-"""What a decision by a pass is (beside SOUND and the rules that a plan breaks) when the policy's `decide` has to make it.
-"""
+"""What a pass returns (beside SOUND and the rules that a plan breaks) when the policy's `decide` has to decide."""
 MAX_CLASSES = 256
 """Classes of jobs that ask for the same (`core.waiting_queue`)."""
