@@ -170,7 +170,7 @@ def test_a_gang_of_a_plain_command_that_shrinks_fills_its_seats_again(made: Worl
     made.until("four workers", lambda: _lives(made, "plain") == 4)
     made.ask("patch", paths.training_jobs("default", "plain"), {"spec": {"workers": {"min": 1, "max": 2}}})
     made.until("two workers of a new gang", lambda: len(_running(made, "plain")) == 2 and _lives(made, "plain") == 6)
-    assert made.statuses()["plain"]["state"] == "running"
+    made.until("the status says so", lambda: _state(made, "plain") == "running")
     _complete(made, "plain")
 
 

@@ -286,9 +286,7 @@ class AttemptMachine(RuleBasedStateMachine):
         self.owner += 1
         started, applied = self.attempt.started, self.attempt.applied_seq
         self.attempt = Attempt(RULES, int, first_version=1000 * self.owner)
-        done = [
-            m for m in self.world.members.values() if m.end and m.end.code == 0 and m.end.fault == OWN and not m.asked
-        ]
+        done = [member for member in self.world.members.values() if self.is_done(member)]
         present = [m for m in self.world.alive if not m.asked] + done
         stay = a.change_seats({member.name: member.seat for member in present}, self.target).stay
         for member in self.world.members.values():
@@ -301,6 +299,10 @@ class AttemptMachine(RuleBasedStateMachine):
             self.attempt.assume_started()
         self.attempt.set_target(self.target, self.seq, launch=applied >= self.seq)
         self.go()
+
+    def is_done(self, member: Member) -> bool:
+        """Its command has ended by itself, unasked, with 0."""
+        return member.end is not None and member.end.code == 0 and member.end.fault == OWN and not member.asked
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -340,6 +342,8 @@ class AttemptMachine(RuleBasedStateMachine):
             self.do_hello(member)
         elif member.told and member.told.version > member.joined:
             self.do_join(member)
+        elif member.begun and any(self.is_done(m) and m.gang == member.gang for m in self.world.members.values()):
+            self.do_end(member, 0, OWN)  # workers of a plain gang finish together
 
     def reached(self) -> bool:
         """Every seat of the target has a member whose command runs, and nobody else is there."""

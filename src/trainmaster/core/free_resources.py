@@ -32,7 +32,7 @@ def index_of(free: FreeResources, cluster: ClusterArrays) -> NodeIndex:
 def any_device_left(free: FreeResources) -> bool:
     index = free.index
     if index is not None:
-        for kind in range(index.n_types):
+        for kind in range(index.n_types):  # noqa: SIM110 - compiled
             if index.milli_of_type[kind] != 0:
                 return True
         return False
@@ -71,7 +71,7 @@ def add_gang(
             device += 1
         if free.index is not None and gangs.values[part + 3] > 0:
             whole = free.free_whole[node]
-            free.index.change(node, whole, whole - whole_before, sign * share * gangs.values[part + 3])
+            free.index.change(node, whole, whole - whole_before, sign * share * gangs.values[part + 3])  # type: ignore
         free.free_cpu[node] += sign * (workers * cpu_each + servers * server_cpu)
         free.free_mem[node] += sign * (workers * mem_each + servers * server_mem)
 

@@ -8,7 +8,8 @@ cdef double MS_PER_S, INFINITE
 cdef class JobArrays:
     cdef public object ints, floats, int_block, float_block, throughput, throughput_spread, allowed
     cdef public i64 version, capacity, n_types, width, n_jobs, n_arrivals
-    cdef public IntList allocation, physical, order, unused
+    cdef public IntList allocation, physical, order, unused, phase_log
+    cdef public bint logs_phases
     cdef public F1 prices
     cdef public dict memo
     cdef I2 int_rows
@@ -31,6 +32,7 @@ cdef class JobArrays:
 
 @cython.locals(i=i64)
 cpdef i64 take_index(JobArrays jobs) noexcept
+cpdef void log_phase(JobArrays jobs, i64 i) noexcept
 cpdef void free_index(JobArrays jobs, i64 i) noexcept
 @cython.locals(i=i64, n=i64)
 cpdef void close_gaps(JobArrays jobs) noexcept

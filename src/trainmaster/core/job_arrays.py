@@ -41,6 +41,8 @@ class JobArrays:
         self.unused = IntList(64)
         """Indices without a job."""
         self.n_arrivals = 0
+        self.phase_log, self.logs_phases = IntList(64), False
+        """Jobs that came, or began or ceased to wait, since a pass looked last; kept when a pass follows them."""
         self.memo: dict[str, Floats] = {}
         """What policies remember of jobs, by name."""
         self.resize(64)
@@ -142,7 +144,15 @@ def take_index(jobs: JobArrays) -> int:
     order.append(i)
     jobs.n_jobs += 1
     jobs.n_arrivals += 1
+    log_phase(jobs, i)
     return i
+
+
+def log_phase(jobs: JobArrays, i: int) -> None:
+    """The job came, or began or ceased to wait."""
+    if jobs.logs_phases:
+        jobs.phase_log.reserve(jobs.phase_log.n + 1)
+        jobs.phase_log.append(i)
 
 
 def free_index(jobs: JobArrays, i: int) -> None:

@@ -109,7 +109,7 @@ class Exited:
     """The member has ended, and nothing of it is left. `ran`: its command was started.
 
     `fault` is NOBODYS for whatever was stopped, evicted or deleted, or lost its lease: that is never success.
-    `released`: its node counts its devices as free.
+    `released`: its node counts its devices as free. `outlived`: something else of it runs on there, and holds them.
     """
 
     code: int
@@ -117,6 +117,12 @@ class Exited:
     fault: str = OWN
     ran: bool = True
     released: bool = True
+    outlived: bool = False
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """Nothing runs any more where a member was outlived: the node will soon count its devices as free."""
 
 
 def command_exit(member: str, code: int, speaks: bool) -> Exited:
@@ -138,7 +144,7 @@ class Hopeless:
     why: str
 
 
-MemberState = Attached | Detached | Running | Exited | Released | Hopeless
+MemberState = Attached | Detached | Running | Exited | Emptied | Released | Hopeless
 
 
 # -- what an attempt wants done ------------------------------------------------------------------------

@@ -221,8 +221,10 @@ class Attempt:
         member = self.members.get(name)
         if member is None:
             return
-        if isinstance(state, a.Released):
-            member.end = None if member.end is None else replace(member.end, released=True)
+        if isinstance(state, a.Released | a.Emptied):
+            self._emptied_s = math.inf
+            released = isinstance(state, a.Released)
+            member.end = None if member.end is None else replace(member.end, released=released, outlived=False)
         elif not member.alive:
             return
         elif isinstance(state, a.Exited):
@@ -322,6 +324,7 @@ class Attempt:
         if self.outcome is not None:
             return min([self._emptied_s + self.rules.release_s, *due]) if not self.over else math.inf
         due += [self._finish_by_s, self._renew_at_s, self._replacements.next_due_s]
+        due.append(self._emptied_s + self.rules.release_s)
         if self._begun_s is not None and not self.started:
             due.append(self._begun_s + self.rules.hello_wait_s)
         if self._target_changed:
@@ -381,7 +384,10 @@ class Attempt:
                 self._begun_s = self._now_s
             return
         current = self._in_place()
-        whole = len(staying) >= len(self.target) > 0 and all(member.attached for member in waiting)
+        here = self._finishing or len(staying) >= len(
+            self.target
+        )  # who has succeeded was told to begin with the others
+        whole = here and bool(self.target) and all(member.attached for member in waiting)
         if not whole and (current is None or not self.target):
             return
         for member in waiting:
@@ -473,7 +479,8 @@ class Attempt:
         wanted = self._change()
         if wanted.leave or wanted.fill or len(self.staying) < len(self.alive) or not self.begun:
             return
-        if self.roster.settled or not self.elastic:
+        if (self.roster.settled or not self.elastic) and not self._devices_held():
+            self._emptied_s = math.inf
             self.applied_seq = self.target_seq
             self._tell(f"resized ({self.target_seq})")
             self._out.append(a.Report(a.Resized(self.target_seq)))
@@ -562,15 +569,14 @@ class Attempt:
             self._end(Outcome(EXITED, end.code or 1, why), end.why)
 
     def _nobody_lives(self) -> None:
-        if self.outcome is None and (self._restarting or self._target_changed):
-            if self.target:
-                self._start_all()
+        if self.outcome is None and not self._restarting and not self._target_changed:
+            self._end(Outcome(EXITED, 1, "all members ended"), "")
+        if self._devices_held():
             return
         if self.outcome is None:
-            self._end(Outcome(EXITED, 1, "all members ended"), "")
-        self._emptied_s = min(self._emptied_s, self._now_s)
-        held = any(m.end is not None and not m.end.released and not m.severed for m in self.members.values())
-        if held and self._now_s < self._emptied_s + self.rules.release_s:
+            self._emptied_s = math.inf
+            if self.target:
+                self._start_all()
             return
         self.over = True
         outcome = self.outcome
@@ -579,6 +585,13 @@ class Attempt:
             outcome = self.outcome = Outcome(EXITED, 0)
         self._tell(f"over: {outcome.kind} {outcome.code} {outcome.why}")
         self._out.append(a.Report(a.Over(outcome)))
+
+    def _devices_held(self) -> bool:
+        """Whether a node may not count the devices of members that have ended as free yet."""
+        held = [m.end for m in self.members.values() if m.end is not None and not m.end.released and not m.severed]
+        outlived = any(end.outlived for end in held)
+        self._emptied_s = math.inf if outlived else min(self._emptied_s, self._now_s)
+        return outlived or (bool(held) and self._now_s < self._emptied_s + self.rules.release_s)
 
     # -- ending ------------------------------------------------------------------------------------------
 

@@ -76,7 +76,10 @@ class Orders:
         run = self._book.runs.get(key)
         if run is None:
             self._fence(key)
-            self._reports.never_was(command)
+            if key in self._book.orphans:
+                self._book.unanswered[key] = command
+            else:
+                self._reports.never_was(command)
             return
         if run.over:
             self._reports.ended(run)

@@ -116,7 +116,7 @@ class PodWork:
     async def delete(self, run: Run, members: Sequence[Member]) -> None:
         for member in members:
             member.delete_asked = True
-        grace_s = max(1, math.ceil(min(member.grace_s for member in members)))
+        grace_s = max(1, math.ceil(min(m.grace_s if m.unwanted else run.facts.grace_s for m in members)))
         try:
             await self.writer.delete(run.facts.namespace, [(m.pod_name, _uid(m)) for m in members], grace_s)
         except ApiError:  # such as a webhook's refusal: asked for again when its command is
@@ -143,7 +143,9 @@ def _to_make(run: Run) -> list[Member]:
 
 
 def _to_delete(run: Run) -> list[Member]:
-    return [m for m in run.alive if m.unwanted and not m.delete_asked and m.pod is not None and not m.gone]
+    """Members that are to end, and pods whose other containers outlive the trainer."""
+    there = [m for m in run.members.values() if not m.delete_asked and m.pod is not None and not m.gone]
+    return [m for m in there if (m.unwanted if m.alive else m.outlived)]
 
 
 def _never_made(run: Run, member: Member) -> None:

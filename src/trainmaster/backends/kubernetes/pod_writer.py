@@ -46,6 +46,7 @@ class PodWriter:
         task = self._ready.get(namespace)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._ready[namespace] = asyncio.ensure_future(ensure_namespace(self._client, namespace))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it any more
         try:
             await asyncio.shield(task)
         except ApiError as error:

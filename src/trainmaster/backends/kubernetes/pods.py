@@ -199,6 +199,15 @@ def is_released(pod: Object) -> bool:
     return True
 
 
+def is_outlived(pod: Object) -> bool:
+    """Whether its trainer has ended, and another container (or sidecar) runs on."""
+    if "terminated" not in (trainer_status(pod).get("state") or {}):
+        return False
+    status = pod.get("status", {})
+    every = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+    return any("running" in (each.get("state") or {}) for each in every)
+
+
 def hopeless(pod: Object) -> str | None:
     """Why it will never start by its own fault; None: it may."""
     statuses = pod.get("status", {})

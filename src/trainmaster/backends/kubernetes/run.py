@@ -15,7 +15,19 @@ from typing import Any
 from trainmaster.backends.kubernetes import pods as p
 from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
 from trainmaster.backends.kubernetes.pods import KILLED, Object
-from trainmaster.gang.actions import ALONE, NOBODYS, OWN, Exited, Hopeless, Released, Running, Seat, Start, change_seats
+from trainmaster.gang.actions import (
+    ALONE,
+    NOBODYS,
+    OWN,
+    Emptied,
+    Exited,
+    Hopeless,
+    Released,
+    Running,
+    Seat,
+    Start,
+    change_seats,
+)
 from trainmaster.gang.attempt import Attempt, Rules
 from trainmaster.gang.attempt import Member as GangMember
 from trainmaster.gang.protocol import SERVER, WORKER
@@ -56,6 +68,8 @@ class Member:
     """The attempt has asked for its end."""
     grace_s: float = 0.0
     """In which it is to end, once it is unwanted."""
+    outlived: bool = False
+    """Its command has ended, and other containers of its pod run on: they hold its devices."""
     delete_asked: bool = False
     running: bool = False
     heard: bool = False
@@ -193,13 +207,17 @@ class Run:
         member.pod, member.gone = pod, gone
         member.bound = member.bound or p.node_of(pod) is not None
         member.running = p.is_running(pod)
+        was_outlived, member.outlived = member.outlived, not gone and p.is_outlived(pod)
         if member.end is not None:
-            if (gone or p.is_released(pod)) and not member.end.released:
+            if gone or p.is_released(pod):
                 self.attempt.on_member(member.name, Released())
+            elif was_outlived and not member.outlived:
+                self.attempt.on_member(member.name, Emptied())
             return
         end = p.end_of(pod, self.facts.launcher)
         if end is not None:
-            self.ended(member, Exited(end.code, end.why, end.fault, end.ran, gone or p.is_released(pod)))
+            released = gone or p.is_released(pod)
+            self.ended(member, Exited(end.code, end.why, end.fault, end.ran, released, member.outlived))
         elif gone:
             self._vanished(member, node_ready)
         elif member.running and not self.facts.launcher:

@@ -18,6 +18,7 @@ from trainmaster.backends.kubernetes.run import Run, pod_seat
 from trainmaster.gang.actions import Seat
 from trainmaster.gang.protocol import SERVER, WORKER, Message
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.command import Stop
 from trainmaster.model.job import JobSpec
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import MS_PER_S
@@ -91,6 +92,10 @@ class RunBook:
         """Highest generation of each job that was started, stopped or seen."""
         self._fenced: dict[str, int] = {}
         """Generations up to this one are over: what turns up of them is deleted."""
+        self.orphans: dict[RunKey, set[str]] = {}
+        """Pods that hold devices and whose TrainingJob is gone, by their uid: the garbage collector ends them."""
+        self.unanswered: dict[RunKey, Stop] = {}
+        """What waits for them."""
         self.seen_seq = 0
         """Of the last command that came."""
         self.adopting = False

@@ -25,7 +25,7 @@ from trainmaster.gang.actions import (
     Start,
     Terminate,
 )
-from trainmaster.gang.protocol import EXIT_NOT_RUN, Ended, Hello, Message, Progress, StopNotice
+from trainmaster.gang.protocol import EXIT_CANNOT_RUN, EXIT_NOT_RUN, Ended, Hello, Message, Progress, StopNotice
 
 log = logging.getLogger(__name__)
 REMEMBER_S = 120.0
@@ -174,7 +174,7 @@ class RunDriver:
             code = message.code
         else:  # its command was not started, and will not be: that is an end, too
             code = EXIT_NOT_RUN
-            if not run.started and not member.gone and not member.leaving:
+            if message.code == EXIT_CANNOT_RUN and not run.started and not member.gone and not member.leaving:
                 run.attempt.fail_start(f"{member.name}: {message.why}")
         run.said_ended(member, code, message.why, self._book.watch.is_ready(member.node))
 

@@ -61,7 +61,8 @@ class RunReports:
         self.tell(ev.Stopped(command.job_id, command.generation, NAN))
 
     def without_object(self, launch: Launch) -> None:
-        self.tell(ev.StartFailed(launch.job_id, launch.generation, "its TrainingJob or its gang is gone"))
+        """Its TrainingJob was deleted, or its gang is gone: that is no failure of the job."""
+        self.tell(ev.JobCancelled(launch.job_id))
 
     def inventory(self, vouched: int | None, others: Iterable[ev.Observed]) -> None:
         """Everything that is there; `vouched`: the last command that is answered for, by who handed them over."""
@@ -70,7 +71,8 @@ class RunReports:
             return
         seen = book.seen_seq if vouched is None else max(vouched, book.seen_seq)
         own = [entry for _, run in sorted(book.runs.items()) if (entry := self._observed(run)) is not None]
-        entries = sorted([*own, *others], key=lambda entry: entry.job_id)
+        orphans = [ev.Observed(JobId(key.job_id), key.generation, NAN, 0) for key in book.orphans]
+        entries = sorted([*own, *orphans, *others], key=lambda entry: entry.job_id)
         self.tell(ev.Inventory(tuple(entries), seen, book.watch.ready_indices()))
 
     def _observed(self, run: Run) -> ev.Observed | None:

@@ -36,6 +36,7 @@ class Sightings:
         if run is None and not gone:
             run = self._found(key, pod)
         if run is None:
+            self._note_orphan(key, pod, gone)
             return
         member = run.members.get(p.member_of(pod)[0])
         if member is None:
@@ -78,6 +79,19 @@ class Sightings:
             return None
         facts = book.facts(spec, key, p.seq_of(pod)) if spec.id == key.job_id else None
         return None if facts is None else book.new_run(key, facts)
+
+    def _note_orphan(self, key: RunKey, pod: Object, gone: bool) -> None:
+        """A pod without a run. While it is there its devices are not free, and a `Stop` of its attempt not answered."""
+        orphans = self._book.orphans.setdefault(key, set())
+        if gone or p.is_over(pod) or p.node_of(pod) is None:
+            orphans.discard(pod["metadata"]["uid"])
+        else:
+            orphans.add(pod["metadata"]["uid"])
+        if not orphans:
+            del self._book.orphans[key]
+            command = self._book.unanswered.pop(key, None)
+            if command is not None:
+                self._reports.never_was(command)
 
     def _adopt(self, run: Run, pod: Object) -> Member | None:
         member = run.adopt(pod)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -34,6 +35,9 @@ class Container:
     released: bool = False
     """Its sandbox is down, and its devices count as free."""
     asked: bool = False
+    sidecar: bool = False
+    """A second container runs until it is told to end, and some seconds longer."""
+    sidecar_ends_s: float = math.inf
 
     @property
     def live(self) -> bool:
@@ -54,6 +58,9 @@ class Kubelet:
     rng: random.Random
     on: bool = True
     cut: bool = False
+    """Neither it nor its launchers reach anybody."""
+    deaf: bool = False
+    """It does not reach the API server; its launchers reach the leader."""
     late: float = 0.0
     """Share of its turns in which it does not get to anything."""
     containers: dict[str, Container] = field(default_factory=dict)
@@ -78,7 +85,7 @@ class Kubelet:
             return
         for container in self.containers.values():
             self._run(container, now_s)
-        if self.cut or self.rng.random() < self.late:
+        if self.cut or self.deaf or self.rng.random() < self.late:
             return
         self.heard_s = now_s
         if not self.ready:
@@ -128,11 +135,12 @@ class Kubelet:
     def _admit(self, uid: str, pod: Object, now_s: float) -> Container:
         limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
         gpus = int(limits.get(GPU, 0))
-        live = [each for each in self.containers.values() if each.live and self._known(each)]
-        if sum(each.gpus for each in live) + gpus > self.gpus:
-            holders = [each.pod["metadata"]["name"] for each in live]
+        held = [each for each in self.containers.values() if not each.released and self._known(each)]
+        if sum(each.gpus for each in held) + gpus > self.gpus:
+            holders = [each.pod["metadata"]["name"] for each in held]
             raise Violation(f"{pod['metadata']['name']} needs {gpus} GPUs of {self.name}, which {holders} hold")
-        container = Container(pod, gpus, now_s + 3.0 * self.rng.random())
+        sidecar = len(pod["spec"]["containers"]) > 1
+        container = Container(pod, gpus, now_s + 3.0 * self.rng.random(), sidecar=sidecar)
         self.containers[uid] = container
         if sum(each.gpus for each in self.containers.values() if not each.released) > self.gpus:
             # Somebody deleted a pod before its sandbox was down, and nobody can know: the newcomer is rejected.
@@ -153,6 +161,8 @@ class Kubelet:
         if container.asked:
             return
         container.asked = True
+        now_s = asyncio.get_running_loop().time()
+        container.sidecar_ends_s = min(container.sidecar_ends_s, now_s + min(grace_s, 10.0 * self.rng.random()))
         if container.work is None:
             container.code = KILLED
         elif isinstance(container.work, Launcher):
@@ -171,13 +181,17 @@ class Kubelet:
                 state = {"running": {"startedAt": self.server.timestamp()}}
                 self._status(pod, "Running", [{"name": name, "state": state}], [sandbox])
         elif not container.reported:
-            container.reported = True
+            outlived = container.sidecar and asyncio.get_running_loop().time() < container.sidecar_ends_s
+            container.reported = not outlived
             ended: Object = {"exitCode": container.code, "reason": "Completed" if container.code == 0 else "Error"}
             ended["finishedAt"] = self.server.timestamp()
             if container.code == KILLED and not container.asked:
                 ended["reason"] = "ContainerStatusUnknown"
-            phase = "Succeeded" if container.code == 0 else "Failed"
-            self._status(pod, phase, [{"name": name, "state": {"terminated": ended}}], [sandbox])
+            statuses: list[Object] = [{"name": name, "state": {"terminated": ended}}]
+            if not outlived:
+                self._status(pod, "Succeeded" if container.code == 0 else "Failed", statuses, [sandbox])
+            elif len(pod["status"].get("containerStatuses", ())) < 2:
+                self._status(pod, "Running", [*statuses, {"name": "sidecar", "state": {"running": {}}}], [sandbox])
         elif not container.released:
             container.released = True
             self._status(pod, str(phase), pod["status"].get("containerStatuses", []), [{**sandbox, "status": "False"}])
@@ -202,6 +216,7 @@ class Kubelet:
             elif container.work is not None:
                 self.trainers.kill(container.work)
             container.code = KILLED if container.code is None else container.code
+            container.sidecar_ends_s = 0.0
 
     def power_on(self) -> None:
         self.on = True

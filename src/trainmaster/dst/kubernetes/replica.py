@@ -21,7 +21,7 @@ from trainmaster.backends.kubernetes.config import KubeConfig
 from trainmaster.backends.kubernetes.loop_thread import LoopPortal
 from trainmaster.dst.kubernetes.transport import SERVER, Line, LineClient
 from trainmaster.dst.kubernetes.virtual_loop import VirtualLoop
-from trainmaster.engine.ports import Commit, Image
+from trainmaster.engine.ports import Archive, Commit, Image
 from trainmaster.engine.records import Settings
 from trainmaster.foresight.process import ForecastProcess
 from trainmaster.model import event as ev
@@ -36,6 +36,7 @@ from trainmaster.service.local.home import Home
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.platform import Fatal
 from trainmaster.service.service import CLOSE_S, Service
+from trainmaster.stores.mirror import MirroredJournal
 
 NOWHERE = Path(os.devnull) / "home"
 """Cannot be written: the mirror of the journal, which only forecasts read, is given up."""
@@ -119,6 +120,7 @@ class _Portal(LoopPortal):
     replica: Replica
 
     def call(self, work: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
+        self.loop.wait(self.replica.line.hold_up())
         outcome = self.loop.wait(asyncio.wait_for(work, timeout_s))
         if self.replica.dead:
             raise Died
@@ -153,7 +155,7 @@ class SimulatedPlatform(KubernetesPlatform):
 
     def session(self) -> KubernetesSession:
         session = super().session()
-        on_commit, open_backend = session.on_commit, session.open_backend
+        on_commit, open_backend, open_store = session.on_commit, session.open_backend, session.open_store
 
         def committed(commit: Commit) -> None:
             on_commit(commit)
@@ -170,7 +172,12 @@ class SimulatedPlatform(KubernetesPlatform):
             backend.perform = told
             return backend
 
-        session.on_commit, session.open_backend = committed, opened
+        def stored() -> MirroredJournal:
+            store = open_store()
+            self._replica.took_over(store)
+            return store
+
+        session.on_commit, session.open_backend, session.open_store = committed, opened, stored
         return session
 
 
@@ -179,13 +186,14 @@ class Replica(Service):
 
     def __init__(
         self, loop: VirtualLoop, identity: str, line: Line, settings: Settings, policy: Callable[[str], Policy],
-        addresses: tuple[str, ...], committed: Callable[[Commit], None], tell: Callable[[str, Any], None],
-        fault: Fatal,
+        addresses: tuple[str, ...], committed: Callable[[Commit], None], took_over: Callable[[Archive], None],
+        tell: Callable[[str, Any], None], fault: Fatal,
     ) -> None:  # fmt: skip
-        """`identity`: of this process; `committed` is told of each commit, `fault` of what ends the process."""
+        """`identity`: of this process; `committed` is told of each commit, `took_over` of the store that a new leader
+        finds, `fault` of what ends the process."""
         self.loop, self.identity, self.line, self.addresses = loop, identity, line, addresses
         self.name = identity.rpartition(".")[0]
-        self.committed, self.tell, self._told_fault = committed, tell, fault
+        self.committed, self.took_over, self.tell, self._told_fault = committed, took_over, tell, fault
         self.dead = False
         self.driver: VirtualDriver | None = None
         self.log = LOG

@@ -32,6 +32,8 @@ class Weather:
     throttled: float = 0.0
     server_error: float = 0.0
     late: float = 0.0
+    held_up: float = 0.0
+    """The thread that asks is held up first, perhaps for longer than a leadership lasts."""
     watch_break: float = 0.0
     watch_lag_s: float = 0.05
     answer_s: float = 0.01
@@ -39,7 +41,7 @@ class Weather:
     @classmethod
     def draw(cls, rng: random.Random) -> Weather:
         bad = rng.choice((0.0, 0.01, 0.05, 0.15))
-        rates = [bad * rng.random() for _ in range(5)]
+        rates = [bad * rng.random() for _ in range(6)]
         lag_s, answer_s = rng.choice((0.05, 0.5, 3.0, 15.0)), rng.choice((0.005, 0.05, 0.5))
         return cls(*rates, watch_break=bad * rng.random() / 2, watch_lag_s=lag_s, answer_s=answer_s)
 
@@ -57,6 +59,10 @@ class Line:
 
     async def close(self) -> None:
         self.closed = True
+
+    async def hold_up(self) -> None:
+        if self._rng.random() < self._weather.held_up / 2:
+            await asyncio.sleep(self._rng.uniform(1, 25))
 
     def request(
         self, method: str, url: str, *, data: Any = None, params: Any = None, headers: Any = None,

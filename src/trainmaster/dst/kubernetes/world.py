@@ -23,7 +23,7 @@ from trainmaster.dst.kubernetes.replica import PORT, Died, Replica
 from trainmaster.dst.kubernetes.trainers import Trainers, TrueJob
 from trainmaster.dst.kubernetes.transport import Line, Weather
 from trainmaster.dst.kubernetes.virtual_loop import START_S, VirtualLoop, virtual_time
-from trainmaster.engine.ports import Commit
+from trainmaster.engine.ports import Archive, Commit, JsonObject
 from trainmaster.engine.records import Settings
 from trainmaster.model.job import Phase
 from trainmaster.model.lease import LeaseRule
@@ -59,8 +59,8 @@ class World:
         self.network = Network(rng, lambda node: self.kubelets[node].cut or not self.kubelets[node].on, loop.listeners)
         self.settings = Settings(lease=LeaseRule(lease_ms=rng.choice((10_000, 20_000))), backoff_ms=2_000)
         self.cancelled: set[str] = set()
-        self.taken: set[str] = set()
-        """Jobs that the control plane knows, or has known."""
+        self.taken: dict[str, str] = {}
+        """Jobs that the control plane knows, or has known, with their ids."""
         self.ended: dict[str, Phase] = {}
         self.replicas: dict[str, Replica] = {}
         self._starts = 0
@@ -74,7 +74,8 @@ class World:
             self.server.create(parse(paths.nodes()), kubelet.node())
         for k in range(rng.randint(2, 6)):
             loop.call_later(rng.random() * FAULTS_S * 0.8, self._submit, k)
-        for name in ("replica-0", "replica-1"):
+        self.names = [f"replica-{k}" for k in range(rng.choice((2, 2, 3)))]
+        for name in self.names:
             self._start(name)
         self.spawn(run_all(list(self.kubelets.values()), self.trainers))
         self.spawn(self._make_trouble())
@@ -103,13 +104,15 @@ class World:
         most = sum(each.gpus // gpus for each in self.kubelets.values())
         workers = [min(each, most) for each in workers]
         work_s = rng.uniform(10, 120)
-        template = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["train"]}]}}
+        trainer = {"name": "trainer", "image": "any", "command": ["train"]}
+        sidecars = [{"name": "sidecar", "image": "any"}] if rng.random() < 0.2 else []
+        template = {"spec": {"containers": [trainer, *sidecars]}}
         body = {
             "apiVersion": paths.API_VERSION, "kind": "TrainingJob",
             "metadata": {"name": name, "annotations": {} if launcher else {"trainmaster.dev/launcher": "false"}},
             "spec": {
                 "workers": {"min": workers[0], "max": workers[1]}, "gpusPerWorker": gpus, "template": template,
-                "maxAttempts": 1000,
+                "maxAttempts": 1,
             },
         }  # fmt: skip
         self.trainers.jobs[name] = TrueJob(name, work_s, workers[0], launcher)
@@ -141,36 +144,46 @@ class World:
         self._starts += 1
         self.replicas[name] = Replica(
             self.loop, f"{name}.{self._starts}", Line(self.server, self.weather, self.rng), self.settings,
-            lambda _: policy_of(self.policy), tuple(f"{each}:{PORT}" for each in ("replica-0", "replica-1")),
-            self._committed, self.tell, self._note,
+            lambda _: policy_of(self.policy), tuple(f"{each}:{PORT}" for each in self.names),
+            self._committed, self._took_over, self.tell, self._note,
         )  # fmt: skip
 
     def _committed(self, commit: Commit) -> None:
         """The control plane has made up its mind; the world says whether that is true."""
         self.outcome.steps += 1
-        self.taken |= {record["spec"]["payload"]["name"] for record in commit.jobs.values() if record}
+        self.taken |= {rec["spec"]["payload"]["name"]: rec["spec"]["id"] for rec in commit.jobs.values() if rec}
         for record in commit.ended.values():
-            job = self.trainers.jobs[record["spec"]["payload"]["name"]]
-            phase = Phase(record["phase"])
-            self.tell("end", f"{job.name} {phase.name.lower()}")
-            if job.name in self.ended:
-                raise Violation(f"{job.name} ended twice")
-            self.ended[job.name] = phase
-            if phase == Phase.FINISHED and not job.complete:
-                raise Violation(f"{job.name} is called finished with {job.saved_s:.1f} of {job.work_s:.1f} s done")
-            if phase == Phase.CANCELLED and job.name not in self.cancelled:
-                raise Violation(f"{job.name} was cancelled by nobody")
-            if phase == Phase.FAILED:
-                raise Violation(f"{job.name} is called failed, and no trainer ever fails")
-            if job.trainers:
-                raise Violation(f"{job.name} is over, and {[each.member for each in job.trainers.values()]} live")
+            if record["spec"]["payload"]["name"] in self.ended:
+                raise Violation(f"{record['spec']['payload']['name']} ended twice")
+            self._ended(record)
+
+    def _took_over(self, store: Archive) -> None:
+        """The last leader may have died before it could say what it had committed."""
+        for name, job_id in self.taken.items():
+            record = None if name in self.ended else store.find_ended(job_id)
+            if record is not None:
+                self._ended(record)
+
+    def _ended(self, record: JsonObject) -> None:
+        job = self.trainers.jobs[record["spec"]["payload"]["name"]]
+        phase = Phase(record["phase"])
+        self.tell("end", f"{job.name} {phase.name.lower()}")
+        self.ended[job.name] = phase
+        if phase == Phase.FINISHED and not job.complete:
+            raise Violation(f"{job.name} is called finished with {job.saved_s:.1f} of {job.work_s:.1f} s done")
+        if phase == Phase.CANCELLED and job.name not in self.cancelled:
+            raise Violation(f"{job.name} was cancelled by nobody")
+        if phase == Phase.FAILED:
+            raise Violation(f"{job.name} is called failed, and no trainer ever fails")
+        if job.trainers:
+            raise Violation(f"{job.name} is over, and {[each.member for each in job.trainers.values()]} live")
 
     # -- trouble -------------------------------------------------------------------------------------
 
     async def _make_trouble(self) -> None:
         kinds = (
-            self._kill, self._leave, self._cut_replica, self._cut_node, self._power, self._compact, self._evict,
-            self._outage,
+            self._kill, self._leave, self._cut_replica, self._cut_node, self._deafen, self._power, self._compact,
+            self._evict, self._outage, self._cordon,
         )  # fmt: skip
         while self.loop.time() < START_S + FAULTS_S:
             await asyncio.sleep(self.rng.uniform(2, 25))
@@ -227,6 +240,19 @@ class World:
         kubelet.cut = False
         self.tell("HEAL", kubelet.name)
 
+    def _deafen(self) -> None:
+        kubelet = self.kubelets[self.rng.choice(sorted(self.kubelets))]
+        self.tell("DEAF", f"{kubelet.name}'s kubelet")
+        kubelet.deaf = True
+        self._later(150, setattr, kubelet, "deaf", False)
+
+    def _cordon(self) -> None:
+        name = self.rng.choice(sorted(self.kubelets))
+        self.tell("CORDON", name)
+        where = Path("nodes", None, name, None)
+        self.server.patch(where, {"spec": {"unschedulable": True}})
+        self._later(60, self.server.patch, where, {"spec": {"unschedulable": None}})
+
     def _power(self) -> None:
         kubelet = self.kubelets[self.rng.choice(sorted(self.kubelets))]
         if kubelet.on:
@@ -272,7 +298,7 @@ class World:
     @property
     def unended(self) -> set[str]:
         """A job whose object was deleted before anybody took it never was one."""
-        return self.trainers.jobs.keys() - self.ended.keys() - (self.cancelled - self.taken)
+        return self.trainers.jobs.keys() - self.ended.keys() - (self.cancelled - self.taken.keys())
 
     def run(self) -> Outcome:
         outcome = self.outcome
