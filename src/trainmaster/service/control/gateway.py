@@ -1,4 +1,4 @@
-"""How routes reach the control plane: one question, one answer. The leader's session is a gateway; tests have others."""
+"""How routes reach the control plane: The leader's session is a gateway, tests have others."""
 
 from __future__ import annotations
 
