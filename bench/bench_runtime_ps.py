@@ -352,7 +352,7 @@ def bench_kills(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             run_for(gang, rng.random() * 0.2)
             name = rng.choice([n for n in gang.alive if n.startswith(role) and n in gang.roster.members])
             gang.kill(name)
-            gang.run_until(lambda name=name: not gang.members[name].alive, 30)
+            gang.run_until(lambda name=name: name not in gang.alive, 30)
             gang.grow(1, role)
             began_s = time.monotonic()
             heard = len(gang.heard)

@@ -40,10 +40,6 @@ class Endpoint:
         self._selector.register(listener, selectors.EVENT_READ)
         self._by_member: dict[str, _Connection] = {}
 
-    @property
-    def connected(self) -> frozenset[str]:
-        return frozenset(self._by_member)
-
     def fileno(self) -> int:
         """Readable whenever `poll` has something to do, so that an owner can wait for other things too."""
         return self._selector.fileno()  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from service_bench import ANN_TOKEN, OPERATOR_TOKEN, Bench
@@ -14,13 +15,15 @@ from trainmaster.service.api.app import build_app
 from trainmaster.service.api.job_api import LocalJobApi
 from trainmaster.service.api.limits import MAX_BODY
 from trainmaster.service.api.routes.context import Context
-from trainmaster.service.control.control_plane import ControlPlane
-from trainmaster.service.control.gateway import InlineGateway
+from trainmaster.service.control.control_plane import ControlPlane, Request
+from trainmaster.service.control.gateway import unpacked
 from trainmaster.service.local.home import Home, HomeTaken
 from trainmaster.service.local.logs import LogFolder
 from trainmaster.service.local.tokens import OPERATOR, Principal, Tokens, read_tokens
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.service import Service
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -204,6 +207,19 @@ def test_a_home_has_one_service(tmp_path: Path) -> None:
 def test_users_see_but_do_not_operate(bench: Bench) -> None:
     assert bench.call("GET", "/service", token=ANN_TOKEN).json()["role"] == "user"
     assert bench.call("PUT", "/policy", {"policy": "srtf"}, token=ANN_TOKEN).status == 403
+
+
+class InlineGateway:
+    """Asks the control plane at once, in the caller's thread."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+
+    async def ask(self, request: Request[T]) -> T:
+        return unpacked(self.plane.batch([request])[0])
+
+    async def news(self, wait_s: float) -> None:
+        return
 
 
 @pytest.mark.slow

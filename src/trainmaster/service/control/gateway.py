@@ -1,10 +1,10 @@
-"""How routes reach the control plane: one question, one answer. The live driver is one gateway, a test's another."""
+"""How routes reach the control plane: The leader's session is a gateway, tests have others."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from trainmaster.service.control.control_plane import ControlPlane, Request
+from trainmaster.service.control.control_plane import Request
 
 T = TypeVar("T")
 
@@ -17,19 +17,6 @@ class Gateway(Protocol):
     async def news(self, wait_s: float) -> None:
         """Return when something new was committed, or after this time."""
         ...
-
-
-class InlineGateway:
-    """Asks the control plane at once, in the caller's thread: for simulations and tests."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-
-    async def ask(self, request: Request[T]) -> T:
-        return unpacked(self.plane.batch([request])[0])
-
-    async def news(self, wait_s: float) -> None:  # noqa: ARG002 - time does not pass here
-        return
 
 
 def unpacked(outcome: Any) -> Any:
