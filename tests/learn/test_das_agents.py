@@ -158,7 +158,7 @@ def test_no_checkpoint_to_resume(tmp_path):
     with pytest.raises(InputError, match="no checkpoint"):
         files.resume(Trainer(TINY, [POOL]), tmp_path)
     (tmp_path / CHECKPOINT).write_bytes(b"nonsense")
-    with pytest.raises(InputError, match="no checkpoint of das"):
+    with pytest.raises(InputError, match="not a checkpoint of das"):
         files.resume(Trainer(TINY, [POOL]), tmp_path)
 
 

@@ -67,7 +67,7 @@ def test_train_then_resume_then_evaluate(tmp_path: Path) -> None:
         (["das", "--out", "{}", "--set", "varied=-3"], "'varied' is -3; expected 0 or more"),
         (["das", "--out", "{}", "--set", "warm_up_episodes=0"], "'warm_up_episodes' is 0; expected 1 or more"),
         (["das", "--out", "{}/no/where"], "does not exist"),
-        (["das", "--out", "{}", "--resume"], "no checkpoint to resume"),
+        (["das", "--out", "{}", "--resume"], "no checkpoint found to resume"),
         (["das-evaluate", "--rivals", "Nobody"], "unknown rival 'Nobody'"),
         (["das-evaluate", "--weights", "{}/none.npz", "--rivals", "FIFO-FirstFit", "--traces", "1"], "none.npz"),
     ],

@@ -60,7 +60,7 @@ def test_shipped_weights_are_small_and_round_trip():
     ("change", "said"),
     [
         ({"about": {"version": 99}}, "version 99"),
-        ({"about": {"format": "other"}}, "no weights file of das"),
+        ({"about": {"format": "other"}}, "not a weights file of das"),
         ({"about": {"job_features": ["x"]}}, "other job features"),
         ({"about": {"variant": "x"}}, "variant 'x'"),
         ({"about": {"variant": ["da"]}}, "variant "),
@@ -81,7 +81,7 @@ def test_no_weights_file_at_all(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         registry.create(f"das:weights={tmp_path / 'none.npz'}")
     (tmp_path / "bad.npz").write_text("nonsense")
-    with pytest.raises(InputError, match="no weights file"):
+    with pytest.raises(InputError, match="not a weights file"):
         registry.create(f"das:weights={tmp_path / 'bad.npz'}")
     with pytest.raises(InputError, match="durations"):
         registry.create("das:durations=guess")

@@ -95,7 +95,7 @@ def test_evaluate_compares_on_the_same_traces(tmp_path: Path) -> None:
         (["dl2", "--out", "{}", "--set", "hidden=10000000000"], "'hidden' is 10000000000"),
         (["dl2", "--out", "{}", "--set", "entropy=-1.0"], "'entropy' is -1.0"),
         (["dl2", "--out", "{}/no/where"], "does not exist"),
-        (["dl2", "--out", "{}", "--resume"], "no checkpoint to resume"),
+        (["dl2", "--out", "{}", "--resume"], "no checkpoint found to resume"),
         (["evaluate", "--scenario", "huge"], "unknown scenario"),
         (["evaluate", "--weights", "{}/none.npz"], "cannot read the weights"),
         (["evaluate", "--policies", "drf;dl2", "--weights", str(SHIPPED)], "--weights beside --policies"),

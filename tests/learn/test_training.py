@@ -84,9 +84,9 @@ def test_a_checkpoint_of_other_options_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rate="):
         checkpoints.resume(Trainer(replace(QUICK, rate=0.5), [TINY]), tmp_path)
     (tmp_path / CHECKPOINT).write_bytes(b"nothing")
-    with pytest.raises(InputError, match="no checkpoint"):
+    with pytest.raises(InputError, match="not a checkpoint"):
         checkpoints.resume(Trainer(QUICK, [TINY]), tmp_path)
-    with pytest.raises(InputError, match="no checkpoint to resume"):
+    with pytest.raises(InputError, match="no checkpoint found to resume"):
         checkpoints.resume(Trainer(QUICK, [TINY]), tmp_path / "elsewhere")
 
 

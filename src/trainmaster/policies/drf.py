@@ -8,6 +8,7 @@ import numpy as np
 
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.drf_filling import DominantShares
@@ -36,8 +37,8 @@ class DominantResourceFairness:
             raise InputError(f"option 'patience_s' of policy 'drf' is {self.patience_s}", "0 or more")
 
     @property
-    def fair(self) -> bool:
-        return self.patience_s > 0
+    def traits(self) -> PolicyTraits:
+        return PolicyTraits(fair=self.patience_s > 0)
 
     def decide(self, view: Snapshot) -> Plan:
         waiting = view.waiting_rows()

@@ -49,7 +49,7 @@ def test_a_program_that_fails_shows_its_last_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sizes", "1,x", "--", "python", "-c", "1"], "no sizes"),
+        (["--sizes", "1,x", "--", "python", "-c", "1"], "invalid sizes"),
         (["--", "no-such-program-here"], "program 'no-such-program-here' not found"),
         (["--", "python", "missing.py"], "no such script"),
         (["--out", "nowhere/t.csv", "--", "python", "-c", "1"], "does not exist"),

@@ -40,7 +40,7 @@ def test_no_service_is_no_error(tmp_path: Path, invoke: Any, monkeypatch: pytest
         assert "is taken" in check["detail"] and "--port" in check["remedy"]
     code, check = _check(invoke, "service", "--home", tmp_path / "none")
     assert (code, check["status"]) == (0, "ok")
-    assert "no address in" in check["detail"]
+    assert "has no address" in check["detail"]
 
 
 def test_a_wrong_token_is_an_error(service: Any, invoke: Any) -> None:

@@ -240,7 +240,7 @@ def test_a_dry_run_as_json_of_an_array_and_of_unknown_work(service: Any, invoke:
     code, out, _ = invoke("submit", "--dry-run", "-o", "json", "--", "true")
     assert code == 0
     assert json.loads(out)["jobs"][0]["eta"]["p50_s"] == 600
-    assert "say --steps" in invoke("submit", "--dry-run", "--", "true")[1]
+    assert "pass --steps" in invoke("submit", "--dry-run", "--", "true")[1]
     assert invoke("submit", "--dry-run", "--array", "3", "--steps", "1", "--", "true")[1].startswith("3 jobs\n")
     assert not service.submitted
 

@@ -22,8 +22,11 @@ PASSING_MS_MAX = 100_000
 """Longer than a lease, a late report and a repeated command together."""
 
 
-class Violation(Exception):
-    """Something that must never be. `job_id` is the one it is about, when there is one."""
+class Violation(BaseException):
+    """Something that must never be. `job_id` is the one it is about, when there is one.
+
+    No `Exception`: a service that sets aside what it did not foresee must not set this aside.
+    """
 
     def __init__(self, what: str, job_id: str | None = None) -> None:
         super().__init__(what)
