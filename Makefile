@@ -7,8 +7,9 @@ STAMP := $(VENV)/.installed
 BUILT := src/trainmaster/_compiled.json
 TYPES := $(shell find src -name '*.pxd')
 SOURCES := $(wildcard $(TYPES:.pxd=.py))
+CORE_TESTS := tests/unit/core tests/unit/engine tests/unit/sim tests/unit/policies/gavel
 
-.PHONY: setup check test kube kube-long dst replay bench demo tutorial clean
+.PHONY: setup check test core-forms kube kube-long dst replay bench demo tutorial clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -27,8 +28,14 @@ check: setup  ## format, lint, types, fast tests
 	$(PY) -m pytest -n 2 -m 'not slow' --ignore=tests/kubernetes tests
 
 test: setup  ## everything: unit, property, golden, fault simulation, live, then Kubernetes
+	$(PY) -c "import trainmaster.core.build_form as b; assert b.form() == 'compiled', b.form()"
 	$(PY) -m pytest -n 3 --ignore=tests/kubernetes tests
+	$(MAKE) core-forms
 	$(MAKE) kube
+
+core-forms: setup  ## the core's tests uncompiled, and with bounds checks on a copy in build/
+	TRAINMASTER_PURE=1 $(PY) -m pytest -n 2 -m 'not slow' $(CORE_TESTS)
+	$(PY) tests/lib/support/bounds_checked.py -n 2 -m 'not slow' $(CORE_TESTS) tests/dst/test_world.py
 
 kube: setup  ## on a real Kubernetes cluster; one test at a time, since there is one cluster with real nodes
 	$(PY) -m pytest -m 'not long' tests/kubernetes

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from support.completion_bound import least_mean_completion_s
 from trainmaster.learn.baselines import SAME_KNOWLEDGE, mean_completion_s
-from trainmaster.learn.bound import least_mean_completion_s
 from trainmaster.learn.compiled_rollout import play_compiled
 from trainmaster.learn.evaluate import BASELINES, SCENARIOS, SMALL, completion_s, sampled_from
 from trainmaster.learn.job_kinds import ANALYTIC

@@ -29,12 +29,11 @@ class Comparison:
         self._same(set(old.get("enum", ())) <= set(new.get("enum", old.get("enum", ()))), f"{where}: enum")
         required = set(new.get("required", ())) if sent else set(old.get("required", ()))
         allowed = set(old.get("required", ())) if sent else set(new.get("required", ()))
-        if sent or ".request" not in where:  # a job's request is shown by the schema by which it is sent
+        if sent or ".request" not in where:  # shown by the schema by which it is sent; see the test of its data
             self._same(required <= allowed, f"{where}: required {sorted(required - allowed)}")
-        anything = bool(new.get("x-kubernetes-preserve-unknown-fields"))
         for name, inner in _properties(old, self.old).items():
             theirs = _properties(new, self.new).get(name)
-            self._same(theirs is not None or anything, f"{where}.{name}: removed")
+            self._same(theirs is not None, f"{where}.{name}: removed")
             if theirs is not None:
                 self.schema(inner, theirs, f"{where}.{name}", sent)
         if "items" in old:
@@ -110,6 +109,27 @@ def openapi(folder: Path) -> Schema:
 
 def test_rest(tmp_path: Path, pinned: Callable[[str], Any]) -> None:
     assert lost_routes(pinned("openapi"), openapi(tmp_path)) == []
+
+
+def absent(schema: Schema, data: Any, document: Schema, where: str) -> Iterator[str]:
+    """What the schema requires of the data, or knows of it, and the data lack."""
+    schema = _resolve(schema, document)
+    if isinstance(data, dict):
+        known = schema.get("properties", {})
+        for name in {*schema.get("required", ()), *(known if where == "request" else ())} - data.keys():
+            yield f"{where}.{name}"
+        for name in known.keys() & data.keys():
+            yield from absent(known[name], data[name], document, f"{where}.{name}")
+
+
+@pytest.mark.parametrize("servers", [None, {"min": 0, "max": 2}, {"min": 1, "max": 1}, {"max": 3}])
+def test_the_request_of_a_job_is_shown_whole(
+    servers: Schema | None, tmp_path: Path, pinned: Callable[[str], Any]
+) -> None:
+    old, bench = pinned("openapi"), Bench(tmp_path)
+    job = bench.submit() if servers is None else bench.submit(servers=servers)
+    shown = bench.get(f"/jobs/{job}")["request"]
+    assert list(absent(old["components"]["schemas"]["JobRequest"], shown, old, "request")) == []
 
 
 def crd_schema(definition: Schema) -> tuple[Schema, Schema]:

@@ -120,7 +120,11 @@ def test_pairs_run_at_their_speeds_and_sharing_pays(mechanism: str, shared_data:
     ["gavel-max-min:aware=false,space_sharing=true,mechanism=original", "gandiva", "gavel-makespan:space_sharing=true"],
 )
 def test_other_policies_share_too(policy: str, shared_data: Callable[[str], Path]) -> None:
-    _simulate(shared_data, policy)
+    shared = _simulate(shared_data, policy)
+    watch = Watch(load_catalogue(shared_data("gavel/throughputs/simulation_throughputs.json")))
+    ended_ms = _step_by_step(_prepared(shared_data, policy), watch)
+    assert ended_ms == {end.spec.id: end.ended_ms for end in shared.result.ended}
+    assert watch.pairs, "no two jobs ever shared a device"
 
 
 def test_sharing_survives_costs_and_failing_nodes(shared_data: Callable[[str], Path]) -> None:

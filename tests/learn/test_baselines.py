@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from support.completion_bound import least_mean_completion_s
 from trainmaster.learn.baselines import mean_completion_s
-from trainmaster.learn.bound import least_mean_completion_s
 from trainmaster.learn.evaluate import completion_s
 from trainmaster.learn.sizing_trace import SizingSpec, draw_traces
 from trainmaster.model.errors import InputError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -153,6 +153,22 @@ anything = st.recursive(
 @settings(max_examples=60, deadline=None)
 @given(anything)
 def test_anything_else_is_an_input_error(data: Any) -> None:
-    for read in (spec_from_json, allocation_from_json, command_from_json):
-        with contextlib.suppress(InputError):
-            read(data)
+    """What is accepted by chance is an object, and is written and read again as the same value."""
+    for read, write in (
+        (spec_from_json, spec_to_json),
+        (allocation_from_json, allocation_to_json),
+        (command_from_json, command_to_json),
+    ):
+        try:
+            value: Any = read(data)
+        except InputError:
+            continue
+        assert isinstance(data, dict)
+        assert read(write(value)) == value
+
+
+@pytest.mark.parametrize("read", [spec_from_json, allocation_from_json, command_from_json])
+@pytest.mark.parametrize("data", [None, True, 7, 1.5, "text", [], [{}], {}, {"id": 7}, {"kind": "pause"}, {"parts": 3}])
+def test_what_is_something_else_is_refused(read: Callable[[Any], Any], data: Any) -> None:
+    with pytest.raises(InputError):
+        read(data)

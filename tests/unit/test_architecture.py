@@ -56,7 +56,7 @@ ENGINE_INTERNALS = {
     "slot_of", "int_block", "float_block", "ints", "floats", "throughput_spread", "outstanding", "last_seq", "planned",
     "physical", "held", "held_back", "reserved", "doubts",
 }  # fmt: skip
-MAY_CALL_OF_ENGINE = {"core", "grow", "image", "lifecycle", "ports", "queries", "recast", "records"}
+MAY_CALL_OF_ENGINE = {"core", "fork", "grow", "image", "lifecycle", "ports", "queries", "recast", "records"}
 
 PURE = ("core", "model", "policies", "engine")
 FORBIDDEN_MODULES = {
@@ -106,8 +106,8 @@ def _imports(tree: ast.AST) -> list[tuple[str, int, bool]]:
             found += [(alias.name, node.lineno, id(node) in guarded) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.append((node.module, node.lineno, id(node) in guarded))
-            if node.module == "trainmaster":
-                found += [(f"trainmaster.{alias.name}", node.lineno, id(node) in guarded) for alias in node.names]
+            if node.module in ("trainmaster", "trainmaster.engine"):
+                found += [(f"{node.module}.{alias.name}", node.lineno, id(node) in guarded) for alias in node.names]
     return found
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import highspy
+import numpy as np
 import pytest
 
 from support.admitted_optimum import most_deadlines, tiny_deadline_instance
 from support.deadline_bound import least_area_gpu_s, most_in_time
+from support.weak_duality import bounded_maximum, upper_bound
 from trainmaster.model.job import DeadlineKind, JobId, JobSpec
 from trainmaster.model.scaling import LINEAR, amdahl
 
@@ -45,3 +48,18 @@ def test_area_of_a_tight_window_counts_lost_efficiency() -> None:
 def test_never_below_the_exact_optimum(seed: int) -> None:
     instance = tiny_deadline_instance(seed, jobs=6)
     assert most_in_time(instance.specs, instance.gpus) >= most_deadlines(instance) - 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_the_duals_the_bound_holds(seed: int) -> None:
+    """max x1 + x2, x1 + 2 x2 <= 3, x1 >= 1, 0 <= x <= 2: the optimum is 2.5; good duals reach it, none goes below."""
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = 2, 2
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = np.ones(2), np.zeros(2), np.full(2, 2.0)
+    lp.row_lower_, lp.row_upper_ = np.array([-np.inf, 1.0]), np.array([3.0, np.inf])
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = np.array([0, 2, 3]), np.array([0, 1, 0])
+    lp.a_matrix_.value_ = np.array([1.0, 1.0, 2.0])
+    assert bounded_maximum(lp) == pytest.approx(2.5)
+    rng = np.random.Generator(np.random.PCG64(seed))
+    assert all(upper_bound(lp, rng.normal(size=2)) >= 2.5 - 1e-12 for _ in range(200))

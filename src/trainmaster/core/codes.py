@@ -51,3 +51,7 @@ WORDS = (
 PREEMPTED, MOVED, USER_CANCELLED, USER_PAUSED, USER_RESIZED, NODE_LOST, SUPERSEDED = range(1, 8)
 MOST_TOLD_APART = 62
 """Nodes with at least so many whole devices free are in one class of `core.node_index`."""
+NOT_MADE = -1
+"""A pass gives this instead of a verdict on its plan: the policy's `decide` has to make the decision."""
+MAX_CLASSES = 256
+"""Classes of jobs that ask for the same (`core.waiting_queue`)."""

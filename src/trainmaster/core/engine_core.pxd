@@ -2,7 +2,7 @@ cimport cython
 from trainmaster.core.cluster_arrays cimport ClusterArrays
 from trainmaster.core.free_resources cimport FreeResources, any_device_left, fits_gang, give_gang, take_gang
 from trainmaster.core.int_list cimport IntList, new_floats
-from trainmaster.core.job_arrays cimport JobArrays, free_index, settle
+from trainmaster.core.job_arrays cimport JobArrays, free_index, log_phase, settle
 from trainmaster.core.messages cimport Messages
 from trainmaster.core.packed cimport (
     gang_devices, gang_hosts, gang_length, gang_servers, gang_workers, same_place, share_a_device, union_gang,

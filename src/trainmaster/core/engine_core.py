@@ -49,7 +49,7 @@ from trainmaster.core.codes import (
 )  # fmt: skip
 from trainmaster.core.free_resources import FreeResources, any_device_left, fits_gang, give_gang, take_gang
 from trainmaster.core.int_list import IntList, Ints, new_floats
-from trainmaster.core.job_arrays import JobArrays, free_index, settle
+from trainmaster.core.job_arrays import JobArrays, free_index, log_phase, settle
 from trainmaster.core.message_kinds import LAUNCH, RESIZE, STOP
 from trainmaster.core.messages import Messages
 from trainmaster.core.packed import (
@@ -128,14 +128,16 @@ def move(e: EngineCore, i: int, trigger: int) -> int:
     settle(jobs, i, e.now_ms)
     if jobs.phase[i] == PENDING:
         e.n_waiting -= 1
+        log_phase(jobs, i)
     elif phase == PENDING:
         e.n_waiting += 1
+        log_phase(jobs, i)
     jobs.phase[i] = phase
     if FINISHED <= phase <= REJECTED:
         _bury(e, i, phase)  # type: ignore
     elif phase == PENDING:
         jobs.waiting_since_ms[i] = e.now_ms
-        jobs.reason[i] = CAPACITY
+        jobs.reason[i], jobs.reasoned[i] = CAPACITY, e.decisions
     return 0
 
 
@@ -285,7 +287,7 @@ def gone(e: EngineCore, i: int, work_saved: float) -> None:
 def _all_up(e: EngineCore, i: int) -> bool:
     """Whether every node that the plan gives a job is up."""
     gangs, at = e.columns.allocation, i * e.columns.width
-    for k in range(gangs.values[at]):  # noqa: SIM110 - compiled
+    for k in range(gangs.values[at]):
         if not e.nodes.up[gangs.values[at + HEAD + PART * k]]:
             return False
     return True

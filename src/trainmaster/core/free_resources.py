@@ -71,7 +71,7 @@ def add_gang(
             device += 1
         if free.index is not None and gangs.values[part + 3] > 0:
             whole = free.free_whole[node]
-            free.index.change(node, whole, whole - whole_before, sign * share * gangs.values[part + 3])
+            free.index.change(node, whole, whole - whole_before, sign * share * gangs.values[part + 3])  # type: ignore
         free.free_cpu[node] += sign * (workers * cpu_each + servers * server_cpu)
         free.free_mem[node] += sign * (workers * mem_each + servers * server_mem)
 

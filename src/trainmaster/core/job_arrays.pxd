@@ -8,7 +8,8 @@ cdef double MS_PER_S, INFINITE
 cdef class JobArrays:
     cdef public object ints, floats, int_block, float_block, throughput, throughput_spread, allowed
     cdef public i64 version, capacity, n_types, width, n_jobs, n_arrivals
-    cdef public IntList allocation, physical, order, unused
+    cdef public IntList allocation, physical, order, unused, phase_log
+    cdef public bint logs_phases
     cdef public F1 prices
     cdef public dict memo
     cdef I2 int_rows
@@ -18,7 +19,7 @@ cdef class JobArrays:
     cdef I1 server_mem_mib, preemptible, deadline_ms, phase, generation, attempts, failures, preemptions, held_type
     cdef I1 workers, servers, nodes_held, first_start_ms, as_of_ms, productive_ms, waiting_since_ms, not_before_ms
     cdef I1 reason, blocker, after_stop, workers_ask, servers_ask, ask_gpu_milli, held_gpu_milli, max_attempts, hidden
-    cdef I1 number, pending_kind, pending_seq, pending_sent_ms, pending_why, last_seq, place, node_set, elastic, touched
+    cdef I1 number, pending_kind, pending_seq, pending_sent_ms, pending_why, last_seq, place, node_set, elastic, touched, reasoned
     cdef F1 work_total, work_done, work_saved, rate, service_gpu_s, run_s, cost
     cdef F2 speed, speed_spread
     cdef B2 may_use
@@ -31,6 +32,7 @@ cdef class JobArrays:
 
 @cython.locals(i=i64)
 cpdef i64 take_index(JobArrays jobs) noexcept
+cpdef void log_phase(JobArrays jobs, i64 i) noexcept
 cpdef void free_index(JobArrays jobs, i64 i) noexcept
 @cython.locals(i=i64, n=i64)
 cpdef void close_gaps(JobArrays jobs) noexcept

@@ -41,6 +41,8 @@ class JobArrays:
         self.unused = IntList(64)
         """Indices without a job."""
         self.n_arrivals = 0
+        self.phase_log, self.logs_phases = IntList(64), False
+        """Jobs that came, or began or ceased to wait, since a pass looked last; kept when a pass follows them."""
         self.memo: dict[str, Floats] = {}
         """What policies remember of jobs, by name."""
         self.resize(64)
@@ -118,7 +120,7 @@ class JobArrays:
         self.pending_kind, self.pending_seq = ints["pending_kind"], ints["pending_seq"]
         self.pending_sent_ms, self.pending_why = ints["pending_sent_ms"], ints["pending_why"]
         self.last_seq, self.place, self.node_set = ints["last_seq"], ints["place"], ints["node_set"]
-        self.elastic, self.touched = ints["elastic"], ints["touched"]
+        self.elastic, self.touched, self.reasoned = ints["elastic"], ints["touched"], ints["reasoned"]
         self.work_total, self.work_done, self.work_saved = (
             floats["work_total"],
             floats["work_done"],
@@ -142,7 +144,15 @@ def take_index(jobs: JobArrays) -> int:
     order.append(i)
     jobs.n_jobs += 1
     jobs.n_arrivals += 1
+    log_phase(jobs, i)
     return i
+
+
+def log_phase(jobs: JobArrays, i: int) -> None:
+    """The job came, or began or ceased to wait."""
+    if jobs.logs_phases:
+        jobs.phase_log.reserve(jobs.phase_log.n + 1)
+        jobs.phase_log.append(i)
 
 
 def free_index(jobs: JobArrays, i: int) -> None:

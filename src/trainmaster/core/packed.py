@@ -47,7 +47,7 @@ def gang_hosts(gangs: IntList, at: int) -> int:
 
 def is_on(gangs: IntList, at: int, node: int) -> bool:
     """Whether a gang has a part on a node."""
-    for k in range(gangs.values[at]):  # noqa: SIM110 - compiled
+    for k in range(gangs.values[at]):
         if gangs.values[at + HEAD + PART * k] == node:
             return True
     return False
@@ -58,7 +58,7 @@ def same_place(a: IntList, at: int, b: IntList, begin: int) -> bool:
     length = gang_length(a, at)
     if length != gang_length(b, begin):
         return False
-    for k in range(length):  # noqa: SIM110 - compiled
+    for k in range(length):
         if k != SHARE and a.values[at + k] != b.values[begin + k]:
             return False
     return True

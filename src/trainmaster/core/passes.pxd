@@ -11,5 +11,6 @@ cdef class Pass:
     cpdef bint decide(
         self, JobArrays jobs, IntList which, i64 now_ms, ClusterArrays cluster, FreeResources free, Placer placer,
         PlanArrays plan) except -1
+    cpdef object follow(self, JobArrays jobs)
     cpdef object bind(self, object engine)
     cpdef object store(self, object engine)

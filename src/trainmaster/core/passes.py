@@ -28,6 +28,10 @@ class Pass:
         not made, the policy's `decide` shall do it."""
         return False
 
+    def follow(self, jobs: JobArrays) -> None:
+        """From now on only the changes of these jobs are looked at. What is asked to decide on them must be all of
+        them, and while a job waits nothing changes what it asks for, its speed or its work."""
+
     def bind(self, engine: Any) -> None:
         """Read what the engine remembers for the policy; called before a run and whenever Python has written there."""
 

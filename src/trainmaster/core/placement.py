@@ -265,6 +265,7 @@ class Placer:
         sort_by(order, self.keys, self.spare)
         self._write_parts(kind, free)
         return True
+
     def _take_roomy(self, kind: int, room: int, left: int, free: FreeResources) -> int:
         """Fill nodes that have room for so many workers, and list them in `order`; returns how many workers are
         left."""
@@ -292,12 +293,12 @@ class Placer:
         for k in range(order.n):
             node = order.values[k]
             flat.append(node)
-            flat.append(self.taken[node])
+            flat.append(self.taken[node])  # type: ignore
             flat.append(0)
-            flat.append(self.taken[node] * demand.devices_each)
+            flat.append(self.taken[node] * demand.devices_each)  # type: ignore
         for k in range(order.n):
             node = order.values[k]
-            self._take_devices(node, self.taken[node] * demand.devices_each, demand.share, free)
+            self._take_devices(node, self.taken[node] * demand.devices_each, demand.share, free)  # type: ignore
 
     def _write_on_one(self, node: int, kind: int, free: FreeResources) -> None:
         """Take what the gang of `demand` needs of one node, and write it."""

@@ -1,19 +1,18 @@
 cimport cython
 from trainmaster.core.arrivals cimport Arrivals, submit
 from trainmaster.core.engine_core cimport (
-    EngineCore, carry_out, decision_is_due, end_backoffs, exited, is_current, launch_reserved, next_wake_ms, progressed,
+    EngineCore, decision_is_due, end_backoffs, exited, is_current, launch_reserved, next_wake_ms, progressed,
     resend, resized, start_failed, started, stopped,
 )
-from trainmaster.core.job_arrays cimport JobArrays, close_gaps
 from trainmaster.core.messages cimport Messages
+from trainmaster.core.pass_decision cimport decide_by
 from trainmaster.core.passes cimport Pass
 from trainmaster.core.placement cimport Placer
 from trainmaster.core.plan_arrays cimport PlanArrays
 from trainmaster.core.sim_backend cimport SimBackend
 from trainmaster.core.types cimport i64
-from trainmaster.core.verify cimport apply_changes
 
-cdef i64 COUNT, NEVER_MS, SOUND, EXITED, OTHER, PROGRESSED, RESIZED, START_FAILED, STARTED, STOPPED
+cdef i64 NEVER_MS, NOT_MADE, SOUND, EXITED, OTHER, PROGRESSED, RESIZED, START_FAILED, STARTED, STOPPED
 cdef i64 AT_ADVANCE, AT_BACKOFFS, AT_BEGIN, AT_COMMANDS, AT_DECISION, AT_LEASES, AT_NEXT, AT_REPORTS, AT_RESEND, AT_SUBMIT
 cdef i64 DECIDE, FAIL_NODES, HEARD, HOLDS, LEASES, OVER, PAUSED_RUN, REPORT, RESTLESS
 cdef i64 SENT, SUBMIT
@@ -32,7 +31,7 @@ cdef class RunLoop:
     cpdef i64 go(self) except *
     @cython.locals(e=EngineCore, backend=SimBackend, arrivals=Arrivals, n_events=i64, k=i64)
     cdef i64 _advance(self) except *
-    @cython.locals(e=EngineCore, plan=PlanArrays, jobs=JobArrays)
+    @cython.locals(rule=i64)
     cdef bint _decide(self) except *
     @cython.locals(commands=Messages)
     cdef void _perform(self) except *

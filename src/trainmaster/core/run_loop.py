@@ -7,10 +7,9 @@ of a policy without a pass, a report or an arrival that has a name or more to sa
 from __future__ import annotations
 
 from trainmaster.core.arrivals import Arrivals, submit
-from trainmaster.core.codes import COUNT, NEVER_MS, SOUND
+from trainmaster.core.codes import NEVER_MS, NOT_MADE, SOUND
 from trainmaster.core.engine_core import (
     EngineCore,
-    carry_out,
     decision_is_due,
     end_backoffs,
     exited,
@@ -24,9 +23,9 @@ from trainmaster.core.engine_core import (
     started,
     stopped,
 )  # fmt: skip
-from trainmaster.core.job_arrays import close_gaps
 from trainmaster.core.message_kinds import EXITED, OTHER, PROGRESSED, RESIZED, START_FAILED, STARTED, STOPPED
 from trainmaster.core.messages import Messages
+from trainmaster.core.pass_decision import decide_by
 from trainmaster.core.passes import Pass
 from trainmaster.core.placement import Placer
 from trainmaster.core.plan_arrays import PlanArrays
@@ -54,7 +53,6 @@ from trainmaster.core.run_codes import (
     SUBMIT,
 )  # fmt: skip
 from trainmaster.core.sim_backend import SimBackend
-from trainmaster.core.verify import apply_changes
 
 
 class RunLoop:
@@ -184,28 +182,13 @@ class RunLoop:
 
     def _decide(self) -> bool:
         """Decide by the pass and carry its plan out. False: Python has to."""
-        e, plan = self.e, self.plan
-        jobs = e.columns
         if self.decision is None:
             return False
-        if self.decision.for_waiting and e.n_waiting == 0:
-            e.decisions += 1
-            jobs.version += 1
-            return True
-        if not self.decision.for_waiting or jobs.order.n > 2 * jobs.n_jobs + 64:
-            close_gaps(jobs)
-        if not self.decision.decide(jobs, jobs.order, e.now_ms, e.nodes, e.planned, self.placer, plan):
+        rule = decide_by(self.decision, self.e, self.placer, self.plan)
+        if rule == NOT_MADE:
             return False
-        e.decisions += 1
-        if plan.wake_at_ms > e.now_ms:
-            e.wake_at_ms = plan.wake_at_ms
-        if apply_changes(jobs, e.nodes, self.placer.strategy == COUNT, plan, e.planned) != SOUND:
-            raise AssertionError(f"a pass broke a rule for job {plan.jobs.values[plan.broken]}")
-        for k in range(plan.jobs.n):
-            carry_out(e, plan.jobs.values[k], plan.flat, plan.first.values[k])
-        if plan.jobs.n and e.reserved.n:
-            launch_reserved(e)
-        jobs.version += 1
+        if rule != SOUND:
+            raise AssertionError(f"a pass broke a rule for job {self.plan.jobs.values[self.plan.broken]}")
         return True
 
     def _perform(self) -> None:

@@ -11,12 +11,13 @@ INT_COLUMNS = (
     "reason", "blocker", "admitted", "after_stop",
     "workers_ask", "servers_ask", "ask_gpu_milli", "held_gpu_milli",
     "max_attempts", "hidden", "pending_kind", "pending_seq", "pending_sent_ms", "pending_why", "last_seq", "number",
-    "place", "node_set", "elastic", "touched",
+    "place", "node_set", "elastic", "touched", "reasoned",
 )  # fmt: skip
 """`hidden`: policies do not see the job yet. `pending_*`: the command without an answer (kind 0: none), its number,
 when it was last sent and why. `last_seq`: number of the last command for a live incarnation. `number`: which job of a
 trace it is (-1: none). `place`: where the job stands in the order of arrival. `node_set`: nodes that it may use, an
-index into the masks of placement (0: all). `touched`: counts up when what the job is given or occupies is written."""
+index into the masks of placement (0: all). `touched`: counts up when what the job is given or occupies is written.
+`reasoned`: how many decisions had been made when `reason` and `blocker` were written."""
 FLOAT_COLUMNS = ("work_total", "work_done", "work_saved", "rate", "service_gpu_s", "run_s", "weight", "budget", "cost")
 NEW_JOB = {"held_type": -1, "first_start_ms": -1, "blocker": -1, "number": -1}
 """What a job that arrives has in the columns that its description does not fill, where that is not 0."""

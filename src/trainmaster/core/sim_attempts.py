@@ -84,7 +84,7 @@ class Attempts:
 
     def lives_on(self, a: int, node: int) -> bool:
         """Whether members of it exist there."""
-        for part in range(self.n_parts(a)):  # noqa: SIM110 - compiled
+        for part in range(self.n_parts(a)):
             if self.alive[a, part] and self.node(a, part) == node:
                 return True
         return False

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from trainmaster.core.codes import NOT_MADE, SOUND
 from trainmaster.core.engine_core import (
     carry_out,
     decision_is_due,
@@ -21,19 +22,24 @@ from trainmaster.core.engine_core import (
     next_wake_ms,
     resend,
 )  # fmt: skip
+from trainmaster.core.pass_decision import decide_by
+from trainmaster.core.passes import Pass
 from trainmaster.core.placement import Placer
 from trainmaster.core.plan_arrays import PlanArrays
 from trainmaster.engine import grow, holds, inventory, node_sets, nodes, reports, users, withheld
 from trainmaster.engine.lifecycle import T
+from trainmaster.engine.ports import Estimator
+from trainmaster.engine.queue_reasons import Ints, QueueReasons
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.engine.state import State
-from trainmaster.engine.verify import PlanError, apply_plan
+from trainmaster.engine.verify import PlanError, apply_plan, in_words
 from trainmaster.model import event as ev
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
 from trainmaster.model.job import P
 from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.plan import Plan
-from trainmaster.model.policy import traits_of
+from trainmaster.model.policy import Policy, pass_of, traits_of
 from trainmaster.model.reasons import Why, why_phase
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.table import JobTable
@@ -43,6 +49,14 @@ __all__ = ["Ended", "Engine", "Settings"]
 
 class Engine(State):
     """See the module's text. `step` is the only way in; `drain_ended` tells which jobs are over."""
+
+    def __init__(self, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> None:
+        super().__init__(cluster, policy, estimator, settings)
+        self.queue_reasons: QueueReasons | None = None
+        """Why jobs wait, if a compiled pass decided last; else the columns have it."""
+        self._pass: tuple[Policy, Pass | None] | None = None
+        """Of which policy it is."""
+        self._plan = PlanArrays()
 
     def step(self, now_ms: int, *events: ev.Event) -> list[Command]:
         """Take events that are known at `now_ms`, decide if needed, and return what backends shall do."""
@@ -103,7 +117,7 @@ class Engine(State):
         s = self.settings
         return Snapshot(
             version=columns.version,
-            now_ms=self.now_ms,
+            now_ms=int(self.now_ms),  # a NumPy number where the core is not compiled
             cluster=self.cluster,
             up=self.up,
             ledger=self.planned,
@@ -130,13 +144,24 @@ class Engine(State):
             placer.set_masks(np.stack([masks.get(name, everywhere) for name in self.columns.node_set_names]))
         return placer
 
+    def reasons(self) -> tuple[Ints, Ints]:
+        """Why each pending job waits (0 for the others) and which job it waits for (-1: none), by slot."""
+        ints = self.columns.ints
+        why, blocker = ints["reason"] * (ints["phase"] == P.PENDING), ints["blocker"].copy()
+        if self.queue_reasons is not None:
+            self.queue_reasons.write(self.columns, why, blocker)
+        return why, blocker
+
     def why(self, slot: int) -> Why:
         """Why the job of a slot waits; NONE when it does not."""
-        ints = self.columns.ints
-        phase = int(ints["phase"][slot])
+        return self.why_among(slot, self.reasons()[0])
+
+    def why_among(self, slot: int, why: Ints) -> Why:
+        """The same, where the reasons of all are known."""
+        phase = int(self.columns.ints["phase"][slot])
         if phase == P.PENDING and slot in self.held_back:
             return self.held_back[slot]
-        return why_phase(phase) or (Why(int(ints["reason"][slot])) if phase == P.PENDING else Why.NONE)
+        return why_phase(phase) or Why(int(why[slot]))
 
     def reason_details(self, slot: int) -> Mapping[str, Any] | None:
         """The figures behind the reason, as the policy (or the engine itself) stated them."""
@@ -146,6 +171,8 @@ class Engine(State):
 
     def decide(self) -> None:
         """Ask the policy, verify its plan and carry it out."""
+        if self._decide_by_pass():
+            return
         view = self.snapshot()
         if len(view.jobs) == 0:
             return
@@ -160,18 +187,40 @@ class Engine(State):
         try:
             arrays = apply_plan(view, plan, self.planned)
         except PlanError as error:
-            # Nothing of a bad plan is carried out; the jobs keep what they have and the operator is told.
-            self.plans_refused += 1
-            self.notes.append(f"plan refused: {error}")
+            self._refuse(error)
             return
         self._apply(view, plan, arrays)
 
+    def _decide_by_pass(self) -> bool:
+        """Let a queue's compiled pass decide. False: there is none, or not all jobs are its business."""
+        if self._pass is None or self._pass[0] is not self.policy:
+            self._pass = self.policy, pass_of(self.policy)
+        decision, plan = self._pass[1], self._plan
+        if decision is None or not decision.for_waiting or self.held_back:
+            return False
+        clock = self._decide_clock
+        begun = clock() if clock else 0.0
+        rule = decide_by(decision, self, self.placer(), plan)
+        if clock:
+            self.decide_cpu_s += clock() - begun
+        if rule == SOUND:
+            self.queue_reasons = QueueReasons.of(plan, self.columns, self.decisions, self.now_ms)
+        elif rule != NOT_MADE:
+            self._refuse(in_words(self.columns, plan, rule))
+        return rule != NOT_MADE
+
+    def _refuse(self, why: object) -> None:
+        """Nothing of a bad plan is carried out; the jobs keep what they have and the operator is told."""
+        self.plans_refused += 1
+        self.notes.append(f"plan refused: {why}")
+
     def _apply(self, view: Snapshot, plan: Plan, arrays: PlanArrays) -> None:
         ints = self.columns.ints
+        self.queue_reasons = None
         slots = view.jobs.slots
         if plan.wake_at_ms is not None and plan.wake_at_ms > self.now_ms:
             self.wake_at_ms = plan.wake_at_ms
-        ints["reason"][slots] = plan.why
+        ints["reason"][slots], ints["reasoned"][slots] = plan.why, self.decisions
         blocker = plan.blocker
         ints["blocker"][slots] = -1 if blocker is None else np.where(blocker >= 0, slots[blocker], -1)
         if self.details or plan.details:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from trainmaster.core.int_list import IntList
 from trainmaster.engine.core import Engine
-from trainmaster.model.job import JobSpec
 from trainmaster.model.table import JobColumns
 
 _VALUES = (
     "now_ms", "seq", "changed", "holds_changed", "has_quotas", "wake_at_ms", "next_resend_ms", "next_backoff_ms",
-    "decisions", "round_begun_ms", "n_waiting", "memo_values", "node_sets", "plans_refused",
+    "decisions", "round_begun_ms", "n_waiting", "memo_values", "node_sets", "plans_refused", "queue_reasons",
 )  # fmt: skip
 """Numbers, and objects that are replaced, never changed."""
 _BOOKS = (
@@ -23,8 +20,8 @@ _BOOKS = (
 _BOOKS_OF_BOOKS = ("doubts", "ended_on", "waits_for")
 
 
-def fork(engine: Engine, specs: Sequence[JobSpec]) -> Engine:
-    """The copy. `specs`: all jobs of a run, by number, the active ones last and in arrival order."""
+def fork(engine: Engine, n_jobs: int) -> Engine:
+    """The copy, for a run of so many jobs: the active ones are the last of them, in arrival order."""
     copy = Engine(engine.cluster, engine.policy, engine.estimator, engine.settings)
     copy.up[:] = engine.up
     copy.planned, copy.physical = engine.planned.copy(), engine.physical.copy()
@@ -37,8 +34,7 @@ def fork(engine: Engine, specs: Sequence[JobSpec]) -> Engine:
     copy.reserved = _copied(engine.reserved)
     _copy_columns(engine.columns, copy.columns)
     columns = copy.columns
-    columns.spec_source = specs
-    columns.ints["number"][columns.rows] = np.arange(len(specs) - columns.n_jobs, len(specs))
+    columns.ints["number"][columns.rows] = np.arange(n_jobs - columns.n_jobs, n_jobs)
     return copy
 
 

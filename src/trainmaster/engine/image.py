@@ -7,7 +7,7 @@ kept: they follow from what is allocated and held, so they cannot disagree with 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why
 
+Ints = npt.NDArray[np.int64]
 FORMAT = 1
 _INTS = (
     "arrival", "phase", "generation", "attempts", "failures", "preemptions", "first_start_ms", "as_of_ms",
@@ -60,7 +61,7 @@ class Recorder:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._told = [column.copy() for column in _columns(engine)]
+        self._told = [column.copy() for column in _columns(engine, _Waits.of(engine))]
         self._books = _books(engine)
 
     @classmethod
@@ -74,15 +75,16 @@ class Recorder:
         """What a commit must hold; `ended` is what the engine has just said to be over."""
         engine = self.engine
         jobs: dict[str, JsonObject | None] = {}
-        for slot in self._changed_slots():
-            jobs[engine.columns.spec(slot).id] = job_record(engine, slot)
+        waits = _Waits.of(engine)
+        for slot in self._changed_slots(waits):
+            jobs[engine.columns.spec(slot).id] = job_record(engine, slot, waits)
         for end in ended:
             jobs[end.spec.id] = None
-        return Commit(jobs, {end.spec.id: ended_record(end) for end in ended}, meta_record(engine))
+        return Commit(jobs, {end.spec.id: ended_record(end) for end in ended}, meta_record(engine, waits))
 
-    def _changed_slots(self) -> list[int]:
+    def _changed_slots(self, waits: _Waits) -> list[int]:
         rows = self.engine.columns.rows
-        columns, books = _columns(self.engine), _books(self.engine)
+        columns, books = _columns(self.engine, waits), _books(self.engine)
         told = self._told
         if len(told) == len(columns) and len(told[0]) <= len(columns[0]):
             known = len(told[0])
@@ -106,20 +108,24 @@ class Recorder:
         return rows[changed[rows]].tolist()
 
 
-def _columns(engine: Engine) -> list[npt.NDArray[np.int64]]:
+def _columns(engine: Engine, waits: _Waits) -> list[Ints]:
     """All numbers of which a job's record is made, by slot; floats by their bits, so that NaN equals itself.
     `arrival` tells jobs apart that have had the same slot."""
     columns = engine.columns
     ints, arrival = columns.ints, columns.ints["arrival"]
     alive = np.zeros(columns.capacity, np.bool_)
     alive[columns.rows] = True
-    blocker = np.maximum(ints["blocker"], 0)
-    blocked_by = np.where((ints["blocker"] >= 0) & alive[blocker], arrival[blocker], -1)
+    blocker = np.maximum(waits.blocker, 0)
+    blocked_by = np.where((waits.blocker >= 0) & alive[blocker], arrival[blocker], -1)
     floats = [columns.floats[name] for name in (*_FLOATS, "weight")]
     tables = [columns.throughput, columns.throughput_spread]
     tables += [columns.memo[name].reshape(columns.capacity, -1) for name in sorted(engine.memo_columns)]
     floats += [table[:, k] for table in tables for k in range(table.shape[1])]
-    return [*(ints[name] for name in _COMPARED_INTS), blocked_by, *(values.view(np.int64) for values in floats)]
+    return [
+        *(waits.why if name == "reason" else ints[name] for name in _COMPARED_INTS),
+        blocked_by,
+        *(values.view(np.int64) for values in floats),
+    ]
 
 
 def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
@@ -134,19 +140,36 @@ def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
     )  # fmt: skip
 
 
-def _blocker(engine: Engine, slot: int) -> JobId | None:
-    blocker = int(engine.columns.ints["blocker"][slot])
-    spec = engine.columns.specs[blocker] if blocker >= 0 else None
+def _id_at(engine: Engine, slot: int) -> JobId | None:
+    spec = engine.columns.specs[slot] if slot >= 0 else None
     return None if spec is None else spec.id
 
 
-def job_record(engine: Engine, slot: int) -> JsonObject:
-    columns = engine.columns
+class _Waits(NamedTuple):
+    """Why jobs wait and which job holds each up (-1: none), by slot. The one that holds up the first job behind it is
+    the same for most, so it is said once: `behind`."""
+
+    why: Ints
+    blocker: Ints
+    behind: int
+
+    @classmethod
+    def of(cls, engine: Engine) -> _Waits:
+        (why, blocker), rows = engine.reasons(), engine.columns.rows
+        held_up = rows[(why[rows] == Why.BEHIND) & (blocker[rows] >= 0)]
+        behind = blocker.item(held_up[0]) if len(held_up) else -1
+        if behind >= 0:
+            blocker[(blocker == behind) & (why == Why.BEHIND)] = -1
+        return cls(why, blocker, behind)
+
+
+def job_record(engine: Engine, slot: int, waits: _Waits | None = None) -> JsonObject:
+    columns, waits = engine.columns, waits or _Waits.of(engine)
     allocation, held = columns.allocations[slot], columns.held[slot]
     command = engine.pending_command(slot) if columns.ints["pending_kind"][slot] else None
     return {
         "spec": spec_to_json(columns.spec(slot)),
-        "ints": {name: columns.ints[name].item(slot) for name in _INTS},
+        "ints": {name: columns.ints[name].item(slot) for name in _INTS} | {"reason": waits.why.item(slot)},
         "floats": {name: columns.floats[name].item(slot) for name in _FLOATS},
         "throughput": columns.throughput[slot].tolist(),
         "throughput_spread": columns.throughput_spread[slot].tolist(),
@@ -160,15 +183,15 @@ def job_record(engine: Engine, slot: int) -> JsonObject:
         "ended_on": sorted(engine.ended_on.get(slot, ())),
         "details": None if slot not in engine.details else dict(engine.details[slot]),
         "losses": [list(point) for point in columns.losses.get(slot, ())],
-        "blocker": _blocker(engine, slot),
+        "blocker": _id_at(engine, waits.blocker.item(slot)),
         "waits_for": sorted(engine.waits_for.get(slot, ())),
         "held_back": None if slot not in engine.held_back else int(engine.held_back[slot]),
         "cap": engine.caps.get(slot),
     }
 
 
-def meta_record(engine: Engine) -> JsonObject:
-    columns = engine.columns
+def meta_record(engine: Engine, waits: _Waits | None = None) -> JsonObject:
+    columns, waits = engine.columns, waits or _Waits.of(engine)
     return {
         "format": FORMAT,
         "nodes": [node.id for node in engine.cluster.nodes],
@@ -187,6 +210,7 @@ def meta_record(engine: Engine) -> JsonObject:
         "memo_shapes": {name: list(columns.memo[name].shape[1:]) for name in sorted(engine.memo_columns)},
         "decisions": int(engine.decisions),
         "plans_refused": engine.plans_refused,
+        "behind": _id_at(engine, waits.behind),
         "node_sets": {name: sorted(nodes) for name, nodes in sorted(engine.node_sets.items())},
         "used": [[node, *amounts] for node, amounts in sorted(engine.used.items())],
         "entity_weights": dict(engine.entity_weights),
@@ -197,9 +221,10 @@ def meta_record(engine: Engine) -> JsonObject:
 def image_of(engine: Engine) -> Image:
     """Everything of an engine but the jobs that are over, of which it keeps how they ended."""
     columns = engine.columns
-    jobs: dict[str, JsonObject] = {columns.spec(slot).id: job_record(engine, slot) for slot in columns.rows.tolist()}
+    waits, slots = _Waits.of(engine), columns.rows.tolist()
+    jobs: dict[str, JsonObject] = {columns.spec(slot).id: job_record(engine, slot, waits) for slot in slots}
     ended: dict[str, JsonObject] = {job_id: {"phase": phase} for job_id, phase in engine.ended_as.items()}
-    return Image(jobs, ended, meta_record(engine))
+    return Image(jobs, ended, meta_record(engine, waits))
 
 
 def ended_record(end: Ended) -> JsonObject:
@@ -251,8 +276,9 @@ def restore(image: Image, cluster: Cluster, policy: Policy, estimator: Estimator
     for record in sorted(image.jobs.values(), key=lambda record: record["ints"]["arrival"]):
         _enter(engine, record)
     for job_id, record in image.jobs.items():
-        if record["blocker"] in columns.slot_of:
-            columns.ints["blocker"][columns.slot_of[JobId(job_id)]] = columns.slot_of[record["blocker"]]
+        blocker = record["blocker"] or (meta.get("behind") if record["ints"]["reason"] == Why.BEHIND else None)
+        if blocker is not None and blocker in columns.slot_of:
+            columns.ints["blocker"][columns.slot_of[JobId(job_id)]] = columns.slot_of[blocker]
     engine.node_sets = {name: frozenset(nodes) for name, nodes in meta.get("node_sets", {}).items()}
     for node, *amounts in meta.get("used", ()):
         withheld.set_used(engine, node, (amounts[0], amounts[1], amounts[2]))

@@ -147,7 +147,8 @@ STATUS_COLUMNS = (
 def status_keys(engine: Engine, job_ids: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
     """Numbers that change whenever the status of a job should be published again, phase first; None: not active."""
     slot_of = engine.columns.slot_of
-    columns = [engine.columns.ints[name] for name in STATUS_COLUMNS]
+    why, _ = engine.reasons()
+    columns = [why if name == "reason" else engine.columns.ints[name] for name in STATUS_COLUMNS]
     found: dict[str, tuple[int, ...] | None] = {}
     for job_id in job_ids:
         slot = slot_of.get(JobId(job_id))
@@ -226,6 +227,16 @@ def first_starts_ms(engine: Engine) -> dict[JobId, int]:
     columns = engine.columns
     first_ms = columns.ints["first_start_ms"]
     return {columns.spec(slot).id: int(first_ms[slot]) for slot in columns.rows[first_ms[columns.rows] >= 0].tolist()}
+
+
+def may_hold_back(engine: Engine) -> bool:
+    """Whether policies do not see some jobs, now or later: they wait for others, or for their team's quota."""
+    return bool(engine.held_back or engine.waits_for or engine.quotas or engine.caps)
+
+
+def lost_members(engine: Engine) -> bool:
+    """Whether members of some job are, or may be, beyond reach."""
+    return bool(engine.doubts or engine.ended_on)
 
 
 def queue_positions(engine: Engine) -> dict[JobId, int]:
@@ -316,13 +327,14 @@ class Explainer:
         cluster = engine.cluster
         free = engine.planned.device_milli.sum(axis=1) * engine.up / GPU_MILLI
         self._free = np.bincount(cluster.type_of, weights=free, minlength=len(cluster.types)).tolist()
+        self._why, self._blocker = engine.reasons()
         self._by_types: dict[bytes, tuple[dict[str, float], Holders]] = {}
 
     def reason(self, job_id: str) -> Reason | None:
         """Why a job waits, in full; None when it does not exist or does not wait."""
         engine, columns = self._engine, self._engine.columns
         slot = columns.slot_of.get(JobId(job_id))
-        why = Why.NONE if slot is None else engine.why(slot)
+        why = Why.NONE if slot is None else engine.why_among(slot, self._why)
         if slot is None or why == Why.NONE:
             return None
         ints = columns.ints
@@ -331,7 +343,7 @@ class Explainer:
         most_free = free.get(missing_type, 0.0)
         sizes = int(ints["workers_min"][slot]), int(ints["workers_ask"][slot])
         need, fewer = size_short_of(why, sizes, int(ints["worker_gpu_milli"][slot]) / GPU_MILLI, most_free)
-        blocker = int(ints["blocker"][slot])
+        blocker = int(self._blocker[slot])
         ahead = columns.specs[blocker] if blocker >= 0 else None
         details: dict[str, Any] = {**(engine.reason_details(slot) or {}), **fewer}
         if why == Why.STARTING and (slow := self._slow_starts.get(job_id)):

@@ -140,16 +140,23 @@ class State(EngineCore):
         return decoded
 
     def commands_so_far(self) -> list[Command]:
-        rows, decoded = self.commands, []
+        return [self._command_at(k) for k in range(self.commands.n)]
+
+    def _command_at(self, k: int) -> Command:
+        rows = self.commands
+        if rows.kind[k] == OTHER:
+            return rows.others[rows.extra[k]]
+        gang = unpacked(rows.numbers.values, rows.extra[k]) if rows.extra[k] >= 0 else None
+        return self._command(rows.kind[k], rows.job[k], rows.generation[k], rows.seq[k], rows.code[k], gang)
+
+    def _decode_commands_of(self, slot: int) -> None:
+        """The job's index will be another job's: commands of this step that name it become objects."""
+        rows = self.commands
         for k in range(rows.n):
-            if rows.kind[k] == OTHER:
-                decoded.append(rows.others[rows.extra[k]])
-                continue
-            gang = unpacked(rows.numbers.values, rows.extra[k]) if rows.extra[k] >= 0 else None
-            decoded.append(
-                self._command(rows.kind[k], rows.job[k], rows.generation[k], rows.seq[k], rows.code[k], gang)
-            )
-        return decoded
+            if rows.kind[k] != OTHER and rows.job[k] == slot:
+                command = self._command_at(k)
+                rows.kind[k], rows.extra[k] = OTHER, len(rows.others)
+                rows.others.append(command)
 
     def _command(self, kind: int, slot: int, generation: int, seq: int, why: int, gang: Allocation | None) -> Command:
         spec = self.columns.spec(slot)
@@ -167,6 +174,7 @@ class State(EngineCore):
         columns, slot = self.columns, i
         ints, floats = columns.ints, columns.floats
         spec = columns.spec(slot)
+        self._decode_commands_of(slot)
         self.details.pop(slot, None)
         self.ended.append(
             Ended(

@@ -23,6 +23,7 @@ def submitted(state: State, event: ev.JobSubmitted) -> None:
     state.known.add(spec.id)
     here, spread = state.estimator.profile(spec, state.cluster.types)
     slot = state.columns.add(spec, state.now_ms, here, spread)
+    state.columns.ints["reasoned"][slot] = state.decisions
     state.n_waiting += 1
     state.changed = True
     if spec.after or state.quotas:

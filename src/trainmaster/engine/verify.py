@@ -14,6 +14,7 @@ from trainmaster.model.job import P, Phase
 from trainmaster.model.ledger import Ledger
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.table import JobColumns
 
 
 class PlanError(Exception):
@@ -44,7 +45,7 @@ def apply_plan(view: Snapshot, plan: Plan, free: FreeResources) -> PlanArrays:
         given.values, given.n = np.ascontiguousarray(values, np.int64), len(values)
     rule = apply_changes(columns, view.nodes, int(view.placement) == COUNT, arrays, free)
     if rule != SOUND:
-        raise PlanError(_in_words(view, arrays, rule))
+        raise PlanError(in_words(columns, arrays, rule))
     message = _broken_otherwise(view, plan, rows, first)
     if message:
         undo_changes(columns, arrays, free)
@@ -65,8 +66,9 @@ def _broken_otherwise(view: Snapshot, plan: Plan, rows: np.ndarray, first: np.nd
     return f"job {view.jobs.id(silent)} is left waiting without a reason" if silent >= 0 else ""
 
 
-def _in_words(view: Snapshot, plan: PlanArrays, rule: int) -> str:
-    columns = view.jobs.columns
+def in_words(columns: JobColumns, plan: PlanArrays, rule: int) -> str:
+    """The rule that a plan breaks."""
+    nodes = columns.cluster.nodes
     slot, at, gang = int(plan.jobs.values[plan.broken]), int(plan.first.values[plan.broken]), plan.flat
     ints = {name: column.item(slot) for name, column in columns.ints.items()}
     words = {
@@ -85,6 +87,6 @@ def _in_words(view: Snapshot, plan: PlanArrays, rule: int) -> str:
         if 0 <= plan.broken_part < values[at + N_PARTS]:
             part = at + HEAD + PART * plan.broken_part
             words |= {"part_workers": values[part + 1], "part_devices": values[part + 1] * each}
-            if 0 <= values[part] < len(view.cluster.nodes):
-                words["node"] = view.cluster.nodes[values[part]].id
+            if 0 <= values[part] < len(nodes):
+                words["node"] = nodes[values[part]].id
     return RULES[rule].format(**words)

@@ -15,7 +15,8 @@ import numpy as np
 from trainmaster.core.int_list import IntList
 from trainmaster.core.passes import Pass
 from trainmaster.core.run_codes import OVER, PAUSED_RUN, RESTLESS
-from trainmaster.engine import queries, users
+from trainmaster.engine import queries
+from trainmaster.engine.core import HANDLERS
 from trainmaster.engine.fork import fork
 from trainmaster.engine.image import restore
 from trainmaster.engine.ports import Estimator
@@ -89,7 +90,7 @@ class Opening:
         self.submitted = [event.spec for event in events if isinstance(event, ev.JobSubmitted)]
         self.events = [event for event in events if not isinstance(event, ev.JobSubmitted | ev.PolicyChanged)]
         if any(isinstance(event, ev.PolicyChanged) for event in events):
-            users.policy_changed(self.engine, ev.PolicyChanged())
+            HANDLERS[ev.PolicyChanged](self.engine, ev.PolicyChanged())
         self.jobs = queries.active_jobs(self.engine, self.now_ms)
         beliefs = [situation.belief(spec.id) for spec in self.jobs.specs]
         self.believed = Believed(self.jobs.specs, beliefs, self.jobs.speeds, self.jobs.work_done)
@@ -133,11 +134,10 @@ class Opening:
         """An engine and a world at the beginning of a future."""
         newcomers = [*self.submitted, *self.situation.arrivals.draw(self.now_ms, seed)]
         jobs = JobList.of([*newcomers, *self.jobs.specs])
-        engine = fork(self.engine, jobs)
+        engine = fork(self.engine, len(jobs))
         decision = self._pass(newcomers)
         engine.named = decision is None or self._need_names(newcomers)
         coming = Coming(JobList.of(newcomers), engine, engine.named)
-        engine.columns.spec_source = jobs
         backend = self._world(jobs, newcomers, seed)
         drive = Drive(engine, backend, jobs, coming.arrivals, decision)
         drive.loop.steps_at_once_max, drive.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
@@ -148,19 +148,17 @@ class Opening:
         return drive
 
     def _pass(self, newcomers: list[JobSpec]) -> Pass | None:
-        engine = self.engine
-        if engine.held_back or engine.waits_for or engine.quotas or any(spec.after for spec in newcomers):
-            return None  # some are held back, and a pass sees all jobs
+        if queries.may_hold_back(self.engine) or any(spec.after for spec in newcomers):
+            return None  # a pass sees all jobs
         return pass_of(self.policy)
 
     def _need_names(self, newcomers: list[JobSpec]) -> bool:
         """Whether jobs are spoken of by name although a compiled pass decides."""
-        engine = self.engine
-        if self.events or engine.doubts or engine.ended_on or engine.caps or hasattr(self.estimator, "observe"):
+        if self.events or queries.lost_members(self.engine) or hasattr(self.estimator, "observe"):
             return True
         late = any(spec.submit_ms > self.now_ms for spec in self.submitted)
         ids = {spec.id for spec in newcomers}
-        return late or len(ids) < len(newcomers) or not ids.isdisjoint(engine.known)
+        return late or len(ids) < len(newcomers) or any(queries.was_submitted(self.engine, job_id) for job_id in ids)
 
     def _world(self, all_jobs: JobList, newcomers: list[JobSpec], seed: int) -> SimulatedBackend:
         """A backend in which everything runs that runs now, as far as it has come."""

@@ -98,8 +98,11 @@ def request_of(spec: JobSpec) -> dict[str, Any]:
     """
     payload = spec.payload
     given = {key: payload[key] for key in _IN_PAYLOAD if payload.get(key) is not None}
-    workers = {"min": spec.workers_min, "max": spec.workers_max}
-    return {**_DEFAULTS, **(payload["wishes"] if "wishes" in payload else _known(spec)), **given, "workers": workers}
+    ranges = {
+        "workers": {"min": spec.workers_min, "max": spec.workers_max},
+        "servers": {"min": spec.servers_min, "max": spec.servers_max},
+    }
+    return {**_DEFAULTS, **(payload["wishes"] if "wishes" in payload else _known(spec)), **given, **ranges}
 
 
 def _known(spec: JobSpec) -> dict[str, Any]:
@@ -111,7 +114,6 @@ def _known(spec: JobSpec) -> dict[str, Any]:
         "steps_per_s": dict(spec.steps_per_s),
         "entity": spec.entity or None,
         "utility": None if spec.utility is None else dict(spec.utility),
-        "servers": {"min": spec.servers_min, "max": spec.servers_max},
         "gpus_per_worker": spec.worker.gpu_milli / GPU_MILLI,
         "cpus_per_worker": spec.worker.cpu_milli / 1000,
         "memory_mib_per_worker": spec.worker.mem_mib,

@@ -130,4 +130,5 @@ def _check_text(text: str) -> None:
         raise ValueError(f"a text has a NUL, invalid Unicode or more than {MAX_ITEMS} characters")
 
 
+UTILITY_KIND = {"type": "string", "maxLength": 40, "description": "Shape: sigmoid, linear, step or constant."}
 FreeObject = Annotated[dict[str, Any], Field(max_length=MAX_ITEMS), AfterValidator(_bounded)]

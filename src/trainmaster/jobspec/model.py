@@ -105,7 +105,8 @@ class JobFields(BaseModel):
         of.FreeObject | None,
         Field(
             description="Value of finishing, by seconds after submission, such as "
-            '{"kind": "sigmoid", "theta1": 10, "theta2": 0.01, "theta3": 3600}.'
+            '{"kind": "sigmoid", "theta1": 10, "theta2": 0.01, "theta3": 3600}.',
+            json_schema_extra={"properties": {"kind": of.UTILITY_KIND}},
         ),
         Option((), ORDER, "json", "JSON"),
     ] = None

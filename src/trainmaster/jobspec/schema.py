@@ -75,13 +75,14 @@ def _structural(schema: Json, defs: Json) -> Json:
         made["x-kubernetes-list-type"] = "set"
     if "properties" in made:
         made["properties"] = {key: _member(value, defs) for key, value in made["properties"].items()}
-        made["x-kubernetes-validations"] = [
-            {
-                "rule": "!has(self.max) || self.min <= self.max",
-                "message": "min must not be above max",
-                "fieldPath": ".max",
-            }
-        ]
+        if "max" in made["properties"]:
+            made["x-kubernetes-validations"] = [
+                {
+                    "rule": "!has(self.max) || self.min <= self.max",
+                    "message": "min must not be above max",
+                    "fieldPath": ".max",
+                }
+            ]
     extra = made.pop("additionalProperties", False) or next(iter(made.pop("patternProperties", {}).values()), False)
     if isinstance(extra, dict):
         made["additionalProperties"] = _structural(extra, defs)

@@ -36,7 +36,6 @@ class Coming:
             nothing = np.zeros((len(jobs), len(types)))
             self.arrivals = Arrivals(jobs.submit_ms, {}, {}, nothing, nothing, nothing > 0)
             return
-        columns.spec_source = jobs
         entity = jobs.ints(lambda s: columns.intern_entity(s.entity))
         self.entities = columns.entities
         self.entities_known = np.maximum.accumulate(entity) + 1 if len(jobs) else entity

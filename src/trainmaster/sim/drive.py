@@ -36,6 +36,8 @@ class Drive:
         engine.own_rounds = traits_of(engine.policy).own_rounds
         self.loop = RunLoop(engine, backend.core, arrivals, decision, engine.placer(), False)
         self.loop.n_jobs = len(jobs)
+        if not engine.named:
+            engine.columns.spec_source = jobs
         if decision is not None:
             decision.bind(engine)
 

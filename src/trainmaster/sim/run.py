@@ -159,6 +159,8 @@ class _Run:
         self.failures = _NodeFailures(cluster, truth, settings.seed)
         self.drive = Drive(engine, self.backend, jobs, self.coming.arrivals, decision)
         self.loop = self.drive.loop
+        if decision is not None and not hasattr(estimator, "observe"):  # else speeds of jobs that wait may change
+            decision.follow(engine.columns)
         self.loop.failure_ms = self.failures.next_ms
         self.loop.steps_at_once_max, self.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
 

@@ -1,11 +1,11 @@
-"""How many hard deadlines could be promised at best: a time-indexed MILP as an oracle."""
+"""How many hard deadlines could be promised at best: an oracle that enumerates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations, product
 from typing import Any
 
-import highspy
 import numpy as np
 
 from trainmaster.engine.core import Engine, Settings
@@ -52,33 +52,63 @@ def tiny_deadline_instance(seed: int, jobs: int = 7) -> TinyInstance:
 
 
 def most_deadlines(instance: TinyInstance) -> int:
-    """The largest number of deadlines that can be met: x[j, size, slot] = 1 when job j has it there.
+    """The largest number of deadlines that can be met, by going through all sets of jobs and all their schedules.
 
     Sizes change freely at slot boundaries (no cost), so this bounds every schedule on that grid.
     """
-    model: Any = highspy.Highs()
-    model.setOptionValue("output_flag", False)
-    horizon = max(spec.deadline_ms for spec in instance.specs) // (SLOT_S * 1000)
-    accept = [model.addBinary() for _ in instance.specs]
-    use: list[list[Any]] = [[] for _ in range(horizon)]
-    for number, spec in enumerate(instance.specs):
-        due = spec.deadline_ms // (SLOT_S * 1000)
-        done = []
-        for slot in range(due):
-            here = []
-            for size in range(spec.workers_min, spec.workers_max + 1):
-                x = model.addBinary()
-                here.append(x)
-                use[slot].append(size * x)
-                rate = float(spec.scaling.speed(size)) / float(spec.scaling.speed(spec.workers_ref))
-                done.append(rate * SLOT_S * x)
-            model.addConstr(sum(here) <= accept[number])
-        model.addConstr(sum(done) >= (spec.work_total or 0.0) * accept[number] - 1e-6)
-    for slot in range(horizon):
-        if use[slot]:
-            model.addConstr(model.qsum(use[slot]) <= instance.gpus)
-    model.maximize(model.qsum(accept))
-    return round(model.getInfo().objective_function_value)
+    jobs = [_Job.of(spec) for spec in instance.specs]
+    for count in range(len(jobs), 0, -1):
+        if any(_all_in_time(list(chosen), instance.gpus) for chosen in combinations(jobs, count)):
+            return count
+    return 0
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Work in slots at the reference size, the slot by which it is due, and speed by size (0: standing still)."""
+
+    work: float
+    due: int
+    speeds: dict[int, float]
+
+    @staticmethod
+    def of(spec: JobSpec) -> _Job:
+        ref = float(spec.scaling.speed(spec.workers_ref))
+        speeds = {n: float(spec.scaling.speed(n)) / ref for n in range(spec.workers_min, spec.workers_max + 1)}
+        return _Job((spec.work_total or 0.0) / SLOT_S, spec.deadline_ms // (SLOT_S * 1000), {0: 0.0, **speeds})
+
+
+def _all_in_time(jobs: list[_Job], gpus: int) -> bool:
+    """Depth first over slots; a state is the work left. More work done never hurts, so a vector of sizes that another
+    one covers is not tried."""
+    dead: set[tuple[int, tuple[float, ...]]] = set()
+    least_area = [min(n / speed for n, speed in job.speeds.items() if speed) for job in jobs]
+    dues = sorted({job.due for job in jobs})
+
+    def hopeless(slot: int, left: tuple[float, ...]) -> bool:
+        if any(w > max(j.speeds.values()) * (j.due - slot) + 1e-6 for w, j in zip(left, jobs, strict=True) if w > 0):
+            return True
+        areas = [(j.due, w * a) for j, w, a in zip(jobs, left, least_area, strict=True)]
+        return any(sum(a for due, a in areas if due <= d) > gpus * max(d - slot, 0) + 1e-6 for d in dues)
+
+    def search(slot: int, left: tuple[float, ...]) -> bool:
+        if not any(left):
+            return True
+        if (slot, left) in dead or hopeless(slot, left):
+            return False
+        sizes = [[n for n in j.speeds if n == 0 or w > 0] for j, w in zip(jobs, left, strict=True)]
+        fitting = [vector for vector in product(*sizes) if sum(vector) <= gpus]
+        for vector in fitting:
+            covered = any(o != vector and all(a >= b for a, b in zip(o, vector, strict=True)) for o in fitting)
+            if not covered:
+                done = [j.speeds[n] for j, n in zip(jobs, vector, strict=True)]
+                after = tuple(0.0 if w - d < 1e-6 else round(w - d, 9) for w, d in zip(left, done, strict=True))
+                if search(slot + 1, after):
+                    return True
+        dead.add((slot, left))
+        return False
+
+    return search(0, tuple(job.work for job in jobs))
 
 
 def admitted(instance: TinyInstance, policy: str = "deadline") -> int:

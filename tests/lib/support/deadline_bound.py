@@ -1,4 +1,4 @@
-"""How many deadlines any schedule could meet: a linear program whose optimum no policy can exceed.
+"""How many deadlines any schedule could meet: a linear program, bounded by weak duality, that no policy can exceed.
 
 Everything is made easier than it is: arrivals are known in advance, GPUs divide at will, stopping and resizing
 cost nothing, a job may be met in part. What stays: between two moments at which a job comes or is due, no more
@@ -16,6 +16,7 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
+from support.weak_duality import bounded_maximum
 from trainmaster.model.job import JobSpec
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 
@@ -88,12 +89,4 @@ def most_in_time(specs: Sequence[JobSpec], gpus: int) -> float:
     lp.a_matrix_.start_ = np.array([*starts, len(index)], np.int32)
     lp.a_matrix_.index_ = np.array(index, np.int32)
     lp.a_matrix_.value_ = np.array(value)
-    lp.sense_ = highspy.ObjSense.kMaximize
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
-    solver.passModel(lp)
-    solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        raise RuntimeError(f"the bound was not solved: {solver.getModelStatus()}")
-    return float(solver.getInfo().objective_function_value)
+    return bounded_maximum(lp)

@@ -35,6 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
     "elastic": {"cluster": "v100=24x8,k80=8x4", "throughputs": "builtin"},
     "costs": {"cluster": "v100=24x8,k80=8x4", "throughputs": "builtin", **COSTS},
     "failures": {"cluster": "v100=24x8,k80=8x4", "throughputs": "builtin", **FAILURES},
+    "gangs": {"cluster": "v100=24x4,p100=16x4", "throughputs": "builtin", "spread_penalty": 0.2},
     "philly": {"cluster": "gpu=2490x8", "placement": "pack"},
 }
 """The world of each trace. `costs` and `failures` are `elastic` in a less perfect world."""
@@ -47,6 +48,11 @@ def generated(name: str) -> JobTrace:
     if name == "bursts":
         trace = generate(GeneratorSpec(jobs=400, cluster_gpus=48, load=0.9, arrivals="bursty"), 12)
         return assign(trace, Assignment(DEFAULT_MODELS, deadline_fraction=0.5, soft_fraction=0.5), 12)
+    if name == "gangs":
+        mix = {1: 0.3, 4: 0.3, 8: 0.25, 16: 0.15}
+        trace = generate(GeneratorSpec(jobs=200, cluster_gpus=40, load=1.3, gpu_mix=mix), 14)
+        team = pl.Series("vc", [("org/a", "org/b", "lab")[k % 3] for k in range(trace.jobs.height)])
+        return assign(replace(trace, jobs=trace.jobs.with_columns(team)), Assignment(DEFAULT_MODELS), 14)
     trace = generate(GeneratorSpec(jobs=300, cluster_gpus=32, load=1.0, arrivals="diurnal"), 13)
     given = Assignment(DEFAULT_MODELS, elastic_fraction=0.6, deadline_fraction=0.4, utility_fraction=0.5)
     return assign(trace, given, 13)

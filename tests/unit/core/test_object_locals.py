@@ -23,6 +23,8 @@ ALLOWED = {
     "job_arrays.JobArrays.resize": {"k", "name", "values"},
     "job_arrays.JobArrays.widen": {"rows"},
     "job_arrays.JobArrays._bind": {"floats", "ints"},
+    "queue_pass.QueuePass._make_room": {"is_active"},
+    "waiting_queue.WaitingQueue.fit": {"more"},
     # Once a run, and for policies that remember something of each job.
     "arrivals.Arrivals._constants": {"first", "name", "values", "varied"},
     "arrivals.submit": {"column"},

@@ -38,7 +38,7 @@ def busy_engine(policy: str) -> Engine:
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "gavel-max-min"])
 def test_a_fork_is_the_same_engine(policy: str) -> None:
     engine = busy_engine(policy)
-    copy = fork(engine, queries.active_specs(engine))
+    copy = fork(engine, queries.n_active(engine))
     assert repr(image_of(copy)) == repr(image_of(engine))
     assert copy.next_wake_ms == engine.next_wake_ms
     assert copy.n_waiting == engine.n_waiting
@@ -47,7 +47,7 @@ def test_a_fork_is_the_same_engine(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "gavel-max-min"])
 def test_what_becomes_of_a_fork_does_not_touch_the_engine(policy: str) -> None:
     engine = busy_engine(policy)
-    copy, before = fork(engine, queries.active_specs(engine)), repr(image_of(engine))
+    copy, before = fork(engine, queries.n_active(engine)), repr(image_of(engine))
     events = (
         *(ev.JobCancelled(spec.id) for spec in queries.active_specs(engine)[::3]),
         *(ev.JobSubmitted(JobSpec(JobId(f"new{k}"), 9_000, work_total=5.0, entity="new")) for k in range(200)),

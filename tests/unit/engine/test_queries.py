@@ -13,7 +13,8 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.command import Launch
 from trainmaster.model.job import JobId, JobSpec, Phase
-from trainmaster.model.reasons import Why, render
+from trainmaster.model.reason_text import sentence
+from trainmaster.model.reasons import Why
 from trainmaster.policies.fifo import Fifo
 from trainmaster.testing.builders import a_cluster, a_job
 
@@ -35,7 +36,7 @@ def test_capacity_names_holders_and_the_smallest_change() -> None:
     assert (reason.why, reason.needs_gpus) == (Why.CAPACITY, 4)
     assert reason.holders == (("big", 6.0), ("small", 1.0))
     assert reason.missing_gpus == 4 - max(reason.free.values())
-    text = render(reason)
+    text = sentence(reason)
     assert "needs 4 GPUs" in text
     assert "big (6)" in text
     assert f"would start with {reason.missing_gpus:g} GPUs more of v100" in text
@@ -56,7 +57,7 @@ def test_behind_names_the_job_ahead() -> None:
     reason = Explainer(engine).reason("second")
     assert reason is not None
     assert reason.behind == "first"
-    assert "behind first" in render(reason)
+    assert "behind first" in sentence(reason)
 
 
 def test_a_running_or_unknown_job_has_no_reason() -> None:

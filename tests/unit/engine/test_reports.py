@@ -161,3 +161,14 @@ def test_a_plan_made_from_an_older_snapshot_is_refused() -> None:
     assert engine.step(1, ev.JobSubmitted(job("b"))) == []
     assert engine.plans_refused == 1
     assert "version" in engine.notes[-1]
+
+
+def test_a_command_keeps_its_job_although_the_job_ends_in_the_same_step() -> None:
+    """A cancelled job's stop is written by index; its report comes in the same batch, and a new job takes the index."""
+    engine, _ = new_engine()
+    launch = running(engine, job("a"))
+    stop, launched = engine.step(
+        5, ev.JobCancelled(JobId("a")), ev.Stopped(JobId("a"), launch.generation, 1.0), ev.JobSubmitted(job("b"))
+    )
+    assert (type(stop), stop.job_id) == (Stop, "a")
+    assert (type(launched), launched.job_id) == (Launch, "b")

@@ -362,6 +362,20 @@ def test_users_steer_their_own_jobs_only(bench: Bench) -> None:
     assert bench.call("PUT", "/entities/red", {"weight": 2}, token=ANN_TOKEN).status == 403
 
 
+def test_a_job_between_two_sizes_or_about_to_stop_says_so(bench: Bench) -> None:
+    """The commands are under way: nothing of the world is heard meanwhile."""
+    job = bench.submit(steps=1e6, workers={"min": 1, "max": 2})
+    bench.pass_s(10)
+    assert bench.get(f"/jobs/{job}/why")["text"] == "it does not wait: it is running"
+    view = bench.call("POST", f"/jobs/{job}/resize", {"workers": {"min": 1, "max": 1}}).json()
+    assert (view["state"], view["phase"], view["why"]) == ("running", "resizing", "resizing")
+    assert view["reason"] == bench.get(f"/jobs/{job}/why")["text"] == "is being resized"
+    bench.pass_s(10)
+    view = bench.call("POST", f"/jobs/{job}/cancel").json()
+    assert (view["state"], view["phase"], view["why"]) == ("running", "stopping", "stopping")
+    assert view["reason"] == "is being stopped"
+
+
 def test_pause_resume_resize_cancel(bench: Bench) -> None:
     job = bench.submit(steps=1000, workers={"min": 1, "max": 2})
     bench.pass_s(10)

@@ -9,6 +9,7 @@ import click
 from trainmaster.cli.shared.command import JOB, command
 from trainmaster.client.client import Client, job_path
 from trainmaster.client.transport import Json
+from trainmaster.model.reason_text import summary
 
 
 @command()
@@ -30,7 +31,7 @@ def lines(answer: Json, view: Json) -> list[str]:
     state = view["state"]
     name = f"{view['id']} ({view['name']})" if view["name"] not in ("", view["id"]) else view["id"]
     verb = {"pending": "waits", "running": "runs", "paused": "is paused"}.get(state, f"is {state}")
-    text = _IN_WORDS.get(answer["why"], answer["text"])
+    text = summary(answer["why"]) or answer["text"]
     told = [f"{name} {verb}{': ' if text else '.'}{text}"]
     if state != "pending" or answer["why"] == "starting":  # it has what it needs, and is among those who hold it
         return told + _advice(answer)
@@ -49,17 +50,6 @@ def lines(answer: Json, view: Json) -> list[str]:
     for key, value in sorted(answer["details"].items()):
         told.append(f"  {key.removesuffix('_s').replace('_', ' ')}: {_fact(key, value)}")
     return told + _advice(answer)
-
-
-_IN_WORDS = {
-    "capacity": "too few GPUs are free",
-    "behind": "an earlier job waits, and the policy keeps the order",
-    "shape": "enough GPUs are free, but not where it could use them together",
-    "outranked": "the policy gives the GPUs to others for now",
-    "share": "it has had its share for now; its turn comes again",
-    "next_round": "the policy decides at the next round",
-}
-"""Reasons whose figures follow in lines of their own; others are told in the service's own sentence."""
 
 
 def _advice(answer: Json) -> list[str]:

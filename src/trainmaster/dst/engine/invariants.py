@@ -1,7 +1,7 @@
 """What must hold in the world, whatever the engine believes: checked against processes and checkpoints.
 
-Only three checks look at the engine's books, and only to hold them against the truth: that no accepted job
-is missing from them, that a job called finished has done its work, and that they are empty at the end.
+Only four checks look at the engine's books: that they give no device twice, that no accepted job is missing from
+them, that a job called finished has done its work, and that they are empty at the end.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Checker:
         self._check_incarnations(live)
         self._check_checkpoints()
         if engine is not None:
+            if (engine.planned.device_milli < 0).any() or (engine.physical.device_milli < 0).any():
+                raise Violation("a device is given to more jobs than it has room for")
             for job_id in sorted(self.accepted):
                 if job_id not in engine.columns.slot_of and job_id not in self.ended:
                     raise Violation(f"accepted job {job_id} is lost", job_id)

@@ -108,7 +108,7 @@ class Book:
             certs[broken, col.COUNT] = 0
             self.profile = self.build(col.SOFT)
             left = [
-                row for row in self._by_due(broken).tolist() if not self.book(row, col.PROMISED, self._true_due(row))
+                row for row in self._by_due(broken).tolist() if not self.book(row, col.PROMISED, float(self.due[row]))
             ]
             if not left:
                 return
@@ -143,18 +143,22 @@ class Book:
                 return True
         return False
 
-    def _true_due(self, row: int) -> float:
-        return float(self.due[row])
-
     def _by_due(self, rows: Ints) -> Ints:
-        """Earliest deadline first; what may not be interrupted first of all; ties by arrival (row)."""
-        pinned = self.jobs.whole[rows] & (self.jobs.held[rows] > 0)
-        return rows[np.lexsort((rows, self.due[rows], ~pinned))]
+        """Earliest deadline first."""
+        return self._ordered(rows, self.due)
 
     def _by_latest_start(self, rows: Ints) -> Ints:
         """Least slack first: by the latest moment at which it could start at its fastest."""
+        return self._ordered(rows, self.slack())
+
+    def _by_step(self, rows: Ints) -> Ints:
+        """Earliest deadline (or value step) first."""
+        return self._ordered(rows, self._dues(self.certs))
+
+    def _ordered(self, rows: Ints, key: Floats) -> Ints:
+        """What may not be interrupted first of all; ties by arrival (row)."""
         pinned = self.jobs.whole[rows] & (self.jobs.held[rows] > 0)
-        return rows[np.lexsort((rows, self.slack()[rows], ~pinned))]
+        return rows[np.lexsort((rows, key[rows], ~pinned))]
 
     def book(self, row: int, cls: int, due: float) -> bool:
         return bool(self.profile.reserve(self.jobs, row, due, cls, self.certs[row]))
@@ -220,13 +224,9 @@ class Book:
 
     def _rearranged(self, rows: Ints, moved: Ints, softs: Ints) -> bool:
         """Book newcomers with these promises made anew around them; soft reservations give way."""
-        trial = self.certs.copy()
-        trial[moved, col.COUNT] = 0
-        p = self.build(col.PROMISED, trial)
         order = self._by_latest_start(np.concatenate([moved, rows]))
-        if not arranging.rearrange(p, self.jobs, order, self._dues(trial), trial, _tries(order)):
+        if not self._replan(moved, rows, col.PROMISED, order, lowest=col.PROMISED):
             return False
-        self.certs, self.profile = trial, p
         self._rebook_soft(softs)
         return True
 
@@ -243,7 +243,8 @@ class Book:
     def book_soft(self, row: int) -> bool:
         """A reservation for the best value step in reach; later hard arrivals may take it."""
         return any(
-            due > self.now and self._fastest(row) <= due and self.book(row, col.SOFT, due) for due in self.steps(row)
+            due > self.now and self.fastest_finish()[row] <= due and self.book(row, col.SOFT, due)
+            for due in self.steps(row)
         )
 
     def soften(self, row: int) -> bool:
@@ -259,25 +260,25 @@ class Book:
         certs = self.certs
         booked = np.flatnonzero(certs[:, col.CLASS] > 0)
         idle = booked[(self.jobs.held[booked] == 0) & (certs[booked, col.DUE] >= self.due[row])]
-        if idle.size and self._all_kept(row, cls, idle, self._by_latest_start(np.append(idle, row))):
+        new = np.array([row])
+        if idle.size and self._replan(idle, new, cls, self._by_latest_start(np.append(idle, row))):
             return True
         if idle.size == booked.size or booked.size > RESERVES // 2:
             return False
-        return self._all_kept(row, cls, booked, self._by_step(np.append(booked, row)), tries=2)
+        return self._replan(booked, new, cls, self._by_step(np.append(booked, row)), tries=2)
 
-    def _by_step(self, rows: Ints) -> Ints:
-        """Earliest deadline (or value step) first; what may not be interrupted first of all."""
-        pinned = self.jobs.whole[rows] & (self.jobs.held[rows] > 0)
-        return rows[np.lexsort((rows, self._dues(self.certs)[rows], ~pinned))]
-
-    def _all_kept(self, row: int, cls: int, moved: Ints, order: Ints, tries: int = ORDERS) -> bool:
+    def _replan(
+        self, moved: Ints, rows: Ints, cls: int, order: Ints, tries: int = ORDERS, lowest: int = col.SOFT
+    ) -> bool:
+        """Make the reservations of `moved` anew around those of the newcomers `rows`, so that every one holds; False:
+        nothing changed. Reservations below the class `lowest` give way."""
         trial = self.certs.copy()
         trial[moved, col.COUNT] = 0
-        p = self.build(col.SOFT, trial)
+        p = self.build(lowest, trial)
         if not arranging.rearrange(p, self.jobs, order, self._dues(self.certs), trial, min(tries, _tries(order))):
             return False
         trial[moved, col.CLASS] = self.certs[moved, col.CLASS]
-        trial[row, col.CLASS] = cls
+        trial[rows, col.CLASS] = cls
         self.certs, self.profile = trial, p
         return True
 
@@ -320,9 +321,6 @@ class Book:
         if spec.utility is not None and spec.utility.get("kind") == "step":
             steps |= {spec.submit_ms + float(age) * 1000.0 for age, value in spec.utility["steps"] if value > 0}
         return sorted(steps)
-
-    def _fastest(self, row: int) -> float:
-        return float(self.fastest_finish()[row])
 
     def fastest_finish(self) -> Floats:
         """The earliest finish of each row if the whole cluster were its own."""

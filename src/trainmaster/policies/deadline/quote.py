@@ -13,7 +13,7 @@ import numpy as np
 
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId
-from trainmaster.model.reasons import deadline_refusal
+from trainmaster.model.reason_text import deadline_refusal
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.deadline import answers

@@ -85,11 +85,11 @@ class RoundState:
 def values_of(rounds: Rounds) -> dict[str, Any]:
     """What is remembered beside the columns."""
     return {
-        "round_end_ms": rounds.round_end_ms,
+        "round_end_ms": int(rounds.round_end_ms),
         "worker_s": np.asarray(rounds.worker_s).tolist(),
-        "last_reset_ms": rounds.last_reset_ms,
-        "computed_jobs": rounds.computed_jobs,
-        "nodes_up": rounds.nodes_then,
+        "last_reset_ms": int(rounds.last_reset_ms),
+        "computed_jobs": int(rounds.computed_jobs),
+        "nodes_up": int(rounds.nodes_then),
     }
 
 

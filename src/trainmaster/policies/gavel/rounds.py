@@ -196,7 +196,7 @@ class Rounds:
         figures = np.empty((4, n))
         out: Floats = figures
         for k in range(n):
-            i = which.values[rows[k]]
+            i: int = which.values[rows[k]]
             remaining = jobs.work_total[i] - work_now(jobs, i, now_ms)
             if math.isfinite(remaining):
                 longest = max(longest, remaining) if any_known else remaining

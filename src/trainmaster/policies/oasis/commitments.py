@@ -144,19 +144,22 @@ class Commitments:
     def used(self, slot: int, slots: int, nodes: int, resources: int, without: JobId | None = None) -> Floats:
         """What is committed from `slot` on, slots x nodes x resources: sums of differences at the ends of runs."""
         if self._pieces is None:
-            self._pieces = _pieces(self.promises)
+            self._pieces = _pieces(self.promises, resources)
         names, owner, start, end, node, amount = self._pieces
         kept = (end > slot) & (start < slot + slots)
         if without is not None and without in names:
             kept &= owner != names.index(without)
-        change = np.zeros((slots + 1, nodes, resources))
-        np.add.at(change, (np.maximum(start[kept] - slot, 0), node[kept]), amount[kept])
-        np.subtract.at(change, (np.minimum(end[kept] - slot, slots), node[kept]), amount[kept])
+        first = np.maximum(start[kept] - slot, 0) * nodes + node[kept]
+        after = np.minimum(end[kept] - slot, slots) * nodes + node[kept]
+        change = np.empty((slots + 1, nodes, resources))
+        for r, taken in enumerate(amount[kept].T):
+            sums = [np.bincount(at, taken, (slots + 1) * nodes) for at in (first, after)]
+            change[:, :, r] = (sums[0] - sums[1]).reshape(slots + 1, nodes)
         # Sums and differences of the same amounts leave dust behind, which must not read as a commitment.
         return np.round(np.cumsum(change[:-1], axis=0), 9) + 0.0
 
 
-def _pieces(promises: Mapping[JobId, Promise]) -> _Pieces:
+def _pieces(promises: Mapping[JobId, Promise], resources: int) -> _Pieces:
     """Every node of every run: its promise, slots and what it takes."""
     names = sorted(promises)
     found = [
@@ -166,7 +169,7 @@ def _pieces(promises: Mapping[JobId, Promise]) -> _Pieces:
         for place in run.place
     ]
     owner, start, end, node, workers, servers = np.array(found, np.int64).reshape(len(found), 6).T
-    worker = np.array([promises[name].worker for name in names], np.float64).reshape(len(names), -1 if names else 1)
+    worker = np.array([promises[name].worker for name in names], np.float64).reshape(len(names), resources)
     server = np.array([promises[name].server for name in names], np.float64).reshape(worker.shape)
     amount: Floats = workers[:, None] * worker[owner] + servers[:, None] * server[owner]
     return names, owner, start, end, node, amount

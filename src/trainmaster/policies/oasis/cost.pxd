@@ -24,20 +24,19 @@ cdef class GangCosts:
     cdef public F2 worker_cost, ps_cost
     cdef public I2 worker_room, ps_room
     cdef public I1 on_workers, on_ps
-    cdef IntList by_worker_cost, by_ps_cost, spare
+    cdef public IntList by_worker_cost, by_ps_cost
+    cdef IntList spare
     @cython.locals(t=Py_ssize_t, s=Py_ssize_t)
     cpdef object price(self, F2 ln_low, F2 ln_spread, i64 most_workers, i64 most_ps)
     @cython.locals(s=Py_ssize_t, r=Py_ssize_t)
     cpdef bint same_as_before(self, Py_ssize_t t) noexcept
-    @cython.locals(r=Py_ssize_t)
-    cdef i64 _room(self, Py_ssize_t t, Py_ssize_t s, F1 demand, i64 most) noexcept
     @cython.locals(r=Py_ssize_t, price=double, whole=double)
     cdef double _unit_cost(self, Py_ssize_t t, Py_ssize_t s, F1 demand) noexcept
     @cython.locals(t=Py_ssize_t, k=Py_ssize_t, same=bint, gang=Gang)
     cpdef object costs(self, list gangs, F2 out, bint both_orders)
     @cython.locals(s=Py_ssize_t, total=double)
     cpdef double place(self, Py_ssize_t t, Gang gang, bint workers_first) noexcept
-    cdef void _sort(self, Py_ssize_t t) noexcept
+    cpdef void sort(self, Py_ssize_t t) noexcept
     @cython.locals(s=Py_ssize_t, best=Py_ssize_t)
     cdef double _place_on_one(self, Py_ssize_t t, i64 workers) noexcept
     @cython.locals(i=Py_ssize_t, s=Py_ssize_t, total=double, left=i64, count=i64)
@@ -45,7 +44,7 @@ cdef class GangCosts:
     @cython.locals(i=Py_ssize_t, s=Py_ssize_t, total=double, left=i64, count=i64)
     cdef double _place_ps(self, Py_ssize_t t, i64 servers) noexcept
     @cython.locals(r=Py_ssize_t)
-    cdef i64 _beside(self, Py_ssize_t t, Py_ssize_t s, F1 demand, F1 other, i64 others, i64 most) noexcept
+    cpdef i64 beside(self, Py_ssize_t t, Py_ssize_t s, F1 demand, F1 other, i64 others, i64 most) noexcept
     @cython.locals(t=Py_ssize_t, s=Py_ssize_t, staying=double, gang=Gang, last_workers=I1, last_ps=I1)
     cpdef object place_path(self, list gangs, I1 chosen, I2 path_workers, I2 path_ps, tuple held, F1 cost)
     @cython.locals(s=Py_ssize_t, r=Py_ssize_t, all_workers=i64, all_ps=i64, used_nodes=i64, need=double)

@@ -59,18 +59,15 @@ class GangCosts:
         for t in range(self.slots):
             if self.same_as_before(t):
                 for s in range(self.nodes):
-                    self.worker_cost[t, s], self.worker_room[t, s] = (
-                        self.worker_cost[t - 1, s],
-                        self.worker_room[t - 1, s],
-                    )
-                    self.ps_cost[t, s], self.ps_room[t, s] = self.ps_cost[t - 1, s], self.ps_room[t - 1, s]
+                    self.worker_cost[t, s], self.ps_cost[t, s] = self.worker_cost[t - 1, s], self.ps_cost[t - 1, s]
+                    self.worker_room[t, s], self.ps_room[t, s] = self.worker_room[t - 1, s], self.ps_room[t - 1, s]
                 continue
             for s in range(self.nodes):
                 if self.hosts[s]:
-                    self.worker_room[t, s] = self._room(t, s, self.worker, most_workers)
+                    self.worker_room[t, s] = self.beside(t, s, self.worker, self.ps, 0, most_workers)
                     self.worker_cost[t, s] = self._unit_cost(t, s, self.worker)
                 if self.ps_hosts[s]:
-                    self.ps_room[t, s] = self._room(t, s, self.ps, most_ps)
+                    self.ps_room[t, s] = self.beside(t, s, self.ps, self.worker, 0, most_ps)
                     self.ps_cost[t, s] = self._unit_cost(t, s, self.ps)
 
     def same_as_before(self, t: int) -> bool:
@@ -82,11 +79,6 @@ class GangCosts:
                 if self.used[t, s, r] != self.used[t - 1, s, r]:
                     return False
         return True
-
-    def _room(self, t: int, s: int, demand: Floats, most: int) -> int:
-        for r in range(self.resources):
-            self.left[r] = self.capacity[s, r] - self.used[t, s, r]
-        return fits_into(self.left, self.capacity, s, demand, most)
 
     def _unit_cost(self, t: int, s: int, demand: Floats) -> float:
         """Of a node with room; of a full one something that nobody asks for."""
@@ -118,7 +110,7 @@ class GangCosts:
         for s in range(self.nodes):
             self.on_workers[s] = 0
             self.on_ps[s] = 0
-        self._sort(t)
+        self.sort(t)
         if gang.one_node:
             total = self._place_on_one(t, gang.workers)
         elif workers_first:
@@ -131,12 +123,12 @@ class GangCosts:
             total += self._place_workers(t, gang.workers)
         return total
 
-    def _sort(self, t: int) -> None:
-        if self.sorted_slot == t:
-            return
-        self.sorted_slot = t
-        for order, cost in ((self.by_worker_cost, self.worker_cost), (self.by_ps_cost, self.ps_cost)):
-            _sort_row(order, cost, t, self.spare)
+    def sort(self, t: int) -> None:
+        """Order the nodes by unit cost in slot t, for either role."""
+        if self.sorted_slot != t:
+            self.sorted_slot = t
+            _sort_row(self.by_worker_cost, self.worker_cost, t, self.spare)
+            _sort_row(self.by_ps_cost, self.ps_cost, t, self.spare)
 
     def _place_on_one(self, t: int, workers: int) -> float:
         best = -1
@@ -152,32 +144,26 @@ class GangCosts:
         total, left = 0.0, workers
         for i in range(self.nodes):
             s = self.by_worker_cost.values[i]
-            if left == 0:
-                break
-            count = min(left, self.worker_room[t, s])
-            if count > 0 and self.on_ps[s] > 0:
-                count = self._beside(t, s, self.worker, self.ps, self.on_ps[s], left)
-            self.on_workers[s] = count
-            total += count * self.worker_cost[t, s]
-            left -= count
+            if left > 0 and self.hosts[s]:
+                count = self.beside(t, s, self.worker, self.ps, self.on_ps[s], left)
+                self.on_workers[s] = count
+                total += count * self.worker_cost[t, s]
+                left -= count
         return total if left == 0 else INFINITY
 
     def _place_ps(self, t: int, servers: int) -> float:
         total, left = 0.0, servers
         for i in range(self.nodes):
             s = self.by_ps_cost.values[i]
-            if left == 0:
-                break
-            if not self.ps_hosts[s]:
-                continue
-            count = self._beside(t, s, self.ps, self.worker, self.on_workers[s], left)
-            self.on_ps[s] = count
-            total += count * self.ps_cost[t, s]
-            left -= count
+            if left > 0 and self.ps_hosts[s]:
+                count = self.beside(t, s, self.ps, self.worker, self.on_workers[s], left)
+                self.on_ps[s] = count
+                total += count * self.ps_cost[t, s]
+                left -= count
         return total if left == 0 else INFINITY
 
-    def _beside(self, t: int, s: int, demand: Floats, other: Floats, others: Any, most: Any) -> int:
-        """How many members fit beside so many of the other role."""
+    def beside(self, t: int, s: int, demand: Floats, other: Floats, others: Any, most: Any) -> int:
+        """How many members fit in slot t beside so many of the other role."""
         for r in range(self.resources):
             self.left[r] = self.capacity[s, r] - self.used[t, s, r] - others * other[r]
         return fits_into(self.left, self.capacity, s, demand, most)

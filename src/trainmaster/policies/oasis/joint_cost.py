@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.core.int_list import IntList, new_floats
-from trainmaster.core.sorting import sort_by
-from trainmaster.policies.oasis.cost import GangCosts, fits_into
+from trainmaster.core.int_list import IntList
+from trainmaster.policies.oasis.cost import GangCosts
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -27,8 +26,6 @@ class JointCosts:
         self.costs = costs
         self.both = both.view(np.uint8)
         self.shared = np.flatnonzero(both)
-        self.free, self.rest = new_floats(costs.resources), new_floats(costs.resources)
-        self.order, self.spare = IntList(costs.nodes), IntList(costs.nodes)
 
     def operations(self, most: int, most_ps: int) -> int:
         """Steps of the DP in the slot that needs most of them."""
@@ -36,9 +33,8 @@ class JointCosts:
         for t in range(self.costs.slots):
             options = 0
             for j in range(len(self.shared)):
-                self._look(t, self.shared[j])
-                for z in range(self._ps_fit(self.shared[j], most_ps) + 1):
-                    options += self._workers_fit(self.shared[j], z, most) + 1
+                for z in range(self._ps_fit(t, self.shared[j], most_ps) + 1):
+                    options += self._workers_fit(t, self.shared[j], z, most) + 1
             worst = max(worst, options * (most + 1) * (most_ps + 1))
         return worst
 
@@ -61,10 +57,9 @@ class JointCosts:
         for back in range(len(self.shared)):
             j = len(self.shared) - 1 - back
             s = self.shared[j]
-            self._look(t, s)
             found = False
-            for dz in range(self._ps_fit(s, z) + 1):
-                for dy in range(self._workers_fit(s, dz, y) + 1):
+            for dz in range(self._ps_fit(t, s, z) + 1):
+                for dy in range(self._workers_fit(t, s, dz, y) + 1):
                     extra = dy * self.costs.worker_cost[t, s] + dz * self.costs.ps_cost[t, s]
                     # The same floating-point expression as in the forward pass, so equality is exact.
                     if tables[j, y - dy, z - dz] + extra == tables[j + 1, y, z]:
@@ -76,8 +71,8 @@ class JointCosts:
                     break
             y -= on_workers[s]
             z -= on_ps[s]
-        self._fill_cheapest(self.costs.worker_cost, self.costs.worker_room, t, y, on_workers)
-        self._fill_cheapest(self.costs.ps_cost, self.costs.ps_room, t, z, on_ps)
+        self._fill_cheapest(self.costs.by_worker_cost, self.costs.worker_room, t, y, on_workers)
+        self._fill_cheapest(self.costs.by_ps_cost, self.costs.ps_room, t, z, on_ps)
 
     def _tables(self, t: int, most: int, most_ps: int) -> Floats:
         """tables[j, y, z]: least cost of y workers and z PS on servers of one role and the first j of both."""
@@ -89,8 +84,9 @@ class JointCosts:
 
     def _start(self, t: int, tables: Floats) -> None:
         workers, ps = np.full(tables.shape[1], np.inf), np.full(tables.shape[2], np.inf)
-        self._cheapest_prefix(self.costs.worker_cost, self.costs.worker_room, t, workers)
-        self._cheapest_prefix(self.costs.ps_cost, self.costs.ps_room, t, ps)
+        self.costs.sort(t)
+        self._cheapest_prefix(self.costs.by_worker_cost, self.costs.worker_cost, self.costs.worker_room, t, workers)
+        self._cheapest_prefix(self.costs.by_ps_cost, self.costs.ps_cost, self.costs.ps_room, t, ps)
         for y in range(tables.shape[1]):
             for z in range(tables.shape[2]):
                 tables[0, y, z] = workers[y] + ps[z]
@@ -98,9 +94,8 @@ class JointCosts:
     def _add_server(self, t: int, j: int, tables: Floats) -> None:
         s = self.shared[j]
         most, most_ps = tables.shape[1] - 1, tables.shape[2] - 1
-        self._look(t, s)
-        for dz in range(self._ps_fit(s, most_ps) + 1):
-            for dy in range(self._workers_fit(s, dz, most) + 1):
+        for dz in range(self._ps_fit(t, s, most_ps) + 1):
+            for dy in range(self._workers_fit(t, s, dz, most) + 1):
                 extra = dy * self.costs.worker_cost[t, s] + dz * self.costs.ps_cost[t, s]
                 for y in range(dy, most + 1):
                     for z in range(dz, most_ps + 1):
@@ -108,45 +103,30 @@ class JointCosts:
                         if value < tables[j + 1, y, z]:
                             tables[j + 1, y, z] = value
 
-    def _look(self, t: int, s: int) -> None:
-        """Note what is free of server s in slot t."""
-        for r in range(self.costs.resources):
-            self.free[r] = self.costs.capacity[s, r] - self.costs.used[t, s, r]
+    def _ps_fit(self, t: int, s: int, most: Any) -> int:
+        return self.costs.beside(t, s, self.costs.ps, self.costs.worker, 0, most)
 
-    def _ps_fit(self, s: int, most: Any) -> int:
-        return fits_into(self.free, self.costs.capacity, s, self.costs.ps, most)
-
-    def _workers_fit(self, s: int, ps: int, most: Any) -> int:
+    def _workers_fit(self, t: int, s: int, ps: int, most: Any) -> int:
         """Workers beside so many PS."""
-        for r in range(self.costs.resources):
-            self.rest[r] = self.free[r] - ps * self.costs.ps[r]
-        return fits_into(self.rest, self.costs.capacity, s, self.costs.worker, most)
+        return self.costs.beside(t, s, self.costs.worker, self.costs.ps, ps, most)
 
-    def _cheapest_prefix(self, cost: Floats, room: Ints, t: int, total: Floats) -> None:
+    def _cheapest_prefix(self, order: IntList, cost: Floats, room: Ints, t: int, total: Floats) -> None:
         """Least cost of 0, 1, .. members on the servers of one role."""
         total[0] = 0.0
         count = 0
-        self._sort(cost, t)
-        for i in range(self.order.n):
-            s = self.order.values[i]
+        for i in range(order.n):
+            s = order.values[i]
             for _ in range(0 if self.both[s] else room[t, s]):
                 if count == len(total) - 1:
                     return
                 total[count + 1] = total[count] + cost[t, s]
                 count += 1
 
-    def _fill_cheapest(self, cost: Floats, room: Ints, t: int, count: Any, taken: Ints) -> None:
+    def _fill_cheapest(self, order: IntList, room: Ints, t: int, count: Any, taken: Ints) -> None:
         """Add so many members on the servers of one role, as `_cheapest_prefix` counts them."""
-        self._sort(cost, t)
-        for i in range(self.order.n):
-            s = self.order.values[i]
+        for i in range(order.n):
+            s = order.values[i]
             if count > 0 and not self.both[s]:
                 here = min(count, room[t, s])
                 taken[s] += here
                 count -= here
-
-    def _sort(self, cost: Floats, t: int) -> None:
-        self.order.clear()
-        for s in range(cost.shape[1]):
-            self.order.append(s)
-        sort_by(self.order, cost[t], self.spare)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-import highspy
 import numpy as np
 
 from trainmaster.model.utility import FloatArray
@@ -30,6 +29,7 @@ from trainmaster.policies.oasis.optimum_proof import (
     schedule_errors,
     upper_bound,
 )
+from trainmaster.policies.oasis.program import Program
 from trainmaster.policies.oasis.slot_counts import Ints, Placer, SlotCounts
 
 GAP = 1e-7
@@ -221,7 +221,7 @@ class _Search:
 def _relax(bounds: Bounds, case: Case) -> _Relaxed:
     """The linear program of a case. Columns by job: an end e and its workers d_et; by slot: weights of its count
     vectors. Rows: work and workers of each end, one end per job, d against the vectors (their duals are the prices)."""
-    program = _Program()
+    program = Program()
     jobs, slots = case.ends.shape
     couple = [[program.row(-np.inf, 0.0) for _ in range(slots)] for _ in range(jobs)]
     failing = 4.0 * float(bounds.worth.max(axis=1).sum()) + 1.0
@@ -236,59 +236,19 @@ def _relax(bounds: Bounds, case: Case) -> _Relaxed:
                 (served, -float(bounds.work[i])),
                 *((row, -float(bounds.most[i])) for row, _ in limits),
             ]
-            ends.append((i, end, program.column(float(bounds.worth[i, end]), entries)))
+            ends.append((i, end, program.column(float(bounds.worth[i, end]), entries=entries)))
             for row, t in limits:
-                workers.append((i, t, program.column(0.0, [(served, 1.0), (row, 1.0), (couple[i][t], 1.0)])))
-        program.column(-failing, [(one, 1.0)])  # a required job that does not end
+                workers.append((i, t, program.column(0.0, entries=[(served, 1.0), (row, 1.0), (couple[i][t], 1.0)])))
+        program.column(-failing, entries=[(one, 1.0)])  # a required job that does not end
     for t in range(slots):
         convex = program.row(0.0, 1.0)
         for vector in bounds.vectors[t].tolist():
-            program.column(0.0, [(convex, 1.0), *((couple[i][t], -float(n)) for i, n in enumerate(vector) if n)])
-    values, duals = program.solve()
+            taken = ((couple[i][t], -float(n)) for i, n in enumerate(vector) if n)
+            program.column(0.0, entries=[(convex, 1.0), *taken])
+    solution = program.solved({"presolve": "off"}).getSolution()
+    values, duals = np.array(solution.col_value), np.array(solution.row_dual)
     found = np.zeros((2, jobs, slots))
     for table, columns in zip(found, (ends, workers), strict=True):
         for i, t, column in columns:
             table[i, t] += values[column]
     return _Relaxed(found[0], found[1], np.maximum(duals[np.array(couple)], 0.0))
-
-
-class _Program:
-    """A growing linear program to maximise: rows first, columns (from 0 upwards) by their entries."""
-
-    def __init__(self) -> None:
-        self._bounds: list[tuple[float, float]] = []
-        self._cost: list[float] = []
-        self._starts = [0]
-        self._index: list[int] = []
-        self._value: list[float] = []
-
-    def row(self, lower: float, upper: float) -> int:
-        self._bounds.append((lower, upper))
-        return len(self._bounds) - 1
-
-    def column(self, cost: float, entries: list[tuple[int, float]]) -> int:
-        self._cost.append(cost)
-        self._index += [row for row, _ in entries]
-        self._value += [value for _, value in entries]
-        self._starts.append(len(self._index))
-        return len(self._cost) - 1
-
-    def solve(self) -> tuple[FloatArray, FloatArray]:
-        """(columns, duals of the rows)."""
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self._cost), len(self._bounds)
-        lp.sense_ = highspy.ObjSense.kMaximize
-        lp.col_cost_ = np.array(self._cost)
-        lp.col_lower_, lp.col_upper_ = np.zeros(len(self._cost)), np.full(len(self._cost), np.inf)
-        lp.row_lower_, lp.row_upper_ = np.array(self._bounds).T
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        lp.a_matrix_.start_ = np.array(self._starts)
-        lp.a_matrix_.index_ = np.array(self._index)
-        lp.a_matrix_.value_ = np.array(self._value)
-        solver = highspy.Highs()
-        for name, setting in (("output_flag", False), ("threads", 1), ("random_seed", 0), ("presolve", "off")):
-            solver.setOptionValue(name, setting)
-        solver.passModel(lp)
-        solver.run()
-        solution = solver.getSolution()
-        return np.array(solution.col_value), np.array(solution.row_dual)

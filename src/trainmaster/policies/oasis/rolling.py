@@ -148,8 +148,9 @@ def best_rolling(
 def _runs(slot: int, chosen: Ints, on_workers: Ints, on_ps: Ints, steps_per_s: Floats) -> tuple[Run, ...]:
     """The path as runs; slots are counted from `slot`."""
     slots = len(chosen)
-    kept = (np.diff(on_workers[:slots], axis=0) == 0).all(axis=1) & (np.diff(on_ps[:slots], axis=0) == 0).all(axis=1)
-    starts = np.flatnonzero(np.append(True, ~kept | (np.diff(chosen) != 0))).tolist()
+    moved = (on_workers[1:slots] != on_workers[: slots - 1]) | (on_ps[1:slots] != on_ps[: slots - 1])
+    changes = moved.any(axis=1) | (chosen[1:] != chosen[:-1])
+    starts = [0, *(np.flatnonzero(changes) + 1).tolist()]
     return merged(
         Run.of(
             slot + start,

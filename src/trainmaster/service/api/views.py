@@ -21,10 +21,10 @@ from trainmaster.jobspec.engine import request_of
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, Phase
+from trainmaster.model.reason_text import advice, sentence
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.service.api.problems import NotFound
-from trainmaster.service.api.reasons import advice, text_of
 from trainmaster.service.control.control_plane import ControlPlane
 from trainmaster.service.local.tokens import OPERATOR, Principal
 
@@ -131,7 +131,7 @@ class Views:
             "namespace": spec.payload.get("namespace"),
             "state": STATE_OF[phase].value,
             "phase": phase.name.lower(),
-            "reason": text_of(reason),
+            "reason": sentence(reason),
             "why": "" if reason is None else reason.why.name.lower(),
             "position": self._positions.get(spec.id),
             "allocation": [] if allocation is None or phase not in LIVE else self._places(allocation),
@@ -230,7 +230,7 @@ class Views:
         reason = self._explainer.reason(job_id)
         if reason is None:
             return _why_body(job_id, "", f"it does not wait: it is {STATE_OF[phase].value}", Reason(Why.NONE), [])
-        return _why_body(job_id, reason.why.name.lower(), text_of(reason), reason, advice(reason))
+        return _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, advice(reason))
 
     # -- the rest ------------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ def _progress(work_done: float, total: float | None, rate: float | None, loss: f
 
 def _last_word(end: Ended, how: str | None) -> tuple[str, str]:
     if end.rejection is not None:
-        return end.rejection.why.name.lower(), text_of(Reason(end.rejection.why, details=dict(end.rejection.details)))
+        return end.rejection.why.name.lower(), sentence(Reason(end.rejection.why, details=dict(end.rejection.details)))
     if end.phase == Phase.FAILED:
         return "", f"failed after {end.attempts} attempts" + (f", last: {how}" if how else "")
     return "", ""

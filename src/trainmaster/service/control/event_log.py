@@ -14,7 +14,8 @@ from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Command, Launch, Resize, Stop
 from trainmaster.model.job import JobId
-from trainmaster.model.reasons import Reason, Why, render
+from trainmaster.model.reason_text import sentence
+from trainmaster.model.reasons import Reason
 
 MAX_NOTE = 500
 
@@ -115,15 +116,16 @@ class Journal:
         return work if work == work else queries.work_saved(self.engine, job_id)
 
     def after(self, commands: Iterable[Command], ended: Iterable[Ended], notes: Iterable[str]) -> None:
-        pending = {command.seq for command in self.engine.pending_commands()}
-        for command in commands:
-            if command.seq in pending and command.seq > self._seq:  # what is only sent again is no news
+        fresh = [command for command in commands if command.seq > self._seq]  # what is only sent again is no news
+        pending = {command.seq for command in self.engine.pending_commands()} if fresh else ()
+        for command in fresh:
+            if command.seq in pending:
                 self._tell_command(command)
         for end in ended:
             state = end.phase.name.lower()
             text = f"{end.spec.id} {state}"
             if end.rejection is not None:
-                text += f": {render(Reason(end.rejection.why, details=end.rejection.details))}"
+                text += f": {sentence(Reason(end.rejection.why, details=end.rejection.details))}"
             self.add(state, end.spec.id, text, attempts=end.attempts, work_done=end.work_done)
         for note in notes:
             self.add("note", None, note[:MAX_NOTE])
@@ -181,10 +183,6 @@ def _size(low: int, high: int) -> str:
 
 def _where(places: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join(f"{place['node']} ({place['workers']})" for place in places)
-
-
-def rejected_text(why: Why, details: Mapping[str, Any]) -> str:
-    return render(Reason(why, details=details))
 
 
 def _terms(event: ev.JobTermsChanged) -> str:

@@ -1,0 +1,50 @@
+"""Files and functions that docs/architecture.md names exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "trainmaster"
+NAMED = re.compile(r"`([a-z0-9_/]+\.py)(?::([A-Za-z0-9_.]+))?`")
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def defined(path: Path, name: str) -> bool:
+    """Whether the file defines this function, class or method."""
+    body: list[ast.stmt] = ast.parse(path.read_text()).body
+    for part in name.split("."):
+        found = next(
+            (
+                n
+                for n in body
+                if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and n.name == part
+            ),
+            None,
+        )
+        if found is None:
+            return False
+        body = found.body
+    return True
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(NAMED.findall(PAGE))))
+def test_what_the_page_names_exists(file: str, name: str) -> None:
+    assert (SOURCE / file).is_file()
+    assert not name or defined(SOURCE / file, name)
+
+
+def test_the_way_of_a_job_is_told_by_names() -> None:
+    assert len(set(NAMED.findall(PAGE))) > 60
+    assert not defined(SOURCE / "gang" / "attempt.py", "Attempt.no_such_method")
+
+
+def test_folders_in_the_table_exist() -> None:
+    folders = re.findall(r"^\| ((?:`[a-z]+/`(?:, )?)+) \|", PAGE, re.MULTILINE)
+    named = {name for row in folders for name in re.findall(r"`([a-z]+)/`", row)}
+    there = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert named == there
