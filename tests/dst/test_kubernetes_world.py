@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from trainmaster.backends.kubernetes.election import Election
+from support.kube_safeguards import SAFEGUARDS
 from trainmaster.dst.kubernetes.world import run_seed
-from trainmaster.model.lease import LeaseRule
 
 pytestmark = pytest.mark.slow
 
@@ -32,17 +31,9 @@ def test_a_seed_is_the_same_each_time() -> None:
     assert b"command" in told[0]
 
 
-def _no_wait_for_leases(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LeaseRule, "certainly_over_ms", lambda _, answered_ms: answered_ms)
-
-
-def _no_wait_for_the_last_leader(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Election, "_run_out", lambda _, __: True)
-
-
-@pytest.mark.parametrize("remove", [_no_wait_for_leases, _no_wait_for_the_last_leader])
+@pytest.mark.parametrize("remove", SAFEGUARDS, ids=lambda remove: remove.__name__)
 def test_without_a_safeguard_something_breaks(
     remove: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove(monkeypatch)
-    assert any(run_seed(seed).violation for seed in range(10))
+    assert any(run_seed(seed).violation for seed in (SAFEGUARDS[remove], *range(40)))

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from support.kube_cluster import KubeCluster
+from support.loop_thread import LoopThread
 from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.client import KubeClient
 from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.election import Election, ElectionRule
-from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.engine.ports import Commit, StoreError
 from trainmaster.stores.journal import JournalStore, Overtaken
 from trainmaster.testing.store_contract import check_store

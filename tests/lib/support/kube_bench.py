@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support import ROOT
+from support.loop_thread import LoopThread
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.agent_hub import AgentHub
 from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOptions
@@ -19,7 +20,6 @@ from trainmaster.backends.kubernetes.client import Conflict, KubeClient, NotFoun
 from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
 from trainmaster.backends.kubernetes.config import load_config
 from trainmaster.backends.kubernetes.crd import crd
-from trainmaster.backends.kubernetes.loop_thread import LoopThread
 from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
 from trainmaster.gang import linux
 from trainmaster.model import event as ev

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from support.kube_cluster import KubeCluster
+from support.loop_thread import LoopThread
 from support.trainer_records import PROGRAM, Life, read_lives
 from trainmaster.backends.kubernetes import paths
 from trainmaster.backends.kubernetes.client import ApiError, KubeClient, NotFound
 from trainmaster.backends.kubernetes.config import load_config
-from trainmaster.backends.kubernetes.loop_thread import LoopThread
 
 HOST = "10.77.0.1"
 """Where pods of the test cluster reach this machine."""

@@ -288,6 +288,31 @@ def test_an_attempt_ends_when_its_nodes_have_their_devices_back_or_after_a_while
         assert story.outcome == Outcome(EXITED, 0)
 
 
+def test_an_attempt_waits_for_what_outlives_its_members_however_long() -> None:
+    story = Story(1, Rules(release_s=5.0))
+    story.end("worker-0", 0, released=False, outlived=True)
+    story.go(600.0)
+    assert not story.attempt.over, "a sidecar holds the devices"
+    story.attempt.on_member("worker-0", a.Emptied())
+    story.go()
+    assert not story.attempt.over, "its kubelet takes down the sandbox next"
+    story.attempt.on_member("worker-0", a.Released())
+    story.go()
+    assert story.outcome == Outcome(EXITED, 0)
+
+
+def test_a_plain_gang_restarts_when_its_devices_are_free() -> None:
+    story = Story(1, Rules(release_s=5.0))
+    story.attempt.set_target([Seat("worker", "n0", devices=(1,))], 2)
+    story.go(1.0)
+    story.end("worker-0", 0, fault=NOBODYS, released=False, outlived=True)
+    story.go(600.0)
+    assert "worker-1" not in story.attempt.members
+    story.attempt.on_member("worker-0", a.Released())
+    story.go()
+    assert "worker-1" in story.attempt.members
+
+
 def test_members_on_lost_nodes_are_reported_once_for_every_order_to_stop() -> None:
     story = Story(1, Rules())
     story.attempt.on_node("n0", ready=False)

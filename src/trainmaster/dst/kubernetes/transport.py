@@ -4,6 +4,7 @@ answers, requests that are carried out late, watches that lag, break or expire, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import deque
 from collections.abc import AsyncIterator
@@ -193,7 +194,8 @@ class _Watch:
 
     async def __aexit__(self, *_: object) -> None:
         if self._stream is not None:
-            await self._stream.aclose()
+            with contextlib.suppress(RuntimeError):  # who is unwound while the stream waits leaves it to the collector
+                await self._stream.aclose()
 
     def iter_any(self) -> AsyncIterator[bytes]:
         self._stream = self._line.watch(self._path, self._params)
