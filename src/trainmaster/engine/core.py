@@ -223,7 +223,9 @@ class Engine(State):
 
     def _apply(self, view: Snapshot, plan: Plan, arrays: PlanArrays) -> None:
         ints = self.columns.ints
-        self.queue_reasons = None
+        if self.queue_reasons is not None:  # jobs that this plan does not speak of keep what the last pass said
+            ints["reason"][:], ints["blocker"][:] = self.reasons()
+            self.queue_reasons = None
         slots = view.jobs.slots
         if plan.wake_at_ms is not None and plan.wake_at_ms > self.now_ms:
             self.wake_at_ms = plan.wake_at_ms

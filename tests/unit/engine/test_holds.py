@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
@@ -161,6 +161,7 @@ _ACTIONS = st.lists(
 
 
 @examples(max_examples=60, deadline=None, derandomize=True)
+@example(actions=[("submit", 1, 0, ""), ("submit", 4, 0, ""), ("submit", 1, 3, "red"), ("quota", 0, 0, "red")])
 @given(actions=_ACTIONS)
 def test_never_early_never_over_quota_and_the_same_after_a_restart(actions: list[tuple[str, int, int, str]]) -> None:
     engine, store = new(), MemoryStore()
