@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.engine.core import Engine, Settings
+from trainmaster.engine.engine import Engine, Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
@@ -48,7 +48,7 @@ def answers(commands: list[Any], engine: Engine, now_ms: int) -> list[Any]:
     """Every command succeeds at once."""
     out: list[Any] = []
     for command in commands:
-        done = float(engine.columns.floats["work_done"][engine.columns.slot_of[command.job_id]])
+        done = float(engine.columns.floats["work_done"][engine.columns.job_index_of[command.job_id]])
         match type(command).__name__:
             case "Launch":
                 out.append(ev.Started(command.job_id, command.generation, done, now_ms))

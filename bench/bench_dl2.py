@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 
-from trainmaster.learn.compiled_rollout import play_compiled
+from trainmaster.learn.dl2.compiled_rollout import play_compiled
+from trainmaster.learn.dl2.rollout import play
 from trainmaster.learn.environment import SizingEnv
-from trainmaster.learn.rollout import play
-from trainmaster.learn.sizing_trace import SizingSpec, draw_traces
-from trainmaster.learn.slot_batch import SlotBatch, choose
+from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.sizing.trace import SizingSpec, draw_traces
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import load_once

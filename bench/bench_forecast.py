@@ -4,7 +4,7 @@
 
 For each policy: one `forecast` as the service asks for it (a few futures, each rolled to the horizon), and with
 `--whole` one future rolled to its end. The digest is that of all results: trees that print the same one agree on every
-job. The script uses the public functions of `foresight` alone, so it runs on older trees too.
+job. The script uses the public functions of `forecast` alone, so it runs on older trees too.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trainmaster.engine.core import Engine
-from trainmaster.engine.image import Recorder
-from trainmaster.engine.ports import Image
+from trainmaster.engine.engine import Engine
+from trainmaster.engine.persistence import Recorder
+from trainmaster.engine.ports import StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.foresight.forecast import forecast
-from trainmaster.foresight.rolling import roll
-from trainmaster.foresight.situation import Belief, Costs, Situation
+from trainmaster.forecast.forecast import forecast
+from trainmaster.forecast.rollout import roll
+from trainmaster.forecast.situation import Belief, Costs, Situation
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Launch
@@ -56,9 +56,11 @@ def situation_of(policy: str, count: int) -> Situation:
     started = (ev.Started(c.job_id, c.generation, 0.0, NOW_MS) for c in commands if isinstance(c, Launch))
     engine.step(NOW_MS, *started)
     commit = Recorder.of_new(engine).changes(())
-    image = Image({key: record for key, record in commit.jobs.items() if record is not None}, {}, commit.meta)
+    stored_state = StoredState(
+        {key: record for key, record in commit.jobs.items() if record is not None}, {}, commit.meta
+    )
     beliefs = {spec.id: Belief(0.1, None if spec.work_total else (4_000.0, 0.8)) for spec in jobs}
-    return Situation(NOW_MS, policy, cluster, image, engine.settings, beliefs, COSTS)
+    return Situation(NOW_MS, policy, cluster, stored_state, engine.settings, beliefs, COSTS)
 
 
 def least_cpu_s(act: Callable[[], object]) -> tuple[float, object]:

@@ -13,7 +13,7 @@ import cProfile
 import pstats
 from pathlib import Path
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.estimate.catalogue import load_catalogue
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.placement import parse_strategy

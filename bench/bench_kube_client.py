@@ -20,10 +20,10 @@ import aiohttp
 import httpx
 import orjson
 
-from support.kube_cluster import NoCluster, kubernetes_cluster
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.client import KubeClient
-from trainmaster.backends.kubernetes.config import KubeConfig, load_config
+from support.kubernetes.cluster import NoCluster, kubernetes_cluster
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.api.client import KubeClient
+from trainmaster.backends.kubernetes.api.config import KubeConfig, load_config
 
 NAMESPACE = "default"
 

@@ -37,11 +37,11 @@ from typing import Any
 
 import psutil
 
-from support.kube_cluster import KubeCluster, free_port, kubernetes_cluster
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.client import ApiError, KubeClient
-from trainmaster.backends.kubernetes.config import load_config
-from trainmaster.backends.kubernetes.crd import NAME, crd
+from support.kubernetes.cluster import KubeCluster, free_port, kubernetes_cluster
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.api.client import ApiError, KubeClient
+from trainmaster.backends.kubernetes.api.config import load_config
+from trainmaster.backends.kubernetes.resources.crd import NAME, crd
 
 GPUS_PER_NODE = 8
 TOLERATION = [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}]

@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from support.launcher_attempts import LauncherAttempts
-from trainmaster.backends.kubernetes.agent_hub import AgentHub
-from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
+from trainmaster.backends.kubernetes.attempts.observations import PodSeat, RunFacts, RunKey, run_token
+from trainmaster.backends.kubernetes.launchers.hub import AgentHub
 from trainmaster.gang.protocol import Attach, Began, Begin, LineBuffer, Progress, Renew, encode
 from trainmaster.launcher.dialing import PATH, PROTOCOL
 from trainmaster.model.lease import LeaseRule

@@ -14,8 +14,8 @@ import time
 
 import numpy as np
 
-from trainmaster.engine.core import Engine
-from trainmaster.engine.image import Recorder
+from trainmaster.engine.engine import Engine
+from trainmaster.engine.persistence import Recorder
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -66,7 +66,7 @@ def run(policy: str, n_jobs: int, n_steps: int) -> tuple[float, float, str]:
         commit = recorder.changes(engine.drain_ended())
         commit_s.append(time.process_time() - begun)
         told.append(f"{len(commit.jobs)} records")
-        asked = engine.columns.slot_of.get(JobId(f"j{n_jobs - 1 - k:05}"))
+        asked = engine.columns.job_index_of.get(JobId(f"j{n_jobs - 1 - k:05}"))
         told.append("over" if asked is None else str(engine.why(asked)))
     digest = hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
     return 1e3 * float(np.median(step_s)), 1e3 * float(np.median(commit_s)), digest

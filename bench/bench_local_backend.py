@@ -1,4 +1,4 @@
-"""The local backend's costs: start of a job, CPU of a start, memory and CPU of a keeper that waits.
+"""The local backend's costs: start of a job, CPU of a start, memory and CPU of a supervisor that waits.
 
 `python bench/bench_local_backend.py [--jobs 20] [--idle-s 20]`. Wall times depend on what else the machine does;
 CPU times hardly.
@@ -55,13 +55,13 @@ def main() -> None:
         print(f"CPU of keeper and job: {spent_s / options.jobs * 1000:.0f} ms each")
         spec = jobs.run("idle", ["sleep", "1000"])
         jobs.expect(ev.Started, spec)
-        keeper = jobs.keeper_pid(spec)
-        resident, share = memory_mib(keeper, "Rss"), memory_mib(keeper, "Pss")
+        supervisor = jobs.supervisor_pid(spec)
+        resident, share = memory_mib(supervisor, "Rss"), memory_mib(supervisor, "Pss")
         print(f"keeper: {resident:.1f} MiB resident, {share:.1f} MiB with shared pages divided among their users")
-        before, own = cpu_s(keeper), time.thread_time()
+        before, own = cpu_s(supervisor), time.thread_time()
         process = time.process_time()
         time.sleep(options.idle_s)
-        idle = (cpu_s(keeper) - before) / options.idle_s
+        idle = (cpu_s(supervisor) - before) / options.idle_s
         backend = (time.process_time() - process - (time.thread_time() - own)) / options.idle_s
         print(f"idle for {options.idle_s:g} s: keeper {idle:.3%} of a core, backend thread {backend:.3%}")
         jobs.close()

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from support.admission_instances import PaperLike, paper_like_instance
+from support.oracles.admission_instances import PaperLike, paper_like_instance
 from trainmaster.policies.oasis.admission import OnlineAdmission
-from trainmaster.policies.oasis.parsing import parse_instance
+from trainmaster.policies.oasis.instance.parsing import parse_instance
 from trainmaster.policies.oasis.prices import PriceSettings
 
 MEDIAN_MS_MAX = 30.0

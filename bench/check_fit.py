@@ -14,7 +14,7 @@ import time
 import numpy as np
 import polars as pl
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.placement import Strategy
 from trainmaster.policies.registry import create

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.learn.das.jobs import GPUS_MAX, JobPool, draw_stream, pools_of, seeds_of
 from trainmaster.learn.das.world import Site, World
 from trainmaster.model.cluster import parse_cluster

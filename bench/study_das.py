@@ -16,18 +16,18 @@ from pathlib import Path
 
 import numpy as np
 
-from trainmaster.learn.das.evaluate import RIVALS, Scores, evaluate, read_scores
+from trainmaster.learn.das.evaluate import BASELINES, Scores, evaluate, read_scores
 from trainmaster.learn.das.jobs import JobPool, draw_stream, pools_of, seeds_of
 from trainmaster.learn.das.play import Player, scene_of
 from trainmaster.learn.das.world import GPUS_ASKED, JOBS, SITES, World
 from trainmaster.policies.das.features import job_features, machine_features
 from trainmaster.policies.das.weights import SHIPPED, load
-from trainmaster.report.rivals import table
+from trainmaster.report.baseline_table import table
 
 
 def table_study(pools: list[JobPool], names: list[str], traces: int, sites: list[str], out: Path) -> None:
     rivals = {}
-    for name in names or [*RIVALS, f"DAS={SHIPPED}"]:
+    for name in names or [*BASELINES, f"DAS={SHIPPED}"]:
         label, _, value = name.partition("=")
         rivals[label] = value or label
 

@@ -11,7 +11,7 @@ GPUs asked for (at least one) to four times as many, with a serial part of 1, 2 
 the trace is what the user asked for: `fifo:backfill=true` (a default Kubernetes scheduler), Gavel's SLO policy (rounds
 of 360 s; load 2 and fewer windows, for it is slow) and `edf` run it.
 Completion rate = finished by the deadline / submitted with a deadline; refused jobs count as not finished. `bound` is
-what no schedule can exceed (`tests/lib/support/deadline_bound.py`).
+what no schedule can exceed (`tests/lib/support/oracles/deadline_bound.py`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from cells import Key, code_digest, run_cells
-from support.admitted_optimum import compare_with_optimum
-from support.deadline_bound import most_in_time
+from support.oracles.admitted_optimum import compare_with_optimum
+from support.oracles.deadline_bound import most_in_time
 from support.promises import FIFTHS, Foreseen, Promises, UntilDue
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import DeadlineKind, JobSpec, Phase
 from trainmaster.model.scaling import amdahl

@@ -22,15 +22,15 @@ import numpy as np
 import torch
 
 from support.completion_bound import least_mean_completion_s
-from trainmaster.learn.baselines import SAME_KNOWLEDGE, mean_completion_s
-from trainmaster.learn.compiled_rollout import play_compiled
-from trainmaster.learn.evaluate import BASELINES, SCENARIOS, SMALL, completion_s, sampled_from
-from trainmaster.learn.job_kinds import ANALYTIC
-from trainmaster.learn.options import TrainOptions
+from trainmaster.learn.dl2.baselines import SAME_KNOWLEDGE, mean_completion_s
+from trainmaster.learn.dl2.compiled_rollout import play_compiled
+from trainmaster.learn.dl2.demonstrations import record
+from trainmaster.learn.dl2.evaluate import BASELINES, SCENARIOS, SMALL, completion_s, sampled_from
+from trainmaster.learn.dl2.options import TrainOptions
+from trainmaster.learn.dl2.trainer import Trainer, play_best, scorer_of
 from trainmaster.learn.seeds import TEST_SEEDS
-from trainmaster.learn.sizing_trace import SizingSpec, draw_traces, with_beliefs
-from trainmaster.learn.teachers import record
-from trainmaster.learn.trainer import Trainer, play_best, scorer_of
+from trainmaster.learn.sizing.job_types import ANALYTIC
+from trainmaster.learn.sizing.trace import SizingSpec, draw_traces, with_beliefs
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import load_once
 from trainmaster.report.statistics import paired_ratio

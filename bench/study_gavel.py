@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
 from trainmaster.estimate.fingerprint import MatrixEstimator, ReferenceModels
 from trainmaster.estimate.references import Hide, reference_matrix

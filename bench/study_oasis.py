@@ -24,8 +24,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from cells import Key, code_digest, run_cells
-from support.admission_instances import PaperLike, Tiny, paper_like_instance, tiny_instance
-from trainmaster.policies.oasis.instance import solve_instance
+from support.oracles.admission_instances import PaperLike, Tiny, paper_like_instance, tiny_instance
+from trainmaster.policies.oasis.instance.solve import solve_instance
 
 POLICIES = ("oasis", "rrh", "dorm", "drf", "fifo")
 BASE = PaperLike(jobs=100, horizon=100)

@@ -17,8 +17,8 @@ import numpy as np
 from sb3_contrib import MaskablePPO
 
 import trainmaster.learn.environment  # noqa: F401  (importing it registers the environment)
-from trainmaster.learn.evaluate import completion_s
-from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
+from trainmaster.learn.dl2.evaluate import completion_s
+from trainmaster.learn.sizing.trace import SizingSpec, draw_trace
 
 SPEC = SizingSpec(servers=8, jobs=8, arrivals_per_slot_max=1)
 UNSEEN = range(5_000_000, 5_000_005)

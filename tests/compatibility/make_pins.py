@@ -27,7 +27,7 @@ from typing import Any
 import service_bench  # pyright: ignore[reportMissingImports]
 from typer.testing import CliRunner
 
-from trainmaster.backends.kubernetes.crd import crd
+from trainmaster.backends.kubernetes.resources.crd import crd
 from trainmaster.cli import main
 from trainmaster.model.job import Phase
 from trainmaster.sim.truth import TruthOptions

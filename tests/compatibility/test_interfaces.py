@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from service_bench import Bench
 
-from trainmaster.backends.kubernetes.crd import crd
+from trainmaster.backends.kubernetes.resources.crd import crd
 from trainmaster.cli.main import app
 
 Schema = dict[str, Any]

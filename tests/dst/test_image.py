@@ -10,16 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.dst.engine.world import World
-from trainmaster.engine.core import Engine, Settings
-from trainmaster.engine.image import (
-    Recorder,
-    ended_from_record,
-    ended_record,
-    job_record,
-    meta_record,
-    restore,
-)
-from trainmaster.engine.ports import Image
+from trainmaster.engine.engine import Engine, Settings
+from trainmaster.engine.persistence import Recorder, ended_from_record, ended_record, job_record, meta_record, restore
+from trainmaster.engine.ports import StoredState
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
@@ -76,8 +69,8 @@ def sent_by(engine: Engine) -> Iterator[list[Command]]:
 
 def records(engine: Engine) -> str:
     """All of it as text (in which NaN equals NaN)."""
-    slots = engine.columns.slot_of
-    jobs = {job_id: job_record(engine, slots[job_id]) for job_id in sorted(slots)}
+    job_indices = engine.columns.job_index_of
+    jobs = {job_id: job_record(engine, job_indices[job_id]) for job_id in sorted(job_indices)}
     return json.dumps([jobs, meta_record(engine)], sort_keys=True, indent=0)
 
 
@@ -102,7 +95,7 @@ def test_an_id_that_has_ended_stays_taken() -> None:
     assert [ended_from_record(record) for record in store.load().ended.values()] == ended
     again = restore(store.load(), cluster, Fifo(), DeclaredSpeeds(), Settings())
     assert again.step(2, ev.JobSubmitted(spec)) == []
-    assert not again.columns.slot_of
+    assert not again.columns.job_index_of
 
 
 def test_measured_losses_survive() -> None:
@@ -119,9 +112,9 @@ def test_measured_losses_survive() -> None:
 
 
 def test_a_new_store_gives_a_new_engine() -> None:
-    engine = restore(Image(), parse_cluster("v100=2"), Fifo(), DeclaredSpeeds(), Settings())
+    engine = restore(StoredState(), parse_cluster("v100=2"), Fifo(), DeclaredSpeeds(), Settings())
     assert engine.seq == 0
-    assert not engine.columns.slot_of
+    assert not engine.columns.job_index_of
 
 
 def test_only_what_changed_is_committed() -> None:

@@ -22,11 +22,11 @@ import trainmaster
 
 RUN = """
 import json, sys
-from trainmaster.core import engine_core
+from trainmaster.core.engine import engine_core
 from trainmaster.dst.engine import chaos_policy, scenario
 from trainmaster.dst.engine.world import run_seed
-from trainmaster.engine.core import Engine
-from trainmaster.model.ledger import Ledger
+from trainmaster.engine.engine import Engine
+from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.snapshot import Snapshot
 
 assert engine_core.__file__.endswith(".py"), engine_core.__file__
@@ -37,7 +37,7 @@ refused = 0
 def crowded(view):
     made = draft(view)
     if view.rng().random() < 0.3:
-        made.ledger = Ledger.full(view.cluster)
+        made.free_capacity = FreeCapacity.full(view.cluster)
     return made
 
 def outsized(view, row, rng):
@@ -81,20 +81,20 @@ class Safeguard:
 
 SAFEGUARDS = (
     Safeguard(
-        "the fence of generations", "core/engine_core.py",
+        "the fence of generations", "core/engine/engine_core.py",
         "jobs.generation[i] == generation and LAUNCHING <= jobs.phase[i]", "LAUNCHING <= jobs.phase[i]",
     ),
     Safeguard(
-        "launches wait until devices are physically free", "core/engine_core.py",
-        "return fits_gang(e.physical, gangs, at, i, e.columns)", "return True",
+        "launches wait until devices are physically free", "core/engine/engine_core.py",
+        "return fits_gang(e.physical, packed, at, i, e.columns)", "return True",
     ),
     Safeguard(
-        "a resize holds the old devices until it is done", "core/engine_core.py",
-        "union_gang(jobs.physical, here, gangs, at, both)", "union_gang(gangs, at, gangs, at, both)",
+        "a resize holds the old devices until it is done", "core/engine/engine_core.py",
+        "union_gang(jobs.physical, here, packed, at, both)", "union_gang(packed, at, packed, at, both)",
         "device", "restless", range(80, 90),
     ),
     Safeguard(
-        "commands without an answer are sent again", "core/engine_core.py",
+        "commands without an answer are sent again", "core/engine/engine_core.py",
         "def resend(e: EngineCore) -> None:\n",
         "def resend(e: EngineCore) -> None:\n    return\n\n\ndef _resend(e: EngineCore) -> None:\n",
     ),
@@ -104,23 +104,23 @@ SAFEGUARDS = (
     ),
     Safeguard(
         "life cycle: a lost job waits until its members are over", "engine/lifecycle.py",
-        "_LIVE = {**_ENDS, T.STOP: P.STOPPING, T.LOSE: P.LOST}",
-        "_LIVE = {**_ENDS, T.STOP: P.STOPPING, T.LOSE: P.PENDING}",
+        "_LIVE = {**_ENDS, Trigger.STOP: PhaseCode.STOPPING, Trigger.LOSE: PhaseCode.LOST}",
+        "_LIVE = {**_ENDS, Trigger.STOP: PhaseCode.STOPPING, Trigger.LOSE: PhaseCode.PENDING}",
     ),
     Safeguard(
         "life cycle: a stopped job moves on only when it has stopped", "engine/lifecycle.py",
-        "_LIVE = {**_ENDS, T.STOP: P.STOPPING,", "_LIVE = {**_ENDS, T.STOP: P.PENDING,",
+        "_LIVE = {**_ENDS, Trigger.STOP: PhaseCode.STOPPING,", "_LIVE = {**_ENDS, Trigger.STOP: PhaseCode.PENDING,",
     ),
     Safeguard(
         "inventories older than a command do not contradict it", "engine/inventory.py",
-        " and last_seq[slot] <= event.seen_up_to:", ":",
+        " and last_seq[job_index] <= event.seen_up_to:", ":",
     ),
     Safeguard(
-        "verifier: nobody gets what others have", "core/verify.py",
+        "verifier: nobody gets what others have", "core/engine/verify.py",
         "if rule == SOUND and not fits_gang(free, plan.flat, at, i, jobs):", "if False:", "device", "crowded",
     ),
     Safeguard(
-        "verifier: gangs have a size that was asked for", "core/verify.py",
+        "verifier: gangs have a size that was asked for", "core/engine/verify.py",
         "if not jobs.workers_min[i] <= workers <= jobs.workers_max[i]:", "if False:",
         "gang that it did not ask for", "outsized",
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from trainmaster.dst.control_plane.world import run_seed
 from trainmaster.dst.engine.faulty_world import Outcome
-from trainmaster.engine import holds
+from trainmaster.engine import admission_gate
 from trainmaster.service.control import requests
 from trainmaster.service.control.control_plane import ControlPlane
 
@@ -56,7 +56,7 @@ def test_without_remembering_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_without_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holds, "arrived", lambda *_: None)
+    monkeypatch.setattr(admission_gate, "arrived", lambda *_: None)
     assert any("starts although" in text or "uses" in text for text in violations(range(60)))
 
 

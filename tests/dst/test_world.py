@@ -11,7 +11,7 @@ import pytest
 from trainmaster.dst.engine import world
 from trainmaster.dst.engine.faulty_world import Outcome
 from trainmaster.dst.engine.world import World, run_seed
-from trainmaster.engine.core import Engine
+from trainmaster.engine.engine import Engine
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
@@ -71,8 +71,8 @@ def without_physical_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_the_generation_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     def unfenced(state: State, job_id: JobId, generation: int) -> int | None:
-        slot = state.columns.slot_of.get(job_id)
-        return slot if slot is not None and int(state.columns.ints["phase"][slot]) in LIVE else None
+        job_index = state.columns.job_index_of.get(job_id)
+        return job_index if job_index is not None and int(state.columns.ints["phase"][job_index]) in LIVE else None
 
     monkeypatch.setattr(State, "current", unfenced)
     assert violations(range(40))

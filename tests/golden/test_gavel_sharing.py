@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.engine.core import Engine
+from trainmaster.engine.engine import Engine
 from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.pairs import PairSlowdowns
@@ -52,10 +52,10 @@ class Watch:
 
     def look(self, backend: SimulatedBackend) -> None:
         on: dict[tuple[int, int], list] = {}
-        for incarnation in backend.running.values():
-            for part in incarnation.allocation.parts:
+        for attempt in backend.running.values():
+            for part in attempt.allocation.parts:
                 for device in part.devices:
-                    on.setdefault((part.node, device), []).append(incarnation)
+                    on.setdefault((part.node, device), []).append(attempt)
         for users in on.values():
             assert len(users) <= 2
             assert sum(user.allocation.share_milli for user in users) <= GPU_MILLI

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.kube_cluster import KubeCluster, NoCluster, free_port, kubernetes_cluster
-from trainmaster.backends.kubernetes.crd import NAME, crd
+from support.kubernetes.cluster import KubeCluster, NoCluster, free_port, kubernetes_cluster
+from trainmaster.backends.kubernetes.resources.crd import NAME, crd
 
 
 @pytest.fixture(scope="session")

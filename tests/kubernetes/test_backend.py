@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.kube_bench import KubeBench
-from support.kube_cluster import KubeCluster
-from trainmaster.backends.kubernetes import paths
+from support.kubernetes.bench import KubeBench
+from support.kubernetes.cluster import KubeCluster
+from trainmaster.backends.kubernetes.api import paths
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.command import Launch, Stop

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from support.kube_cluster import KubeCluster
-from trainmaster.backends.kubernetes.status import Telling, status_of
-from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
+from support.kubernetes.cluster import KubeCluster
+from trainmaster.backends.kubernetes.resources.status import StatusUpdate, status_of
+from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
 
 POD: dict[str, Any] = {"spec": {"containers": [{"name": "main", "image": "registry.local/python:3.11"}]}}
 
@@ -109,14 +109,16 @@ def test_status_columns_and_the_end(fake_cluster: KubeCluster) -> None:
         "progress": {"fraction": 0.25}, "started": 1_700_000_000.0, "ended": None,
         "request": {"workers": {"min": 1, "max": 4}},
     }  # fmt: skip
-    _write_status(fake_cluster, "shown", status_of(found, Telling(view, 1, 1_700_000_000.0)))
+    _write_status(fake_cluster, "shown", status_of(found, StatusUpdate(view, 1, 1_700_000_000.0)))
     table = fake_cluster.kubectl("get", "tj", "shown").stdout.splitlines()
     assert table[0].split() == ["NAME", "STATE", "WORKERS", "TYPE", "PROGRESS", "ETA", "REASON", "AGE"]
     assert table[1].split()[:7] == ["shown", "running", "2/1-4", "V100", "25%", "2023-11-14", "23:13"]
     waiting = fake_cluster.kubectl("wait", "tj/shown", "--for=condition=Running", "--timeout=5s")
     assert "condition met" in waiting.stdout
     over = {**view, "state": "failed", "reason": "failed after 3 attempts", "allocation": [], "ended": 1_700_000_100.0}
-    _write_status(fake_cluster, "shown", status_of(fake_cluster.get("tj", "shown"), Telling(over, 1, 1_700_000_100.0)))
+    _write_status(
+        fake_cluster, "shown", status_of(fake_cluster.get("tj", "shown"), StatusUpdate(over, 1, 1_700_000_100.0))
+    )
     patch = json.dumps({"spec": {"suspend": True}})
     done = fake_cluster.kubectl("patch", "tj", "shown", "--type=merge", "-p", patch, check=False)
     assert done.returncode and "the job is over" in done.stderr

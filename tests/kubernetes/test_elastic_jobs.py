@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.kube_cluster import NoCluster, kubernetes_cluster
-from support.kube_world import World, world
-from trainmaster.backends.kubernetes import paths
+from support.kubernetes.cluster import NoCluster, kubernetes_cluster
+from support.kubernetes.world import World, world
+from trainmaster.backends.kubernetes.api import paths
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.long]

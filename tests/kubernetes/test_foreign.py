@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.kube_cluster import KubeCluster
+from support.kubernetes.cluster import KubeCluster
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 pytestmark = pytest.mark.slow

@@ -19,8 +19,8 @@ import numpy
 import pytest
 import yaml
 
-from support.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
-from trainmaster.backends.kubernetes.manifests import InstallOptions, manifests
+from support.kubernetes.cluster import KubeCluster, NoCluster, kubernetes_cluster
+from trainmaster.backends.kubernetes.resources.manifests import InstallOptions, manifests
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "trainmaster"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.kube_cluster import KubeCluster
+from support.kubernetes.cluster import KubeCluster
 
 pytestmark = pytest.mark.slow
 TOLERATIONS = [{"operator": "Exists"}]

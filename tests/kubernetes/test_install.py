@@ -12,8 +12,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from trainmaster.backends.kubernetes.chart import chart_files
-from trainmaster.backends.kubernetes.manifests import InstallOptions, manifests
+from trainmaster.backends.kubernetes.resources.chart import chart_files
+from trainmaster.backends.kubernetes.resources.manifests import InstallOptions, manifests
 from trainmaster.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +81,7 @@ def test_the_chart_makes_what_the_manifests_are(helm: str, options: InstallOptio
 def test_generated_files_of_the_chart_are_current() -> None:
     for path, text in chart_files().items():
         assert (CHART / path).read_text(encoding="utf-8") == text, (
-            f"{path} is old: run `python -m trainmaster.backends.kubernetes.chart {CHART.relative_to(ROOT)}`"
+            f"{path} is old: run `python -m trainmaster.backends.kubernetes.resources.chart {CHART.relative_to(ROOT)}`"
         )
 
 

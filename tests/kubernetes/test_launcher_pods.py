@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
+from support.kubernetes.cluster import KubeCluster, NoCluster, kubernetes_cluster
 from support.launcher_attempts import LauncherAttempts
 from support.trainer_records import PROGRAM, read_lives
-from trainmaster.backends.kubernetes.agent_hub import AgentHub
-from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
-from trainmaster.backends.kubernetes.launching import equip, headless_service, launcher_config_map
+from trainmaster.backends.kubernetes.attempts.observations import PodSeat, RunFacts, RunKey, run_token
+from trainmaster.backends.kubernetes.attempts.trainer_container import equip, headless_service, launcher_config_map
+from trainmaster.backends.kubernetes.launchers.hub import AgentHub
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.builders import a_job
 
@@ -64,7 +64,7 @@ class Bench:
         return self.add(name, seats, words, launcher)
 
     def add(self, name: str, seats: list[PodSeat], words: list[str], launcher: bool = True) -> RunKey:
-        """Pods for these members, of a new incarnation or of one that runs."""
+        """Pods for these members, of a new attempt or of one that runs."""
         key = RunKey(name, 1)
         annotations = {} if launcher else {"trainmaster.dev/launcher": "false"}
         facts = RunFacts(

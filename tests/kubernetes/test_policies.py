@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from support.as_simulated import compare
-from support.kube_bench import training_job
-from support.kube_cluster import KubeCluster, NoCluster, kubernetes_cluster
-from support.kube_world import ENDED, NAMESPACE, World, world
-from trainmaster.backends.kubernetes import nodes as n
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
-from trainmaster.engine.image import ended_from_record
+from support.kubernetes.bench import training_job
+from support.kubernetes.cluster import KubeCluster, NoCluster, kubernetes_cluster
+from support.kubernetes.world import ENDED, NAMESPACE, World, world
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
+from trainmaster.backends.kubernetes.nodes import cluster_model as n
+from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
-from trainmaster.estimate.profiles import ProfileBook
-from trainmaster.foresight.question import costs_of
-from trainmaster.foresight.situation import Costs
+from trainmaster.estimate.profiles import JobProfiles
+from trainmaster.forecast.situation import Costs
+from trainmaster.forecast.worker_request import costs_of
 from trainmaster.model.cluster import Cluster
 from trainmaster.service.control.forecasts import PROFILES
 from trainmaster.service.kubernetes.session import NAME
@@ -87,13 +87,13 @@ def _submit(made: World, name: str, steps: int, workers: int, **spec: Any) -> No
     made.names.append(name)
 
 
-def _books(made: World) -> tuple[dict[str, Ended], Costs]:
+def _profiles(made: World) -> tuple[dict[str, Ended], Costs]:
     """Jobs by id, in the order of submission, and what starting and ending cost: as the service's own books have it,
     which go by the first and the last report of each trainer."""
     blobs = ConfigMapBlobs(made.client, made._loop, NAMESPACE, NAME, may_write=lambda: False)
     store = JournalStore(blobs, "reader")
     found = [ended_from_record(record) for record in store.load().ended.values()]
-    costs = costs_of(ProfileBook.from_json(store.document(PROFILES) or {}))
+    costs = costs_of(JobProfiles.from_json(store.document(PROFILES) or {}))
     by_name = {end.spec.name: end for end in found}
     return {str(by_name[name].spec.id): by_name[name] for name in made.names}, costs
 
@@ -118,7 +118,7 @@ def test_jobs_fare_as_simulated(cluster: KubeCluster, folder: Path, policy: str)
             400,
             every_s=1.0,
         )
-        ended, costs = _books(made)
+        ended, costs = _profiles(made)
         settings = Settings(round_ms=round(ROUND_S * 1000) if options else None)
         cluster_now = _cluster(made)
         found = compare(policy, ended, cluster_now, settings, costs)

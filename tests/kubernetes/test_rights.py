@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from support.kube_cluster import KubeCluster
-from trainmaster.backends.kubernetes.client import KubeClient
-from trainmaster.backends.kubernetes.config import load_config
-from trainmaster.backends.kubernetes.manifests import InstallOptions, manifests
+from support.kubernetes.cluster import KubeCluster
+from trainmaster.backends.kubernetes.api.client import KubeClient
+from trainmaster.backends.kubernetes.api.config import load_config
+from trainmaster.backends.kubernetes.resources.manifests import InstallOptions, manifests
 from trainmaster.service.api.problems import Forbidden, Unauthorized, Unavailable
 from trainmaster.service.kubernetes.access import KubernetesAccess, Right
 from trainmaster.service.kubernetes.job_writer import KubernetesJobApi

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from support.kube_bench import training_job
-from support.kube_cluster import KubeCluster
+from support.kubernetes.bench import training_job
+from support.kubernetes.cluster import KubeCluster
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 

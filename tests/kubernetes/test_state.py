@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.kube_cluster import KubeCluster
+from support.kubernetes.cluster import KubeCluster
 from support.loop_thread import LoopThread
-from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
-from trainmaster.backends.kubernetes.client import KubeClient
-from trainmaster.backends.kubernetes.config import load_config
+from trainmaster.backends.kubernetes.api.client import KubeClient
+from trainmaster.backends.kubernetes.api.config import load_config
+from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.election import Election, ElectionRule
 from trainmaster.engine.ports import Commit, StoreError
 from trainmaster.stores.journal import JournalStore, Overtaken

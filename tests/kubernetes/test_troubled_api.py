@@ -18,10 +18,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from support.kube_bench import training_job
-from support.kube_cluster import KubeCluster, free_port
+from support.kubernetes.bench import training_job
+from support.kubernetes.cluster import KubeCluster, free_port
 from support.loop_thread import LoopThread
-from trainmaster.backends.kubernetes.config import load_config
+from trainmaster.backends.kubernetes.api.config import load_config
 
 pytestmark = pytest.mark.slow
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")

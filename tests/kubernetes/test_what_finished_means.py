@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from support.kube_cluster import NoCluster, kubernetes_cluster
-from support.kube_world import ENDED, IMAGE, World, world
-from trainmaster.backends.kubernetes import paths
+from support.kubernetes.cluster import NoCluster, kubernetes_cluster
+from support.kubernetes.world import ENDED, IMAGE, World, world
+from trainmaster.backends.kubernetes.api import paths
 
 pytestmark = pytest.mark.slow
 LEASE_S = 10.0

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from support.launcher_attempts import LauncherAttempts
-from trainmaster.backends.kubernetes.agent_hub import AgentHub
-from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey, run_token
+from trainmaster.backends.kubernetes.attempts.observations import PodSeat, RunFacts, RunKey, run_token
+from trainmaster.backends.kubernetes.launchers.hub import AgentHub
 from trainmaster.launcher.bundle import launcher_bytes
 from trainmaster.launcher.settings import IDENTITY
 from trainmaster.model.lease import LeaseRule
@@ -36,7 +36,7 @@ def free_port() -> int:
 
 
 class Bench:
-    """One incarnation, `job-1` of generation 1. `now` runs a function in the hub's loop."""
+    """One attempt, `job-1` of generation 1. `now` runs a function in the hub's loop."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

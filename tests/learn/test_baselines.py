@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from support.completion_bound import least_mean_completion_s
-from trainmaster.learn.baselines import mean_completion_s
-from trainmaster.learn.evaluate import completion_s
-from trainmaster.learn.sizing_trace import SizingSpec, draw_traces
+from trainmaster.learn.dl2.baselines import mean_completion_s
+from trainmaster.learn.dl2.evaluate import completion_s
+from trainmaster.learn.sizing.trace import SizingSpec, draw_traces
 from trainmaster.model.errors import InputError
 
 SPEC = SizingSpec(servers=12, jobs=14, arrivals_per_slot_max=1)

@@ -7,7 +7,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.learn.das.jobs import draw_stream, synthetic_pool
 from trainmaster.learn.das.play import Player
 from trainmaster.learn.das.world import GPUS_ASKED, SITES, TRUTH, World

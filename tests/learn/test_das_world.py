@@ -6,16 +6,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.learn.das import heuristics
 from trainmaster.learn.das.heuristics import RULES
 from trainmaster.learn.das.jobs import PARTS, draw_stream, seeds_of, synthetic_pool
 from trainmaster.learn.das.metaheuristics import LookAhead, Malo, Mosa
-from trainmaster.learn.das.varied import varied_site, varied_world
 from trainmaster.learn.das.world import GPUS_ASKED, SITES, TRUTH, World, job_name
+from trainmaster.learn.das.world_shapes import varied_site, varied_world
 from trainmaster.model.allocation import Allocation, Part
-from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.sim.run import simulate
@@ -36,7 +36,7 @@ class Scripted:
     taken: dict[str, np.ndarray] = field(hash=False)
 
     def decide(self, view: Snapshot) -> Plan:
-        draft = view.draft()
+        builder = view.draft()
         rows = {view.jobs.id(row): row for row in range(len(view.jobs))}
         memo = int(view.memo.values.get("next", 0))
         while memo < len(self.order) and self.order[memo] in rows:
@@ -44,7 +44,7 @@ class Scripted:
             nodes = np.flatnonzero(gpus)
             if view.now_ms < self.start_ms[self.order[memo]] - 100:
                 break
-            free = draft.ledger.device_milli
+            free = builder.free_capacity.device_milli
             parts = []
             for node in nodes.tolist():
                 devices = np.flatnonzero(free[node] == 1000)[: gpus[node]]
@@ -55,10 +55,10 @@ class Scripted:
                 break
             spec = view.jobs.spec(row)
             allocation = Allocation(int(view.cluster.type_of[nodes[0]]), tuple(parts))
-            draft.ledger.take(allocation, spec.worker, spec.server)
-            draft.changes[row] = allocation
+            builder.free_capacity.take(allocation, spec.worker, spec.server)
+            builder.changes[row] = allocation
             memo += 1
-        return draft.plan(memo=Memo({"next": memo}))
+        return builder.plan(memo=PolicyState({"next": memo}))
 
 
 @pytest.mark.parametrize("rule", ["FIFO-LoadBalance", "SJF-BestFit, perfect"])

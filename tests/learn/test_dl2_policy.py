@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainmaster.engine.core import Settings
-from trainmaster.learn.compiled_rollout import play_compiled
-from trainmaster.learn.evaluate import UNSEEN_KINDS, completion_s
-from trainmaster.learn.sizing_trace import SizingSpec, draw_trace, draw_traces
+from trainmaster.engine.engine import Settings
+from trainmaster.learn.dl2.compiled_rollout import play_compiled
+from trainmaster.learn.dl2.evaluate import UNSEEN_KINDS, completion_s
+from trainmaster.learn.sizing.trace import SizingSpec, draw_trace, draw_traces
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB

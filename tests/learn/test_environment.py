@@ -9,7 +9,7 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 import trainmaster.learn.environment  # noqa: E402, F401  (registers it)
 from trainmaster.learn.environment import SizingEnv  # noqa: E402
-from trainmaster.learn.sizing_trace import SizingSpec, draw_trace  # noqa: E402
+from trainmaster.learn.sizing.trace import SizingSpec, draw_trace  # noqa: E402
 from trainmaster.model.errors import InputError  # noqa: E402
 
 TINY = SizingSpec(servers=4, jobs=5, arrivals_per_slot_max=1)

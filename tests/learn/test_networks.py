@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from trainmaster.learn.rollout import advantages, collect, override, play
-from trainmaster.learn.sizing_trace import SizingSpec, draw_traces
-from trainmaster.learn.slot_batch import SlotBatch, choose
+from trainmaster.learn.dl2.rollout import advantages, collect, override, play
+from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.sizing.trace import SizingSpec, draw_traces
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.incremental import IncrementalNetwork
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 
 torch = pytest.importorskip("torch")
 
-from trainmaster.learn.compiled_rollout import collect_compiled, play_compiled  # noqa: E402
-from trainmaster.learn.torch_networks import SharedActor, WindowActor, log_softmax, owners  # noqa: E402
+from trainmaster.learn.dl2.compiled_rollout import collect_compiled, play_compiled  # noqa: E402
+from trainmaster.learn.dl2.torch_networks import SharedActor, WindowActor, log_softmax, owners  # noqa: E402
 
 TINY = SizingSpec(servers=6, jobs=8, arrivals_per_slot_max=2)
 

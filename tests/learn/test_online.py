@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainmaster.engine.core import Ended, Settings
-from trainmaster.learn.online import (
+from trainmaster.engine.engine import Ended, Settings
+from trainmaster.learn.dl2.online import (
     OnlineLearner,
     finished_specs,
     history_spec,
@@ -17,7 +17,7 @@ from trainmaster.learn.online import (
     should_roll_back,
     train_candidate,
 )
-from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
+from trainmaster.learn.sizing.trace import SizingSpec, draw_trace
 from trainmaster.model.errors import InputError
 from trainmaster.model.scaling import Scaling
 from trainmaster.policies import registry
@@ -138,7 +138,7 @@ def test_history_becomes_traces_like_it(history: list[Ended]) -> None:
 @pytest.mark.slow
 def test_training_goes_on_from_the_current_weights(tmp_path: Path, history: list[Ended]) -> None:
     pytest.importorskip("torch")
-    from trainmaster.learn.options import TrainOptions
+    from trainmaster.learn.dl2.options import TrainOptions
 
     options = TrainOptions(iterations=1, episodes=4, validate_every=1, validation_traces=1)
     out = train_candidate(history, SPEC.cluster(), 1200.0, SHIPPED, tmp_path / "next.npz", options)

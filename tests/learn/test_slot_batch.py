@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.engine.core import Settings
-from trainmaster.learn.sizing_trace import SizingSpec, SizingTrace, draw_trace
-from trainmaster.learn.slot_batch import SlotBatch, choose
-from trainmaster.learn.teachers import Recorder, Sizes, record
+from trainmaster.engine.engine import Settings
+from trainmaster.learn.dl2.demonstrations import Recorder, Sizes, record
+from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.sizing.trace import SizingSpec, SizingTrace, draw_trace
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies import registry
-from trainmaster.policies.dl2.profiles import CURVES, learn_speeds
-from trainmaster.policies.optimus_estimates import believe
-from trainmaster.policies.speed_curves import SpeedCurves
+from trainmaster.policies.dl2.speed_profiles import CURVES, learn_speeds
+from trainmaster.policies.shared.optimus_estimates import believe
+from trainmaster.policies.shared.speed_curves import SpeedCurves
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
 
@@ -35,19 +35,19 @@ class Replay:
     round_ms: int
 
     def decide(self, view: Snapshot) -> Plan:
-        draft = view.draft()
+        builder = view.draft()
         wanted = self.sizes.get(view.now_ms // self.round_ms, {})
         for grow in (False, True):
             for row in range(len(view.jobs)):
                 workers, servers = wanted.get(view.jobs.id(row), (0, 0))
-                held = draft.allocation(row)
+                held = builder.allocation(row)
                 if held is None and grow and workers:
-                    assert draft.place(row, workers=workers, servers=servers)
+                    assert builder.place(row, workers=workers, servers=servers)
                 elif held is not None:
                     if not grow:
                         workers, servers = min(workers, held.workers), min(servers, held.servers)
-                    assert draft.resize(row, workers, servers)
-        return draft.plan(wake_at_ms=(view.now_ms // self.round_ms + 1) * self.round_ms)
+                    assert builder.resize(row, workers, servers)
+        return builder.plan(wake_at_ms=(view.now_ms // self.round_ms + 1) * self.round_ms)
 
 
 def play_at_random(trace: SizingTrace, seed: int) -> tuple[dict[int, dict[str, tuple[int, int]]], SlotBatch]:

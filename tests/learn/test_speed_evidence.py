@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.estimate.nonnegative import nonnegative_least_squares
-from trainmaster.learn.job_kinds import MEASURED
-from trainmaster.learn.sizing_trace import TERMS, SizingSpec, draw_trace
-from trainmaster.learn.slot_batch import SlotBatch, choose
-from trainmaster.policies.dl2.profiles import EVIDENCE, profile_draws
+from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.sizing.job_types import MEASURED
+from trainmaster.learn.sizing.trace import TERMS, SizingSpec, draw_trace
 from trainmaster.policies.dl2.speed_evidence import add_point, best_size, fit, move, settle, terms
-from trainmaster.policies.speed_curves import SpeedCurves
+from trainmaster.policies.dl2.speed_profiles import EVIDENCE, profile_draws
+from trainmaster.policies.shared.speed_curves import SpeedCurves
 
 SIZES = [(1, 1), (1, 4), (2, 2), (2, 16), (4, 8), (8, 4), (8, 32), (16, 16), (32, 8)]
 

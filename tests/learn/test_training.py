@@ -8,17 +8,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from trainmaster.learn import checkpoints  # noqa: E402
-from trainmaster.learn.evolution import Ascent, evolve  # noqa: E402
-from trainmaster.learn.options import TrainOptions, paper  # noqa: E402
+from trainmaster.learn.dl2 import checkpoints  # noqa: E402
+from trainmaster.learn.dl2.demonstrations import GainRule, check_teacher, demonstrations, record  # noqa: E402
+from trainmaster.learn.dl2.evolution import Ascent, evolve  # noqa: E402
+from trainmaster.learn.dl2.options import TrainOptions, paper  # noqa: E402
+from trainmaster.learn.dl2.rollout import Slots, play  # noqa: E402
+from trainmaster.learn.dl2.torch_networks import SharedActor  # noqa: E402
+from trainmaster.learn.dl2.trainer import Trainer, slot_reward  # noqa: E402
 from trainmaster.learn.parallel import collectors  # noqa: E402
-from trainmaster.learn.rollout import Slots, play  # noqa: E402
 from trainmaster.learn.run_folder import CHECKPOINT  # noqa: E402
-from trainmaster.learn.seeds import LESSON_SEEDS, TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS  # noqa: E402
-from trainmaster.learn.sizing_trace import SizingSpec, draw_trace, draw_traces  # noqa: E402
-from trainmaster.learn.teachers import GainRule, check_teacher, lessons, record  # noqa: E402
-from trainmaster.learn.torch_networks import SharedActor  # noqa: E402
-from trainmaster.learn.trainer import Trainer, slot_reward  # noqa: E402
+from trainmaster.learn.seeds import DEMONSTRATION_SEEDS, TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS  # noqa: E402
+from trainmaster.learn.sizing.trace import SizingSpec, draw_trace, draw_traces  # noqa: E402
 from trainmaster.model.errors import InputError  # noqa: E402
 from trainmaster.policies.dl2.network import ScoringNetwork  # noqa: E402
 from trainmaster.testing.builders import a_job  # noqa: E402
@@ -161,7 +161,7 @@ def test_imitating_the_rule_comes_near_it() -> None:
 def test_lessons_lead_to_the_recorded_sizes() -> None:
     trace = draw_trace(TINY, 1)
     sizes, _ = record(trace, "drf")
-    taught = lessons([trace], [sizes], 1.0, np.random.Generator(np.random.PCG64(0)))
+    taught = demonstrations([trace], [sizes], 1.0, np.random.Generator(np.random.PCG64(0)))
     total = taught.wanted_void.copy()
     owner = np.repeat(
         np.arange(len(taught.samples)), np.diff(np.append(taught.samples.starts, len(taught.samples.rows)))
@@ -183,8 +183,8 @@ def test_bad_teachers_are_told() -> None:
 
 def test_uses_of_traces_do_not_meet() -> None:
     last_training_seed = TRAIN_SEEDS + 100_000 * 1000
-    starts = [VALIDATION_SEEDS, LESSON_SEEDS, TRAIN_SEEDS, last_training_seed, TEST_SEEDS]
-    assert starts == sorted(starts) and VALIDATION_SEEDS + 100_000 < LESSON_SEEDS
+    starts = [VALIDATION_SEEDS, DEMONSTRATION_SEEDS, TRAIN_SEEDS, last_training_seed, TEST_SEEDS]
+    assert starts == sorted(starts) and VALIDATION_SEEDS + 100_000 < DEMONSTRATION_SEEDS
 
 
 @pytest.mark.parametrize("wrong", [{"reward": "x"}, {"update": "x"}, {"network": "x"}, {"kept": 2.0}, {"batch": 0}])

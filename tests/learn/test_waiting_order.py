@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.engine.core import Settings
-from trainmaster.learn.compiled_rollout import play_compiled
-from trainmaster.learn.evaluate import PARALLEL, completion_s
-from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
-from trainmaster.learn.slot_batch import SlotBatch, choose
+from trainmaster.engine.engine import Settings
+from trainmaster.learn.dl2.compiled_rollout import play_compiled
+from trainmaster.learn.dl2.evaluate import PARALLEL, completion_s
+from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.sizing.trace import SizingSpec, draw_trace
 from trainmaster.model.cluster import Node
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.network import ScoringNetwork

@@ -33,7 +33,7 @@ def _forget_generation(backend: SimulatedBackend, job_id: JobId) -> None:
 
 
 class Forgetful(SimulatedBench):
-    """Starts an incarnation again although it has ended."""
+    """Starts an attempt again although it has ended."""
 
     def perform(self, command: Command) -> None:
         if isinstance(command, Launch) and command.job_id not in self.backend.running:

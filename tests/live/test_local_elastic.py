@@ -17,9 +17,9 @@ from trainmaster.model import event as ev
 MEMBER = """
 import os, sys, time
 from trainmaster.runtime.link import AgentLink
-from trainmaster.runtime.place import read_place
+from trainmaster.runtime.process_env import read_process_env
 from trainmaster.gang.protocol import Hello, Progress
-place = read_place()
+place = read_process_env()
 link = AgentLink(place.agent, Hello(place.agent_token, place.member, os.getpid(), elastic={elastic}))
 link.open()
 version = 0

@@ -1,4 +1,4 @@
-"""The local backend under fire: drivers, keepers and workers are killed at random moments, by a seed."""
+"""The local backend under fire: drivers, supervisors and workers are killed at random moments, by a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from support import PYTHONPATH
 from support.bare_driver import make_home
-from support.kill_loop import DRIVER, KEEPER, WORKER, KillLoop, processes_of
+from support.kill_loop import DRIVER, SUPERVISOR, WORKER, KillLoop, processes_of
 from trainmaster.engine.ports import StoreError
 from trainmaster.model.codec import spec_to_json
 from trainmaster.model.job import STATE_OF, Phase
@@ -39,9 +39,9 @@ class Bare:
     def submit(self, name: str, workers: tuple[int, int], command: list[str], speed: float) -> str | None:
         payload = {"command": command, "env": {"PYTHONPATH": PYTHONPATH}}
         spec = a_job(name, elastic=workers, seconds=None, speeds={"v100": speed}, max_attempts=1000, payload=payload)
-        draft = self.home / f"{name}.draft"
-        draft.write_text(json.dumps(spec_to_json(spec)))
-        draft.replace(self.home / "inbox" / f"{name}.json")
+        builder = self.home / f"{name}.draft"
+        builder.write_text(json.dumps(spec_to_json(spec)))
+        builder.replace(self.home / "inbox" / f"{name}.json")
         deadline_s = time.monotonic() + 20
         while not (self.home / "accepted" / name).exists():
             assert time.monotonic() < deadline_s, f"{name} is not accepted"
@@ -81,9 +81,9 @@ class Bare:
 def test_nothing_is_lost_or_doubled_under_kills(tmp_path: Path, seed: int, policy: str) -> None:
     subject = Bare(tmp_path, "v100=8x4", policy)
     try:
-        story = KillLoop(subject, seed, {DRIVER: 50, KEEPER: 50, WORKER: 50}).run(120, 90)
+        story = KillLoop(subject, seed, {DRIVER: 50, SUPERVISOR: 50, WORKER: 50}).run(120, 90)
     finally:
         subject.close()
     print(story)
     assert not story.faults, "\n".join(story.faults)
-    assert story.incarnations > len(story.accepted)  # kills did something
+    assert story.attempts > len(story.accepted)  # kills did something

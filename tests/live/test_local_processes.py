@@ -120,7 +120,7 @@ def test_a_stop_goes_to_the_whole_group_and_lets_it_clean_up(jobs: LocalJobs) ->
 
 
 def test_what_a_job_leaves_behind_ends_with_it(jobs: LocalJobs, tmp_path: Path) -> None:
-    """A daemon: forked twice, in a session of its own, without our variables; the keeper still finds it."""
+    """A daemon: forked twice, in a session of its own, without our variables; the supervisor still finds it."""
     daemon = "env -i setsid sh -c 'echo $$ > daemon; exec sleep 100' & sleep 0.5"
     spec = jobs.run("daemon", ["sh", "-c", daemon], workdir=str(tmp_path))
     jobs.until((tmp_path / "daemon").exists, "the daemon begins")
@@ -134,7 +134,7 @@ def test_a_killed_keeper_takes_its_members_along(jobs: LocalJobs) -> None:
     jobs.said(spec, "ready", "worker-1")
     jobs.said(spec, "ready", "worker-0")
     assert len(jobs.pids(spec)) == 4
-    os.kill(jobs.keeper_pid(spec), signal.SIGKILL)
+    os.kill(jobs.supervisor_pid(spec), signal.SIGKILL)
     jobs.expect(ev.Stopped, spec)
     assert not jobs.pids(spec)
 
@@ -143,7 +143,7 @@ def test_a_keeper_killed_while_nobody_looks_is_found_at_the_next_start(jobs: Loc
     spec = jobs.run("alone", ["sh", "-c", "sleep 100 & echo ready; wait"])
     jobs.said(spec, "ready")
     jobs.backend.close()
-    os.kill(jobs.keeper_pid(spec), signal.SIGKILL)
+    os.kill(jobs.supervisor_pid(spec), signal.SIGKILL)
     jobs.restart()
     jobs.observe()
     jobs.until(lambda: not jobs.pids(spec), "nothing is left")
@@ -154,7 +154,7 @@ def test_a_keeper_that_is_told_to_end_ends_its_job_in_order(jobs: LocalJobs) -> 
     """As at a shutdown of the machine: members may save."""
     spec = jobs.emulate("shutdown", 100000, workers=(1, 2), size=1)
     jobs.expect(ev.Progressed, spec)
-    os.kill(jobs.keeper_pid(spec), signal.SIGTERM)
+    os.kill(jobs.supervisor_pid(spec), signal.SIGTERM)
     stopped = jobs.expect(ev.Stopped, spec)
     assert stopped.work_saved > 0
 

@@ -15,11 +15,11 @@ import pytest
 
 from support.as_simulated import compare, launch_ms
 from trainmaster.client.client import Client
-from trainmaster.engine.core import Settings
-from trainmaster.engine.image import ended_from_record
+from trainmaster.engine.engine import Settings
+from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
-from trainmaster.foresight.situation import Costs
+from trainmaster.forecast.situation import Costs
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import Phase

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support import PYTHONPATH
-from support.kill_loop import DRIVER, KEEPER, WORKER, KillLoop, processes_of
+from support.kill_loop import DRIVER, SUPERVISOR, WORKER, KillLoop, processes_of
 from trainmaster.client.client import Client
 from trainmaster.model.errors import TrainmasterError
 
@@ -92,9 +92,9 @@ def test_the_service_loses_nothing_and_doubles_nothing_under_kills(tmp_path: Pat
     home.mkdir()
     subject = Served(home, "v100=8x4", "fifo")
     try:
-        story = KillLoop(subject, 3, {DRIVER: 50, WORKER: 50, KEEPER: 10}).run(150, 90)
+        story = KillLoop(subject, 3, {DRIVER: 50, WORKER: 50, SUPERVISOR: 10}).run(150, 90)
     finally:
         subject.close()
     print(story)
     assert not story.faults, "\n".join(story.faults)
-    assert story.incarnations > len(story.accepted)
+    assert story.attempts > len(story.accepted)

@@ -1,6 +1,6 @@
 """Jobs of the version before the supervisor go on under a service of this one: its files and messages are read.
 
-The keepers here are real ones of that version, taken from the history of this repository.
+The supervisors here are real ones of that version, taken from the history of this repository.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class OldJobs(LocalJobs):
-    """A service whose supervisors are keepers of the old version, until this version takes over."""
+    """A service whose supervisors are supervisors of the old version, until this version takes over."""
 
     def __init__(self, home: Path, old_source: Path) -> None:
         self._patches = pytest.MonkeyPatch()
@@ -54,7 +54,7 @@ def old_jobs(tmp_path: Path, old_source: Path) -> Iterator[OldJobs]:
     jobs.close()
 
 
-def _keeper_is_old(jobs: LocalJobs, spec: JobSpec, old_source: Path) -> bool:
+def _supervisor_is_old(jobs: LocalJobs, spec: JobSpec, old_source: Path) -> bool:
     worker = min(jobs.pids(spec))
     pid = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1]
     return f"PYTHONPATH={old_source}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -64,18 +64,18 @@ def test_an_elastic_job_is_resized_and_stopped(old_jobs: OldJobs, old_source: Pa
     spec = old_jobs.emulate("upgrade", 1_000_000, workers=(1, 4), size=2)
     old_jobs.expect(ev.Progressed, spec)
     senior = old_jobs.member_pid(spec, "worker-0")
-    assert _keeper_is_old(old_jobs, spec, old_source)
+    assert _supervisor_is_old(old_jobs, spec, old_source)
     old_jobs.take_over()
     seq = old_jobs.resize(spec, devices(3))
     assert old_jobs.expect(ev.Resized, spec).seq == seq
     assert is_alive(senior) and len(old_jobs.pids(spec)) == 3
-    assert _keeper_is_old(old_jobs, spec, old_source)
+    assert _supervisor_is_old(old_jobs, spec, old_source)
     old_jobs.stop(spec)
     saved = old_jobs.expect(ev.Stopped, spec).work_saved
     assert saved > 0
     old_jobs.emulate("upgrade", 1_000_000, workers=(1, 4), size=2, generation=2)
     assert old_jobs.expect(ev.Started, spec).work_done == saved
-    assert not _keeper_is_old(old_jobs, spec, old_source)
+    assert not _supervisor_is_old(old_jobs, spec, old_source)
 
 
 def test_a_job_that_ended_while_no_service_ran_is_reported(old_jobs: OldJobs, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_job_that_ended_while_no_service_ran_is_reported(old_jobs: OldJobs, tm
 
 
 def test_the_orders_of_this_version_have_the_fields_that_keepers_know(old_source: Path) -> None:
-    """A keeper refuses a seat with a field that it does not know."""
+    """A supervisor refuses a seat with a field that it does not know."""
     program = "import json, sys; from trainmaster.backends.local.slots import slot_from_json; "
     program += "print(slot_from_json(json.load(sys.stdin)).place)"
     seat = seat_to_json(Seat("worker", "n0", devices=(2, 1)))

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.promises import Promises
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec, Phase
 from trainmaster.model.placement import parse_strategy

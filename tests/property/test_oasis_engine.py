@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.admission import utility_at
-from trainmaster.engine.core import Settings
+from support.oracles.admission import utility_at
+from trainmaster.engine.engine import Settings
 from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec, Phase
-from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy import Policy, PolicyTraits, traits_of
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.reasons import Why
 from trainmaster.model.scaling import amdahl
 from trainmaster.model.snapshot import Snapshot
@@ -114,7 +114,7 @@ class Recorder:
         plan = self.inner.decide(view)
         assert "NaN" not in plan.memo.to_json()
         if self.through_json:
-            plan = replace(plan, memo=Memo.from_json(plan.memo.to_json()))
+            plan = replace(plan, memo=PolicyState.from_json(plan.memo.to_json()))
         self.admitted |= {view.jobs.id(row) for row in plan.admissions}
         for row, rejection in plan.rejections.items():
             self.rejected[view.jobs.id(row)] = {"why": rejection.why, **rejection.details}
@@ -300,8 +300,8 @@ _ONCE = """
 import hashlib, json, sys
 import numpy as np
 from test_oasis_engine import POLICIES, some_cluster, some_jobs, simulated, Recorder
-from trainmaster.policies.oasis.instance import solve_instance
-from support.admission_instances import Tiny, tiny_instance
+from trainmaster.policies.oasis.instance.solve import solve_instance
+from support.oracles.admission_instances import Tiny, tiny_instance
 from trainmaster.policies.registry import create
 from trainmaster.sim.truth import TruthOptions
 out = []

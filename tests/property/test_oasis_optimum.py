@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.admission import check_admission
-from support.admission_instances import PaperLike, Tiny, paper_like_instance, tiny_instance
-from trainmaster.policies.oasis.instance import solve_instance
+from support.oracles.admission import check_admission
+from support.oracles.admission_instances import PaperLike, Tiny, paper_like_instance, tiny_instance
+from trainmaster.policies.oasis.instance.solve import solve_instance
 
 PAPER = {"rule": "paper", "constants": "oracle"}
 BASELINES = ("rrh", "dorm", "fifo", "drf")

@@ -12,22 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.admission import utility_at
-from support.admission_instances import Tiny, tiny_instance
-from trainmaster.policies.oasis import large_optimum
-from trainmaster.policies.oasis.formulation import Instance
-from trainmaster.policies.oasis.optimum import offline_optimum
-from trainmaster.policies.oasis.optimum_proof import (
-    Priced,
-    Proof,
-    Split,
-    Tried,
-    cases,
-    schedule_errors,
-    upper_bound,
-)
-from trainmaster.policies.oasis.parsing import parse_instance
-from trainmaster.policies.oasis.slot_counts import SlotCounts
+from support.oracles.admission import utility_at
+from support.oracles.admission_instances import Tiny, tiny_instance
+from trainmaster.policies.oasis.instance.formulation import Instance
+from trainmaster.policies.oasis.instance.parsing import parse_instance
+from trainmaster.policies.oasis.instance.worker_counts import SlotCounts
+from trainmaster.policies.oasis.optimum import large_instances
+from trainmaster.policies.oasis.optimum.exact import offline_optimum
+from trainmaster.policies.oasis.optimum.proof import Priced, Proof, Split, Tried, cases, schedule_errors, upper_bound
 
 CUT_OFF = (45, 65, 153, 156)
 """Seeds of `differing` on which the settings of `test_settings_that_cut_off_schedules_are_noticed` lose a schedule."""
@@ -173,7 +165,7 @@ def differing(seeds: Iterable[int]) -> list[int]:
         instance = parse_instance(mixed(seed) if seed % 4 < 2 else small(seed // 4, jobs=4 + seed % 5), "x")
         found = offline_optimum(instance)
         assert found.status == "optimal", seed
-        schedules, bound = large_optimum.bounded_optimum(instance, 100_000)
+        schedules, bound = large_instances.bounded_optimum(instance, 100_000)
         assert schedule_errors(instance, schedules) == []
         assert bound >= found.total_utility * (1 - 1e-9)
         total = sum(
@@ -198,8 +190,8 @@ def test_optimum_equals_that_of_the_mixed_integer_program_on_two_thousand() -> N
 
 def test_settings_that_cut_off_schedules_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a tolerance of 1e-9 and presolve HiGHS calls worse schedules optimal: the comparison above sees it."""
-    wrong = {**large_optimum.SETTINGS, "mip_feasibility_tolerance": 1e-9, "presolve": "choose"}
-    monkeypatch.setattr(large_optimum, "SETTINGS", wrong)
+    wrong = {**large_instances.SETTINGS, "mip_feasibility_tolerance": 1e-9, "presolve": "choose"}
+    monkeypatch.setattr(large_instances, "SETTINGS", wrong)
     assert differing(CUT_OFF) == list(CUT_OFF)
 
 
@@ -243,7 +235,7 @@ def test_a_search_cut_short_does_not_say_optimal() -> None:
 def test_an_instance_too_large_has_a_bound_and_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     instance, _ = one_instance()
     best = offline_optimum(instance).total_utility
-    monkeypatch.setattr("trainmaster.policies.oasis.slot_counts.VECTORS_MAX", 10)
+    monkeypatch.setattr("trainmaster.policies.oasis.instance.worker_counts.VECTORS_MAX", 10)
     found = offline_optimum(instance)
     assert (found.status, found.proof) == ("limit", None)
     assert found.total_utility <= best * (1 + 1e-9) <= found.upper_bound * (1 + 2e-9)

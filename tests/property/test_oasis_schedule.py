@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.admission_instances import PaperLike, Tiny, paper_like_instance, tiny_instance
+from support.oracles.admission_instances import PaperLike, Tiny, paper_like_instance, tiny_instance
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.utility import Linear
 from trainmaster.policies.oasis.admission import OnlineAdmission, Population, SearchLimits, best_schedule
-from trainmaster.policies.oasis.formulation import AdmissionJob, Instance
-from trainmaster.policies.oasis.gangs import Gangs, Pool
-from trainmaster.policies.oasis.parsing import parse_instance
+from trainmaster.policies.oasis.best_schedule import Ask, Clock, best_rolling
+from trainmaster.policies.oasis.gang_options import Gangs, Pool
+from trainmaster.policies.oasis.instance.formulation import AdmissionJob, Instance
+from trainmaster.policies.oasis.instance.parsing import parse_instance
 from trainmaster.policies.oasis.prices import PriceSettings, PriceTable
-from trainmaster.policies.oasis.rolling import Ask, Clock, best_rolling
 
 
 def committed(problem: Instance, rng: np.random.Generator) -> np.ndarray:

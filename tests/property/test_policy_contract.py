@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from trainmaster.engine.verify import verify
 from trainmaster.model.allocation import Allocation, Part
-from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy import Policy
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies import registry
 from trainmaster.policies.fifo import Fifo
@@ -128,25 +128,25 @@ class Watches(Broken):
 
 class ByRow(Broken):
     def spoil(self, view: Snapshot, plan: Plan) -> Plan:
-        draft = view.draft()
-        draft.place_rows(np.sort(view.waiting_rows()))
-        return draft.plan()
+        builder = view.draft()
+        builder.place_rows(np.sort(view.waiting_rows()))
+        return builder.plan()
 
 
 class Scribbles(Broken):
     def spoil(self, view: Snapshot, plan: Plan) -> Plan:
-        view.ledger.whole[0] -= 1
+        view.free_capacity.whole[0] -= 1
         return plan
 
 
 class Forgetful(Broken):
     def spoil(self, view: Snapshot, plan: Plan) -> Plan:
-        return replace(plan, memo=Memo({"seen": {1: "one"}}))
+        return replace(plan, memo=PolicyState({"seen": {1: "one"}}))
 
 
 class Unserialisable(Broken):
     def spoil(self, view: Snapshot, plan: Plan) -> Plan:
-        return replace(plan, memo=Memo({"seen": {"a", "b"}}))
+        return replace(plan, memo=PolicyState({"seen": {"a", "b"}}))
 
 
 class Yesterday(Broken):
@@ -156,7 +156,7 @@ class Yesterday(Broken):
 
 class Hashes(Broken):
     def spoil(self, view: Snapshot, plan: Plan) -> Plan:
-        return replace(plan, memo=Memo({"hash": hash("trainmaster")}))
+        return replace(plan, memo=PolicyState({"hash": hash("trainmaster")}))
 
 
 class Lazy(Broken):

@@ -12,11 +12,11 @@ import pytest
 
 from trainmaster.gang.protocol import EXIT_STOPPED
 from trainmaster.runtime import Session
-from trainmaster.runtime.place import Place
+from trainmaster.runtime.process_env import ProcessEnv
 
 
 def _session(folder: Path) -> Session:
-    return Session(Place(checkpoint_dir=folder))
+    return Session(ProcessEnv(checkpoint_dir=folder))
 
 
 def _stop_at(session: Session, step: int) -> None:

@@ -1,4 +1,4 @@
-"""The emulated member: speed, resizes, deaths, stops, and what a new incarnation goes on from."""
+"""The emulated member: speed, resizes, deaths, stops, and what a new attempt goes on from."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_it_needs_the_standard_library_only() -> None:
 )
 def test_a_bad_environment_is_named(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from trainmaster.model.errors import InputError
-    from trainmaster.runtime.place import read_place
+    from trainmaster.runtime.process_env import read_process_env
 
     monkeypatch.setenv(variable, value)
     with pytest.raises(InputError, match=variable):
-        read_place()
+        read_process_env()

@@ -18,7 +18,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.runtime import Session, session
 from trainmaster.runtime.errors import AgentUnreachable, IncompatibleState, LeaseOver, MisuseError
 from trainmaster.runtime.link import AgentLink
-from trainmaster.runtime.place import Place
+from trainmaster.runtime.process_env import ProcessEnv
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PROGRAM = str(Path(__file__).parent / "programs" / "session_member.py")
@@ -164,20 +164,20 @@ def test_an_agent_with_a_long_path_is_reached(tmp_path: Path) -> None:
 
 
 def test_bad_use_is_named(tmp_path: Path) -> None:
-    closed = Session(Place(), location=tmp_path)
+    closed = Session(ProcessEnv(), location=tmp_path)
     with pytest.raises(MisuseError, match="not open"):
         closed.save({})
     with pytest.raises(MisuseError, match="not open"):
         next(closed.steps(3))
-    with session(place=Place(), location=tmp_path) as opened, pytest.raises(MisuseError, match="needs a total"):
+    with session(place=ProcessEnv(), location=tmp_path) as opened, pytest.raises(MisuseError, match="needs a total"):
         next(opened.steps())
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
-        Session(Place(), location=tmp_path / "file")
+        Session(ProcessEnv(), location=tmp_path / "file")
 
 
 def test_without_a_lease_nothing_is_saved(tmp_path: Path) -> None:
-    with Session(Place(), location=tmp_path) as opened:
+    with Session(ProcessEnv(), location=tmp_path) as opened:
         opened.save({"good": 1})
         opened.link = AgentLink("unix:/nowhere", wire.Hello("t", "worker-0", 1, elastic=False))  # never renewed
         with pytest.raises(LeaseOver):
@@ -191,7 +191,7 @@ def test_a_slowed_step_takes_as_many_times_longer(tmp_path: Path, monkeypatch: p
     slept_s: list[float] = []
     monkeypatch.setattr(time, "sleep", slept_s.append)  # a busy machine stretches real sleeps, and real steps too
     computed_s = 0.03
-    with Session(Place(emulated_slowdown=4.0), location=tmp_path) as opened:
+    with Session(ProcessEnv(emulated_slowdown=4.0), location=tmp_path) as opened:
         began_s = time.process_time()
         for _ in opened.steps(5):
             until_s = time.process_time() + computed_s
@@ -202,7 +202,7 @@ def test_a_slowed_step_takes_as_many_times_longer(tmp_path: Path, monkeypatch: p
 
 
 def test_checkpoints_of_another_kind_are_refused(tmp_path: Path) -> None:
-    with Session(Place(), location=tmp_path) as opened:
+    with Session(ProcessEnv(), location=tmp_path) as opened:
         opened.checkpoints.save(3, ["not", "ours"])
         with pytest.raises(IncompatibleState):
             opened.restore()

@@ -1,1 +1,4 @@
-"""Where jobs really run. A backend performs commands and answers with events; it never blocks."""
+"""What carries out commands on real machines: `local` and `kubernetes`.
+
+The simulated backend is in `sim` and `core.sim`; the state machine of an attempt is in `gang`.
+"""

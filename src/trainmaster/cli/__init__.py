@@ -1,1 +1,4 @@
-"""The `trainmaster` command, one file per sub-command."""
+"""The commands: `live`, `simulation`, `learning`, and what they share.
+
+HTTP is in `client`; job fields are in `jobspec`.
+"""

@@ -1,1 +1,4 @@
-"""The HTTP client of the service: address, connection, retries, typed errors. Imports neither engine nor commands."""
+"""The HTTP client of the service: address, transport, typed errors.
+
+No terminal output: that is `cli`.
+"""

@@ -12,7 +12,7 @@ from trainmaster.client.errors import NoService
 from trainmaster.model.errors import InputError
 
 if TYPE_CHECKING:
-    from trainmaster.backends.kubernetes.config import KubeConfig
+    from trainmaster.backends.kubernetes.api.config import KubeConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from trainmaster.backends.kubernetes.config import load_config
+from trainmaster.backends.kubernetes.api.config import load_config
 from trainmaster.client.address import Address
 from trainmaster.client.errors import NoService
 from trainmaster.model.errors import InputError, TrainmasterError

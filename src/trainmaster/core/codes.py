@@ -24,7 +24,7 @@ CAPACITY, BEHIND, SHAPE, OUTRANKED, BACKOFF, NO_NODE = 1, 2, 3, 4, 6, 8
 PACK, SPREAD, FIRST_FIT, BEST_FIT, COUNT = range(5)
 """Placement (`model.placement.Strategy`)."""
 HEAD, PART = 3, 4
-N_PARTS, KIND, SHARE = 0, 1, 2
+N_PARTS, GPU_TYPE, SHARE = 0, 1, 2
 """A packed gang: `[parts, type, share_milli, (node, workers, servers, devices) per part, device, ...]`."""
 WHOLE = 1000
 """Thousandths of a device."""
@@ -40,7 +40,7 @@ that somebody else computes."""
     SOUND, NOT_CHANGEABLE, NOT_PREEMPTIBLE, HOLDS_NOTHING, WORKERS, SERVERS, TYPE, PART_ORDER, NODE_DOWN, TWO_TYPES,
     PART_DEVICES, DEVICE_TWICE, NO_SUCH_DEVICE, NOT_WHOLE, WRONG_SHARE, TAKEN,
 ) = range(16)  # fmt: skip
-"""Rules that a plan may break (`core.verify.RULES` has the words)."""
+"""Rules that a plan may break (`core.engine.verify.RULES` has the words)."""
 IDLE, DECIDE, RARE = 0, 1, 2
 """What a step needs next: nothing, a decision of a policy that is written in Python, or a rare handler."""
 WORDS = (

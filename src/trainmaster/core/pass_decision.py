@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from trainmaster.core.codes import COUNT, NOT_MADE, SOUND
-from trainmaster.core.engine_core import EngineCore, carry_out, launch_reserved
-from trainmaster.core.job_arrays import close_gaps
-from trainmaster.core.passes import Pass
-from trainmaster.core.placement import Placer
-from trainmaster.core.plan_arrays import PlanArrays
-from trainmaster.core.verify import apply_changes
+from trainmaster.core.engine.decision_pass import Pass
+from trainmaster.core.engine.engine_core import EngineCore, carry_out, launch_reserved
+from trainmaster.core.engine.placement import Placer
+from trainmaster.core.engine.verify import apply_changes
+from trainmaster.core.state.job_arrays import close_gaps
+from trainmaster.core.state.plan_arrays import PlanArrays
 
 
 def decide_by(decision: Pass, e: EngineCore, placer: Placer, plan: PlanArrays) -> int:

@@ -14,7 +14,7 @@ INT_COLUMNS = (
     "place", "node_set", "elastic", "touched", "reasoned",
 )  # fmt: skip
 """`hidden`: policies do not see the job yet. `pending_*`: the command without an answer (kind 0: none), its number,
-when it was last sent and why. `last_seq`: number of the last command for a live incarnation. `number`: which job of a
+when it was last sent and why. `last_seq`: number of the last command for a live attempt. `number`: which job of a
 trace it is (-1: none). `place`: where the job stands in the order of arrival. `node_set`: nodes that it may use, an
 index into the masks of placement (0: all). `touched`: counts up when what the job is given or occupies is written.
 `reasoned`: how many decisions had been made when `reason` and `blocker` were written."""

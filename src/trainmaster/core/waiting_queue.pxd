@@ -1,6 +1,6 @@
 cimport cython
 from trainmaster.core.int_list cimport IntList, new_floats, new_ints
-from trainmaster.core.job_arrays cimport JobArrays
+from trainmaster.core.state.job_arrays cimport JobArrays
 from trainmaster.core.types cimport B1, F1, I1, I2, i64
 
 cdef i64 MAX_CLASSES, MOST_TOLD_APART, N_ASPECTS

@@ -10,7 +10,7 @@ import numpy as np
 
 from trainmaster.core.codes import MAX_CLASSES, MOST_TOLD_APART
 from trainmaster.core.int_list import IntList, new_floats, new_ints
-from trainmaster.core.job_arrays import JobArrays
+from trainmaster.core.state.job_arrays import JobArrays
 
 N_ASPECTS = 9
 

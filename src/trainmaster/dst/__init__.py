@@ -1,1 +1,4 @@
-"""Fault simulation: real code in simulated worlds that misbehave by a seed. See docs/testing.md."""
+"""Fault simulation: real code in a seeded world with crashes, losses and delays.
+
+Nothing in production imports it.
+"""

@@ -1,1 +1,4 @@
-"""The synchronous core: life cycle, plan verification, dispatch. No clock, no I/O, no randomness."""
+"""The state machine: events in, commands out; verification, rare events, persistence, queries.
+
+No clock, no I/O, no randomness. Compiled rules are in `core`; what drives it live is in `service.control`.
+"""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.core.int_list import IntList
-from trainmaster.engine.core import Engine
-from trainmaster.model.table import JobColumns
+from trainmaster.engine.engine import Engine
+from trainmaster.model.job_table import JobColumns
 
 _VALUES = (
-    "now_ms", "seq", "changed", "holds_changed", "has_quotas", "wake_at_ms", "next_resend_ms", "next_backoff_ms",
+    "now_ms", "seq", "changed", "gate_changed", "has_quotas", "wake_at_ms", "next_resend_ms", "next_backoff_ms",
     "decisions", "round_begun_ms", "n_waiting", "memo_values", "node_sets", "plans_refused", "queue_reasons",
 )  # fmt: skip
 """Numbers, and objects that are replaced, never changed."""
 _BOOKS = (
-    "details", "rejections", "known", "ended_as", "held_back", "caps", "entity_weights", "quotas", "used", "withheld",
+    "details", "rejections", "known", "ended_as", "gated", "caps", "entity_weights", "quotas", "used", "foreign_usage",
     "short", "memo_columns",
 )  # fmt: skip
 _BOOKS_OF_BOOKS = ("doubts", "ended_on", "waits_for")
@@ -54,6 +54,6 @@ def _copy_columns(columns: JobColumns, copy: JobColumns) -> None:
     for name in ("allocation", "physical", "order", "unused"):
         setattr(copy, name, _copied(getattr(columns, name)))
     copy.memo = {name: values.copy() for name, values in columns.memo.items()}
-    copy.losses = {slot: list(points) for slot, points in columns.losses.items()}
-    for name in ("specs", "slot_of", "curves", "entities", "node_set_names", "_curve_index", "_entity_index"):
+    copy.losses = {job_index: list(points) for job_index, points in columns.losses.items()}
+    for name in ("specs", "job_index_of", "curves", "entities", "node_set_names", "_curve_index", "_entity_index"):
         setattr(copy, name, getattr(columns, name).copy())

@@ -1,7 +1,7 @@
 """More nodes, or larger ones, while jobs run: nothing that is placed changes its meaning.
 
 Nodes that were there keep their index; types stay the same. Another change of the cluster is one of the image
-(`recast`). What a policy remembers of jobs stays; one that remembers nodes (`remembers_nodes`) begins anew.
+(`remap_nodes`). What a policy remembers of jobs stays; one that remembers nodes (`remembers_nodes`) begins anew.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from trainmaster.engine.state import State, nodes_of
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.ledger import Ledger
+from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.policy import traits_of
 from trainmaster.model.units import GPU_MILLI
 
@@ -50,15 +50,15 @@ def grew(state: State, event: ev.ClusterGrew) -> None:
     state.changed = True
 
 
-def _grown(ledger: Ledger, old: Cluster, new: Cluster) -> Ledger:
+def _grown(free_capacity: FreeCapacity, old: Cluster, new: Cluster) -> FreeCapacity:
     """What was free, and what was added."""
-    grown = Ledger.full(new)
-    n, width = len(old.nodes), ledger.device_milli.shape[1]
+    grown = FreeCapacity.full(new)
+    n, width = len(old.nodes), free_capacity.device_milli.shape[1]
     more = new.gpus[:n] - old.gpus
-    grown.device_milli[:n, :width] = ledger.device_milli
+    grown.device_milli[:n, :width] = free_capacity.device_milli
     for node in np.flatnonzero(more).tolist():
         grown.device_milli[node, old.gpus[node] : new.gpus[node]] = GPU_MILLI
-    grown.whole[:n] = ledger.whole + more
-    grown.cpu_milli[:n] = ledger.cpu_milli + (new.cpu_milli[:n] - old.cpu_milli)
-    grown.mem_mib[:n] = ledger.mem_mib + (new.mem_mib[:n] - old.mem_mib)
+    grown.whole[:n] = free_capacity.whole + more
+    grown.cpu_milli[:n] = free_capacity.cpu_milli + (new.cpu_milli[:n] - old.cpu_milli)
+    grown.mem_mib[:n] = free_capacity.mem_mib + (new.mem_mib[:n] - old.mem_mib)
     return grown

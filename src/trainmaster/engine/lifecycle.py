@@ -7,8 +7,8 @@ from enum import IntEnum
 import numpy as np
 
 from trainmaster.core.codes import N_TRIGGERS, PHASES, TRIGGERS
-from trainmaster.core.engine_core import IllegalTransition
-from trainmaster.model.job import P
+from trainmaster.core.engine.engine_core import IllegalTransition
+from trainmaster.model.job import PhaseCode
 
 
 class Trigger(IntEnum):
@@ -22,7 +22,7 @@ class Trigger(IntEnum):
     RESIZED = 5
     STOP = 6
     LOSE = 7
-    """A node of its gang is gone: the incarnation is over as soon as all its members certainly are."""
+    """A node of its gang is gone: the attempt is over as soon as all its members certainly are."""
     REQUEUE = 8
     """It ended without having finished, and waits again."""
     MOVE = 9
@@ -35,38 +35,41 @@ class Trigger(IntEnum):
     RESUME = 15
 
 
-T = Trigger
-
-
-_ENDS = {T.REQUEUE: P.PENDING, T.FINISH: P.FINISHED, T.GIVE_UP: P.FAILED}
-_LIVE = {**_ENDS, T.STOP: P.STOPPING, T.LOSE: P.LOST}
+_ENDS = {Trigger.REQUEUE: PhaseCode.PENDING, Trigger.FINISH: PhaseCode.FINISHED, Trigger.GIVE_UP: PhaseCode.FAILED}
+_LIVE = {**_ENDS, Trigger.STOP: PhaseCode.STOPPING, Trigger.LOSE: PhaseCode.LOST}
 
 TABLE: dict[int, dict[Trigger, int]] = {
-    P.PENDING: {
-        T.RESERVE: P.RESERVED,
-        T.REJECT: P.REJECTED,
-        T.CANCEL: P.CANCELLED,
-        T.PAUSE: P.PAUSED,
-        T.GIVE_UP: P.FAILED,
+    PhaseCode.PENDING: {
+        Trigger.RESERVE: PhaseCode.RESERVED,
+        Trigger.REJECT: PhaseCode.REJECTED,
+        Trigger.CANCEL: PhaseCode.CANCELLED,
+        Trigger.PAUSE: PhaseCode.PAUSED,
+        Trigger.GIVE_UP: PhaseCode.FAILED,
     },
-    P.RESERVED: {
-        T.UNRESERVE: P.PENDING,
-        T.LAUNCH: P.LAUNCHING,
-        T.CANCEL: P.CANCELLED,
-        T.PAUSE: P.PAUSED,
+    PhaseCode.RESERVED: {
+        Trigger.UNRESERVE: PhaseCode.PENDING,
+        Trigger.LAUNCH: PhaseCode.LAUNCHING,
+        Trigger.CANCEL: PhaseCode.CANCELLED,
+        Trigger.PAUSE: PhaseCode.PAUSED,
     },
-    P.LAUNCHING: {**_LIVE, T.STARTED: P.RUNNING},
-    P.RUNNING: {**_LIVE, T.RESIZE: P.RESIZING},
-    P.RESIZING: {**_LIVE, T.RESIZED: P.RUNNING},
-    P.STOPPING: {**_ENDS, T.MOVE: P.RESERVED, T.PAUSE: P.PAUSED, T.CANCEL: P.CANCELLED, T.LOSE: P.LOST},
-    P.LOST: {**_ENDS, T.PAUSE: P.PAUSED, T.CANCEL: P.CANCELLED},
-    P.PAUSED: {T.RESUME: P.PENDING, T.CANCEL: P.CANCELLED},
-    P.FINISHED: {},
-    P.FAILED: {},
-    P.CANCELLED: {},
-    P.REJECTED: {},
+    PhaseCode.LAUNCHING: {**_LIVE, Trigger.STARTED: PhaseCode.RUNNING},
+    PhaseCode.RUNNING: {**_LIVE, Trigger.RESIZE: PhaseCode.RESIZING},
+    PhaseCode.RESIZING: {**_LIVE, Trigger.RESIZED: PhaseCode.RUNNING},
+    PhaseCode.STOPPING: {
+        **_ENDS,
+        Trigger.MOVE: PhaseCode.RESERVED,
+        Trigger.PAUSE: PhaseCode.PAUSED,
+        Trigger.CANCEL: PhaseCode.CANCELLED,
+        Trigger.LOSE: PhaseCode.LOST,
+    },
+    PhaseCode.LOST: {**_ENDS, Trigger.PAUSE: PhaseCode.PAUSED, Trigger.CANCEL: PhaseCode.CANCELLED},
+    PhaseCode.PAUSED: {Trigger.RESUME: PhaseCode.PENDING, Trigger.CANCEL: PhaseCode.CANCELLED},
+    PhaseCode.FINISHED: {},
+    PhaseCode.FAILED: {},
+    PhaseCode.CANCELLED: {},
+    PhaseCode.REJECTED: {},
 }
-LIVE = frozenset({P.LAUNCHING, P.RUNNING, P.RESIZING, P.STOPPING, P.LOST})
+LIVE = frozenset({PhaseCode.LAUNCHING, PhaseCode.RUNNING, PhaseCode.RESIZING, PhaseCode.STOPPING, PhaseCode.LOST})
 """Phases in which processes of the job may exist."""
 
 

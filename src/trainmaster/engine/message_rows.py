@@ -1,4 +1,4 @@
-"""Reports as rows of numbers (`core.messages`) and back. What no row can hold travels as the object it is."""
+"""Reports as rows of numbers (`core.state.messages`) and back. What no row can hold travels as the object it is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainmaster.core.message_kinds import EXITED, OTHER, PROGRESSED, RESIZED, START_FAILED, STARTED, STOPPED
-from trainmaster.core.messages import Messages
+from trainmaster.core.state.message_kinds import EXITED, OTHER, PROGRESSED, RESIZED, START_FAILED, STARTED, STOPPED
+from trainmaster.core.state.messages import Messages
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
 

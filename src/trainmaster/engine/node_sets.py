@@ -1,7 +1,7 @@
 """Jobs that may use certain nodes only: which those are, and plans that overlook it.
 
-Placement through a draft knows the sets. A policy that places by itself may not: what it gives a job outside its set
-is placed again within it, or the job waits.
+Placement through a plan builder knows the sets. A policy that places by itself may not: what it gives a job outside its
+set is placed again within it, or the job waits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.gangs import changes_of
+from trainmaster.model.packed_allocation import changes_of
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 
@@ -41,28 +41,28 @@ def mended(view: Snapshot, plan: Plan) -> Plan:
     astray = [row for row in plan.changes if not _acceptable(view, row, plan.changes[row])]
     if not astray:
         return plan
-    draft = view.draft()
+    builder = view.draft()
     for row, allocation in plan.changes.items():
         spec, old = view.jobs.spec(row), view.jobs.allocation(row) if view.jobs.holds(row) else None
         if old is not None:
-            draft.ledger.give(old, spec.worker, spec.server)
+            builder.free_capacity.give(old, spec.worker, spec.server)
         if allocation is not None and row not in astray:
-            draft.ledger.take(allocation, spec.worker, spec.server)
+            builder.free_capacity.take(allocation, spec.worker, spec.server)
         if row not in astray:
-            draft.changes[row] = allocation
+            builder.changes[row] = allocation
     why = plan.why.copy()
     for row in astray:
         wanted, spec = plan.changes[row], view.jobs.spec(row)
         assert wanted is not None
         old = view.jobs.allocation(row) if view.jobs.holds(row) else None
-        if old is not None and draft.ledger.fits(old, spec.worker, spec.server):
-            draft.ledger.take(old, spec.worker, spec.server)  # it stays where it is
+        if old is not None and builder.free_capacity.fits(old, spec.worker, spec.server):
+            builder.free_capacity.take(old, spec.worker, spec.server)  # it stays where it is
             continue
-        placed = draft.place(row, workers=wanted.workers, servers=wanted.servers)
-        why[row] = draft._why[row]
+        placed = builder.place(row, workers=wanted.workers, servers=wanted.servers)
+        why[row] = builder._why[row]
         if not placed and old is not None:
-            draft.changes[row] = None
-    return replace(plan, changes=changes_of(draft.changes), why=why)
+            builder.changes[row] = None
+    return replace(plan, changes=changes_of(builder.changes), why=why)
 
 
 def _acceptable(view: Snapshot, row: int, allocation: Allocation | None) -> bool:

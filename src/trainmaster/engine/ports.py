@@ -74,7 +74,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Image:
+class StoredState:
     """Everything that was ever committed and still holds. `meta` is None in a new store."""
 
     jobs: Mapping[str, JsonObject] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Store(Protocol):
 
     def commit(self, commit: Commit) -> None: ...
 
-    def load(self) -> Image: ...
+    def load(self) -> StoredState: ...
 
 
 class StoreError(TrainmasterError):
@@ -107,7 +107,7 @@ class EndedFilter:
 class Archive(Store, Protocol):
     """A store that also tells of the past. Jobs that have ended are numbered by their id (`number_of`)."""
 
-    def load_active(self) -> Image:
+    def load_active(self) -> StoredState:
         """As `load`, but of ended jobs only `{"phase": ...}`: all that an engine needs to go on."""
         ...
 

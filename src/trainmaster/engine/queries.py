@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.core.engine_core import wanted
-from trainmaster.engine.core import Engine
+from trainmaster.core.engine.engine_core import wanted
+from trainmaster.engine.engine import Engine
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.job import JobId, JobSpec, P, Phase
+from trainmaster.model.job import JobId, JobSpec, Phase, PhaseCode
+from trainmaster.model.job_table import JobTable
 from trainmaster.model.reasons import MAX_HOLDERS, Reason, Why, size_short_of
-from trainmaster.model.table import JobTable
 from trainmaster.model.units import GPU_MILLI
 
 Floats = npt.NDArray[np.float64]
@@ -87,22 +87,22 @@ class ActiveJobs:
 
 
 def is_active(engine: Engine, job_id: str) -> bool:
-    return job_id in engine.columns.slot_of
+    return job_id in engine.columns.job_index_of
 
 
 def spec_of(engine: Engine, job_id: str) -> JobSpec | None:
-    slot = engine.columns.slot_of.get(JobId(job_id))
-    return None if slot is None else engine.columns.spec(slot)
+    job_index = engine.columns.job_index_of.get(JobId(job_id))
+    return None if job_index is None else engine.columns.spec(job_index)
 
 
 def phase_of(engine: Engine, job_id: str) -> Phase | None:
-    slot = engine.columns.slot_of.get(JobId(job_id))
-    return None if slot is None else Phase(int(engine.columns.ints["phase"][slot]))
+    job_index = engine.columns.job_index_of.get(JobId(job_id))
+    return None if job_index is None else Phase(int(engine.columns.ints["phase"][job_index]))
 
 
 def generation_of(engine: Engine, job_id: str) -> int | None:
-    slot = engine.columns.slot_of.get(JobId(job_id))
-    return None if slot is None else int(engine.columns.ints["generation"][slot])
+    job_index = engine.columns.job_index_of.get(JobId(job_id))
+    return None if job_index is None else int(engine.columns.ints["generation"][job_index])
 
 
 def is_live(engine: Engine, job_id: str) -> bool:
@@ -113,8 +113,8 @@ def is_live(engine: Engine, job_id: str) -> bool:
 
 def is_paused(engine: Engine, job_id: str) -> bool:
     """Whether an active job is paused, or will be once its processes have stopped."""
-    slot = engine.columns.slot_of[JobId(job_id)]
-    return P.PAUSED in (int(engine.columns.ints["phase"][slot]), wanted(engine, slot))
+    job_index = engine.columns.job_index_of[JobId(job_id)]
+    return PhaseCode.PAUSED in (int(engine.columns.ints["phase"][job_index]), wanted(engine, job_index))
 
 
 def is_current(engine: Engine, job_id: JobId, generation: int) -> bool:
@@ -128,15 +128,15 @@ def was_submitted(engine: Engine, job_id: str) -> bool:
 
 
 def work_saved(engine: Engine, job_id: str) -> float:
-    slot = engine.columns.slot_of.get(JobId(job_id))
-    return float("nan") if slot is None else float(engine.columns.floats["work_saved"][slot])
+    job_index = engine.columns.job_index_of.get(JobId(job_id))
+    return float("nan") if job_index is None else float(engine.columns.floats["work_saved"][job_index])
 
 
 def speeds_of(engine: Engine, job_id: str, spread: bool = False) -> dict[str, float]:
     """Estimated steps per second at the reference size, by accelerator type; `spread`: over several nodes."""
     columns = engine.columns
     table = columns.throughput_spread if spread else columns.throughput
-    return dict(zip(engine.cluster.types, table[columns.slot_of[JobId(job_id)]].tolist(), strict=True))
+    return dict(zip(engine.cluster.types, table[columns.job_index_of[JobId(job_id)]].tolist(), strict=True))
 
 
 STATUS_COLUMNS = (
@@ -146,13 +146,13 @@ STATUS_COLUMNS = (
 
 def status_keys(engine: Engine, job_ids: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
     """Numbers that change whenever the status of a job should be published again, phase first; None: not active."""
-    slot_of = engine.columns.slot_of
+    job_index_of = engine.columns.job_index_of
     why, _ = engine.reasons()
     columns = [why if name == "reason" else engine.columns.ints[name] for name in STATUS_COLUMNS]
     found: dict[str, tuple[int, ...] | None] = {}
     for job_id in job_ids:
-        slot = slot_of.get(JobId(job_id))
-        found[job_id] = None if slot is None else tuple(int(column[slot]) for column in columns)
+        job_index = job_index_of.get(JobId(job_id))
+        found[job_id] = None if job_index is None else tuple(int(column[job_index]) for column in columns)
     return found
 
 
@@ -160,7 +160,7 @@ def status_keys(engine: Engine, job_ids: Iterable[str]) -> dict[str, tuple[int, 
 
 
 def n_active(engine: Engine) -> int:
-    return len(engine.columns.slot_of)
+    return len(engine.columns.job_index_of)
 
 
 def active_ids(engine: Engine) -> list[JobId]:
@@ -173,52 +173,52 @@ def active_specs(engine: Engine, phases: Iterable[int] | None = None) -> list[Jo
     rows = columns.rows
     if phases is not None:
         rows = rows[np.isin(columns.ints["phase"][rows], sorted(phases))]
-    return [columns.spec(slot) for slot in rows.tolist()]
+    return [columns.spec(job_index) for job_index in rows.tolist()]
 
 
 def job_states(engine: Engine, job_ids: Iterable[str], now_ms: int) -> list[JobState]:
     """Active jobs, in the order asked for."""
     columns = engine.columns
     ints, floats = columns.ints, columns.floats
-    slots = [columns.slot_of[JobId(job_id)] for job_id in job_ids]
-    if not slots:
+    job_indices = [columns.job_index_of[JobId(job_id)] for job_id in job_ids]
+    if not job_indices:
         return []
     table = JobTable(columns, now_ms)
-    table.slots = np.array(slots, np.int64)
-    figures = zip(slots, table.work_done.tolist(), table.remaining_s.tolist(), strict=True)
+    table.job_indices = np.array(job_indices, np.int64)
+    figures = zip(job_indices, table.work_done.tolist(), table.remaining_s.tolist(), strict=True)
     return [
         JobState(
-            spec=columns.spec(slot),
-            phase=Phase(int(ints["phase"][slot])),
-            generation=int(ints["generation"][slot]),
-            attempts=int(ints["attempts"][slot]),
-            preemptions=int(ints["preemptions"][slot]),
-            first_start_ms=int(ints["first_start_ms"][slot]),
-            productive_ms=int(ints["productive_ms"][slot]),
-            work_recorded=float(floats["work_done"][slot]),
+            spec=columns.spec(job_index),
+            phase=Phase(int(ints["phase"][job_index])),
+            generation=int(ints["generation"][job_index]),
+            attempts=int(ints["attempts"][job_index]),
+            preemptions=int(ints["preemptions"][job_index]),
+            first_start_ms=int(ints["first_start_ms"][job_index]),
+            productive_ms=int(ints["productive_ms"][job_index]),
+            work_recorded=float(floats["work_done"][job_index]),
             work_done=work_done,
             remaining_s=remaining_s,
-            rate=float(floats["rate"][slot]),
-            cost=float(floats["cost"][slot]),
-            loss=columns.losses[slot][-1][1] if columns.losses.get(slot) else None,
-            allocation=columns.allocations[slot],
-            occupied=columns.held[slot],
+            rate=float(floats["rate"][job_index]),
+            cost=float(floats["cost"][job_index]),
+            loss=columns.losses[job_index][-1][1] if columns.losses.get(job_index) else None,
+            allocation=columns.allocations[job_index],
+            occupied=columns.held[job_index],
         )
-        for slot, work_done, remaining_s in figures
+        for job_index, work_done, remaining_s in figures
     ]
 
 
 def active_jobs(engine: Engine, now_ms: int) -> ActiveJobs:
     columns = engine.columns
-    table, slots = JobTable(columns, now_ms), columns.rows.copy()
+    table, job_indices = JobTable(columns, now_ms), columns.rows.copy()
     return ActiveJobs(
-        specs=[columns.spec(slot) for slot in slots.tolist()],
-        indices=slots.tolist(),
-        phases=columns.ints["phase"][slots].tolist(),
-        generations=columns.ints["generation"][slots].tolist(),
-        work_recorded=columns.floats["work_done"][slots],
+        specs=[columns.spec(job_index) for job_index in job_indices.tolist()],
+        indices=job_indices.tolist(),
+        phases=columns.ints["phase"][job_indices].tolist(),
+        generations=columns.ints["generation"][job_indices].tolist(),
+        work_recorded=columns.floats["work_done"][job_indices],
         work_done=table.work_done,
-        speeds=np.hstack([columns.throughput[slots], columns.throughput_spread[slots]]),
+        speeds=np.hstack([columns.throughput[job_indices], columns.throughput_spread[job_indices]]),
     )
 
 
@@ -226,12 +226,15 @@ def first_starts_ms(engine: Engine) -> dict[JobId, int]:
     """When each active job that has ever run began to."""
     columns = engine.columns
     first_ms = columns.ints["first_start_ms"]
-    return {columns.spec(slot).id: int(first_ms[slot]) for slot in columns.rows[first_ms[columns.rows] >= 0].tolist()}
+    return {
+        columns.spec(job_index).id: int(first_ms[job_index])
+        for job_index in columns.rows[first_ms[columns.rows] >= 0].tolist()
+    }
 
 
 def may_hold_back(engine: Engine) -> bool:
     """Whether policies do not see some jobs, now or later: they wait for others, or for their team's quota."""
-    return bool(engine.held_back or engine.waits_for or engine.quotas or engine.caps)
+    return bool(engine.gated or engine.waits_for or engine.quotas or engine.caps)
 
 
 def lost_members(engine: Engine) -> bool:
@@ -241,7 +244,7 @@ def lost_members(engine: Engine) -> bool:
 
 def queue_positions(engine: Engine) -> dict[JobId, int]:
     """Place of each waiting job, in arrival order, from 1."""
-    return {spec.id: place for place, spec in enumerate(active_specs(engine, (P.PENDING,)), 1)}
+    return {spec.id: place for place, spec in enumerate(active_specs(engine, (PhaseCode.PENDING,)), 1)}
 
 
 def phase_counts(engine: Engine) -> dict[Phase, int]:
@@ -253,13 +256,13 @@ def phase_counts(engine: Engine) -> dict[Phase, int]:
 def waiting_jobs(engine: Engine) -> WaitingJobs:
     columns = engine.columns
     ints, floats, rows = columns.ints, columns.floats, columns.rows
-    slots = rows[ints["phase"][rows] == P.PENDING]
+    job_indices = rows[ints["phase"][rows] == PhaseCode.PENDING]
     return WaitingJobs(
-        ids=[columns.spec(slot).id for slot in slots.tolist()],
-        speeds=np.where(columns.allowed[slots], np.nan_to_num(columns.throughput[slots]), 0.0),
-        work_total=floats["work_total"][slots],
-        work_done=floats["work_done"][slots],
-        demand_milli=ints["workers_ref"][slots] * ints["worker_gpu_milli"][slots],
+        ids=[columns.spec(job_index).id for job_index in job_indices.tolist()],
+        speeds=np.where(columns.allowed[job_indices], np.nan_to_num(columns.throughput[job_indices]), 0.0),
+        work_total=floats["work_total"][job_indices],
+        work_done=floats["work_done"][job_indices],
+        demand_milli=ints["workers_ref"][job_indices] * ints["worker_gpu_milli"][job_indices],
     )
 
 
@@ -275,9 +278,9 @@ def node_states(engine: Engine) -> list[NodeState]:
     """By index of the node."""
     free_milli = engine.planned.device_milli.sum(axis=1)
     users: dict[int, set[JobId]] = {}
-    for slot, allocation in engine.held.items():
+    for job_index, allocation in engine.held.items():
         for part in allocation.parts:
-            users.setdefault(part.node, set()).add(engine.columns.spec(slot).id)
+            users.setdefault(part.node, set()).add(engine.columns.spec(job_index).id)
     return [
         NodeState(bool(up), float(free_milli[k]) / GPU_MILLI if up else 0.0, tuple(sorted(users.get(k, ()))))
         for k, up in enumerate(engine.up)
@@ -291,7 +294,7 @@ def is_node_up(engine: Engine, node: int) -> bool:
 def nodes_in_use(engine: Engine) -> set[int]:
     """Nodes that the plan or a running process uses."""
     columns = engine.columns
-    planned = [columns.allocations[slot] for slot in columns.rows.tolist()]
+    planned = [columns.allocations[job_index] for job_index in columns.rows.tolist()]
     allocations = (*planned, *engine.held.values())
     return {part.node for allocation in allocations if allocation is not None for part in allocation.parts}
 
@@ -299,10 +302,10 @@ def nodes_in_use(engine: Engine) -> set[int]:
 def team_use(engine: Engine) -> dict[str, TeamUse]:
     columns = engine.columns
     found: dict[str, TeamUse] = {}
-    for slot in columns.rows.tolist():
-        team = columns.entities[int(columns.ints["entity"][slot])]
+    for job_index in columns.rows.tolist():
+        team = columns.entities[int(columns.ints["entity"][job_index])]
         before = found.get(team, TeamUse(0, 0))
-        found[team] = TeamUse(before.jobs + 1, before.gpu_milli + int(columns.ints["held_gpu_milli"][slot]))
+        found[team] = TeamUse(before.jobs + 1, before.gpu_milli + int(columns.ints["held_gpu_milli"][job_index]))
     return found
 
 
@@ -333,19 +336,19 @@ class Explainer:
     def reason(self, job_id: str) -> Reason | None:
         """Why a job waits, in full; None when it does not exist or does not wait."""
         engine, columns = self._engine, self._engine.columns
-        slot = columns.slot_of.get(JobId(job_id))
-        why = Why.NONE if slot is None else engine.why_among(slot, self._why)
-        if slot is None or why == Why.NONE:
+        job_index = columns.job_index_of.get(JobId(job_id))
+        why = Why.NONE if job_index is None else engine.why_among(job_index, self._why)
+        if job_index is None or why == Why.NONE:
             return None
         ints = columns.ints
-        free, holders = self._shared(slot)
+        free, holders = self._shared(job_index)
         missing_type = max(free, key=lambda name: (free[name], name)) if free else ""
         most_free = free.get(missing_type, 0.0)
-        sizes = int(ints["workers_min"][slot]), int(ints["workers_ask"][slot])
-        need, fewer = size_short_of(why, sizes, int(ints["worker_gpu_milli"][slot]) / GPU_MILLI, most_free)
-        blocker = int(self._blocker[slot])
+        sizes = int(ints["workers_min"][job_index]), int(ints["workers_ask"][job_index])
+        need, fewer = size_short_of(why, sizes, int(ints["worker_gpu_milli"][job_index]) / GPU_MILLI, most_free)
+        blocker = int(self._blocker[job_index])
         ahead = columns.specs[blocker] if blocker >= 0 else None
-        details: dict[str, Any] = {**(engine.reason_details(slot) or {}), **fewer}
+        details: dict[str, Any] = {**(engine.reason_details(job_index) or {}), **fewer}
         if why == Why.STARTING and (slow := self._slow_starts.get(job_id)):
             details["slow"] = slow
         return Reason(
@@ -359,15 +362,15 @@ class Explainer:
             details=details,
         )
 
-    def _shared(self, slot: int) -> tuple[dict[str, float], Holders]:
+    def _shared(self, job_index: int) -> tuple[dict[str, float], Holders]:
         columns, names = self._engine.columns, self._engine.cluster.types
-        allowed = columns.allowed[slot]
+        allowed = columns.allowed[job_index]
         key = allowed.tobytes()
         if key not in self._by_types:
             free = {name: self._free[k] for k, name in enumerate(names) if allowed[k]}
             rows = columns.rows
-            held, kind = columns.ints["held_gpu_milli"][rows], columns.ints["held_type"][rows]
-            holding = rows[(held > 0) & (kind >= 0) & allowed[np.maximum(kind, 0)]].tolist()
+            held, gpu_type = columns.ints["held_gpu_milli"][rows], columns.ints["held_type"][rows]
+            holding = rows[(held > 0) & (gpu_type >= 0) & allowed[np.maximum(gpu_type, 0)]].tolist()
             gpus = [(columns.spec(h).id, float(columns.ints["held_gpu_milli"][h]) / GPU_MILLI) for h in holding]
             self._by_types[key] = free, tuple(sorted(gpus, key=lambda item: (-item[1], item[0]))[:MAX_HOLDERS])
         return self._by_types[key]

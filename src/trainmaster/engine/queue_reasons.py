@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.core.plan_arrays import PlanArrays
-from trainmaster.model.job import P
+from trainmaster.core.state.plan_arrays import PlanArrays
+from trainmaster.model.job import PhaseCode
+from trainmaster.model.job_table import JobColumns
 from trainmaster.model.reasons import Why
-from trainmaster.model.table import JobColumns
 
 Ints = npt.NDArray[np.int64]
 
@@ -43,7 +43,7 @@ class QueueReasons:
     def write(self, columns: JobColumns, why: Ints, blocker: Ints) -> None:
         """Put reasons, and who holds jobs up, into columns by job index."""
         ints = columns.ints
-        waits = (ints["phase"] == P.PENDING) & (ints["reasoned"] < self.decision)
+        waits = (ints["phase"] == PhaseCode.PENDING) & (ints["reasoned"] < self.decision)
         pauses = ints["not_before_ms"] > self.now_ms
         why[waits] = self.default
         blocker[waits] = -1

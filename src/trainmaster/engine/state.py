@@ -1,6 +1,6 @@
 """The engine's state as data. The modules beside this one are functions that change it.
 
-What is a number lives in arrays (`core.engine_core`); here is what has names, or is rare.
+What is a number lives in arrays (`core.engine.engine_core`); here is what has names, or is rare.
 """
 
 from __future__ import annotations
@@ -10,36 +10,36 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.codes import WORDS
-from trainmaster.core.engine_core import EngineCore, is_current, list_pending
-from trainmaster.core.message_kinds import LAUNCH, OTHER, RESIZE
+from trainmaster.core.engine.engine_core import EngineCore, is_current, list_pending
+from trainmaster.core.state.cluster_arrays import ClusterArrays
+from trainmaster.core.state.message_kinds import LAUNCH, OTHER, RESIZE
 from trainmaster.engine.lifecycle import NEXT_PHASE
 from trainmaster.engine.ports import Estimator
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
-from trainmaster.model.gangs import unpacked
+from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import JobId, Phase
-from trainmaster.model.ledger import Ledger
+from trainmaster.model.job_table import JobColumns
+from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why
-from trainmaster.model.table import JobColumns
 
 
 class State(EngineCore):
-    """Everything an engine knows. Jobs are named by their slot in `columns`."""
+    """Everything an engine knows. Jobs are named by their job index in `columns`."""
 
     columns: JobColumns
-    planned: Ledger
-    physical: Ledger
+    planned: FreeCapacity
+    physical: FreeCapacity
 
     def __init__(self, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> None:
         self.up = np.ones(len(cluster.nodes), np.bool_)
         super().__init__(
-            JobColumns(cluster), nodes_of(cluster, self.up), Ledger.full(cluster), Ledger.full(cluster),
+            JobColumns(cluster), nodes_of(cluster, self.up), FreeCapacity.full(cluster), FreeCapacity.full(cluster),
             NEXT_PHASE.copy(),
             settings.resend_ms, settings.backoff_ms,
         )  # fmt: skip
@@ -52,8 +52,9 @@ class State(EngineCore):
         """Nodes that jobs of each set may be given."""
         self.used: dict[int, tuple[int, int, int]] = {}
         """GPUs, CPU and memory that others use, by node."""
-        self.withheld: dict[int, tuple[tuple[int, ...], int, int]] = {}
-        """What of it is taken from both ledgers: devices, CPU, memory. Less than `used` while our jobs are there."""
+        self.foreign_usage: dict[int, tuple[tuple[int, ...], int, int]] = {}
+        """What of it is taken from planned and physical capacity: devices, CPU, memory. Less than `used` while our jobs
+        are there."""
 
         self.memo_values: Mapping[str, Any] = {}
         self.memo_columns: set[str] = set()
@@ -66,7 +67,7 @@ class State(EngineCore):
         """The phase in which a job ended, for those that wait for it."""
         self.waits_for: dict[int, set[JobId]] = {}
         """Jobs that must finish before this one may start."""
-        self.held_back: dict[int, Why] = {}
+        self.gated: dict[int, Why] = {}
         """Jobs that policies do not see yet, and why."""
         self.caps: dict[int, int] = {}
         """Largest number of workers that a team's quota leaves a job, where that is less than it takes."""
@@ -84,15 +85,15 @@ class State(EngineCore):
         self.up[node] = up
         self.nodes.changes += 1
 
-    def by_arrival(self, slots: Iterable[int]) -> list[int]:
-        """Slots in the order in which the jobs came: slots are reused, so their own order means nothing."""
+    def by_arrival(self, job_indices: Iterable[int]) -> list[int]:
+        """Slots in the order in which the jobs came: job indices are reused, so their own order means nothing."""
         arrival = self.columns.ints["arrival"]
-        return sorted(slots, key=lambda slot: int(arrival[slot]))
+        return sorted(job_indices, key=lambda job_index: int(arrival[job_index]))
 
     def current(self, job_id: JobId, generation: int) -> int | None:
-        """The slot that a report speaks of, or None when it is not about a live incarnation: the fence."""
-        slot = self.columns.slot_of.get(job_id)
-        return slot if slot is not None and is_current(self, slot, generation) else None
+        """The job index that a report speaks of, or None when it is not about a live attempt: the fence."""
+        job_index = self.columns.job_index_of.get(job_id)
+        return job_index if job_index is not None and is_current(self, job_index, generation) else None
 
     def holders(self) -> list[int]:
         """Slots whose processes may occupy something, in order of arrival."""
@@ -102,34 +103,34 @@ class State(EngineCore):
 
     @property
     def held(self) -> dict[int, Allocation]:
-        """What processes of live incarnations may occupy, by slot."""
-        return {slot: self.holding(slot) for slot in self.holders()}
+        """What processes of live attempts may occupy, by job index."""
+        return {job_index: self.holding(job_index) for job_index in self.holders()}
 
-    def holding(self, slot: int) -> Allocation:
-        """What processes of a live incarnation may occupy."""
-        allocation = self.columns.held[slot]
+    def holding(self, job_index: int) -> Allocation:
+        """What processes of a live attempt may occupy."""
+        allocation = self.columns.held[job_index]
         assert allocation is not None
         return allocation
 
     @property
     def outstanding(self) -> dict[int, tuple[Command, int]]:
-        """By slot: the command that has no answer yet, and when it was last sent; in the order of issue."""
+        """By job index: the command that has no answer yet, and when it was last sent; in the order of issue."""
         list_pending(self)
         return {
-            int(slot): (self.pending_command(int(slot)), self.columns.ints["pending_sent_ms"].item(slot))
-            for slot in np.asarray(self.pending.values)[: self.pending.n]
+            int(job_index): (self.pending_command(int(job_index)), self.columns.ints["pending_sent_ms"].item(job_index))
+            for job_index in np.asarray(self.pending.values)[: self.pending.n]
         }
 
-    def pending_command(self, slot: int) -> Command:
+    def pending_command(self, job_index: int) -> Command:
         ints, columns = self.columns.ints, self.columns
-        kind = ints["pending_kind"].item(slot)
-        gang = columns.held[slot] if kind == LAUNCH else columns.allocations[slot] if kind == RESIZE else None
+        kind = ints["pending_kind"].item(job_index)
+        gang = columns.held[job_index] if kind == LAUNCH else columns.allocations[job_index] if kind == RESIZE else None
         return self._command(
             kind,
-            slot,
-            ints["generation"].item(slot),
-            ints["pending_seq"].item(slot),
-            ints["pending_why"].item(slot),
+            job_index,
+            ints["generation"].item(job_index),
+            ints["pending_seq"].item(job_index),
+            ints["pending_why"].item(job_index),
             gang,
         )
 
@@ -149,17 +150,19 @@ class State(EngineCore):
         gang = unpacked(rows.numbers.values, rows.extra[k]) if rows.extra[k] >= 0 else None
         return self._command(rows.kind[k], rows.job[k], rows.generation[k], rows.seq[k], rows.code[k], gang)
 
-    def _decode_commands_of(self, slot: int) -> None:
+    def _decode_commands_of(self, job_index: int) -> None:
         """The job's index will be another job's: commands of this step that name it become objects."""
         rows = self.commands
         for k in range(rows.n):
-            if rows.kind[k] != OTHER and rows.job[k] == slot:
+            if rows.kind[k] != OTHER and rows.job[k] == job_index:
                 command = self._command_at(k)
                 rows.kind[k], rows.extra[k] = OTHER, len(rows.others)
                 rows.others.append(command)
 
-    def _command(self, kind: int, slot: int, generation: int, seq: int, why: int, gang: Allocation | None) -> Command:
-        spec = self.columns.spec(slot)
+    def _command(
+        self, kind: int, job_index: int, generation: int, seq: int, why: int, gang: Allocation | None
+    ) -> Command:
+        spec = self.columns.spec(job_index)
         generation, seq = int(generation), int(seq)
         if kind == LAUNCH:
             assert gang is not None
@@ -171,32 +174,32 @@ class State(EngineCore):
 
     def job_ended(self, i: int, phase: int) -> None:
         """The last word on a job, and an end to what is kept of it by name."""
-        columns, slot = self.columns, i
+        columns, job_index = self.columns, i
         ints, floats = columns.ints, columns.floats
-        spec = columns.spec(slot)
-        self._decode_commands_of(slot)
-        self.details.pop(slot, None)
+        spec = columns.spec(job_index)
+        self._decode_commands_of(job_index)
+        self.details.pop(job_index, None)
         self.ended.append(
             Ended(
                 spec=spec,
                 phase=Phase(phase),
                 ended_ms=int(self.now_ms),
-                first_start_ms=int(ints["first_start_ms"][slot]),
-                service_gpu_s=float(floats["service_gpu_s"][slot]),
-                run_s=float(floats["run_s"][slot]),
-                work_done=float(floats["work_done"][slot]),
-                preemptions=int(ints["preemptions"][slot]),
-                attempts=int(ints["attempts"][slot]),
-                cost=float(floats["cost"][slot]),
-                rejection=self.rejections.pop(slot, None),
+                first_start_ms=int(ints["first_start_ms"][job_index]),
+                service_gpu_s=float(floats["service_gpu_s"][job_index]),
+                run_s=float(floats["run_s"][job_index]),
+                work_done=float(floats["work_done"][job_index]),
+                preemptions=int(ints["preemptions"][job_index]),
+                attempts=int(ints["attempts"][job_index]),
+                cost=float(floats["cost"][job_index]),
+                rejection=self.rejections.pop(job_index, None),
             )
         )
         self.ended_as[spec.id] = phase
-        if self.waits_for or self.quotas or self.held_back:
-            for book in (self.held_back, self.waits_for, self.caps):
-                book.pop(slot, None)
-            self.holds_changed = True
-        columns.forget(slot)
+        if self.waits_for or self.quotas or self.gated:
+            for book in (self.gated, self.waits_for, self.caps):
+                book.pop(job_index, None)
+            self.gate_changed = True
+        columns.forget(job_index)
 
 
 def nodes_of(cluster: Cluster, up: np.ndarray) -> ClusterArrays:

@@ -1,31 +1,31 @@
-"""Plan verification: nothing that a policy says becomes a command unchecked. The rules: `core.verify`."""
+"""Plan verification: nothing that a policy says becomes a command unchecked. The rules: `core.engine.verify`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from trainmaster.core.codes import COUNT, HEAD, N_PARTS, PART, SHARE, SOUND
-from trainmaster.core.free_resources import FreeResources
-from trainmaster.core.packed import gang_devices, gang_servers, gang_workers
-from trainmaster.core.plan_arrays import PlanArrays
-from trainmaster.core.verify import RULES, apply_changes, first_silent, undo_changes
-from trainmaster.model.gangs import changes_of
-from trainmaster.model.job import P, Phase
-from trainmaster.model.ledger import Ledger
+from trainmaster.core.engine.verify import RULES, apply_changes, first_silent, undo_changes
+from trainmaster.core.state.free_resources import FreeResources
+from trainmaster.core.state.packed_allocation import gang_devices, gang_servers, gang_workers
+from trainmaster.core.state.plan_arrays import PlanArrays
+from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.job import Phase, PhaseCode
+from trainmaster.model.job_table import JobColumns
+from trainmaster.model.packed_allocation import changes_of
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.model.table import JobColumns
 
 
 class PlanError(Exception):
     """A plan that breaks a rule. It is refused whole; the message names the job and the rule."""
 
 
-def verify(view: Snapshot, plan: Plan) -> Ledger:
+def verify(view: Snapshot, plan: Plan) -> FreeCapacity:
     """Check a plan against the snapshot it was made from; returns what is free after it."""
-    ledger = view.ledger.copy()
-    apply_plan(view, plan, ledger)
-    return ledger
+    free_capacity = view.free_capacity.copy()
+    apply_plan(view, plan, free_capacity)
+    return free_capacity
 
 
 def apply_plan(view: Snapshot, plan: Plan, free: FreeResources) -> PlanArrays:
@@ -37,11 +37,11 @@ def apply_plan(view: Snapshot, plan: Plan, free: FreeResources) -> PlanArrays:
     """
     if plan.based_on != view.version:
         raise PlanError(f"plan is based on version {plan.based_on}, the state is at {view.version}")
-    columns, slots = view.jobs.columns, view.jobs.slots
+    columns, job_indices = view.jobs.columns, view.jobs.job_indices
     changes = changes_of(plan.changes)
     arrays = PlanArrays()
     rows, first, flat = changes.in_order()
-    for given, values in ((arrays.jobs, slots[rows]), (arrays.first, first), (arrays.flat, flat)):
+    for given, values in ((arrays.jobs, job_indices[rows]), (arrays.first, first), (arrays.flat, flat)):
         given.values, given.n = np.ascontiguousarray(values, np.int64), len(values)
     rule = apply_changes(columns, view.nodes, int(view.placement) == COUNT, arrays, free)
     if rule != SOUND:
@@ -55,24 +55,24 @@ def apply_plan(view: Snapshot, plan: Plan, free: FreeResources) -> PlanArrays:
 
 def _broken_otherwise(view: Snapshot, plan: Plan, rows: np.ndarray, first: np.ndarray) -> str:
     """Rejections of jobs that do not wait, and jobs that wait without a reason."""
-    columns, slots = view.jobs.columns, view.jobs.slots
-    answered = np.zeros(len(slots), np.int64)
+    columns, job_indices = view.jobs.columns, view.jobs.job_indices
+    answered = np.zeros(len(job_indices), np.int64)
     answered[rows] = np.where(first >= 0, 1, -1)
     for row in plan.rejections:
-        if columns.ints["phase"][slots[row]] != P.PENDING or answered[row]:
+        if columns.ints["phase"][job_indices[row]] != PhaseCode.PENDING or answered[row]:
             return f"job {view.jobs.id(row)} can be rejected only while it is pending and stays so"
         answered[row] = 1
-    silent = first_silent(columns, slots, plan.why.astype(np.int64), answered)
+    silent = first_silent(columns, job_indices, plan.why.astype(np.int64), answered)
     return f"job {view.jobs.id(silent)} is left waiting without a reason" if silent >= 0 else ""
 
 
 def in_words(columns: JobColumns, plan: PlanArrays, rule: int) -> str:
     """The rule that a plan breaks."""
     nodes = columns.cluster.nodes
-    slot, at, gang = int(plan.jobs.values[plan.broken]), int(plan.first.values[plan.broken]), plan.flat
-    ints = {name: column.item(slot) for name, column in columns.ints.items()}
+    job_index, at, gang = int(plan.jobs.values[plan.broken]), int(plan.first.values[plan.broken]), plan.flat
+    ints = {name: column.item(job_index) for name, column in columns.ints.items()}
     words = {
-        "id": columns.spec(slot).id,
+        "id": columns.spec(job_index).id,
         "phase": Phase(ints["phase"]).name.lower(),
         **{name: ints[name] for name in ("workers_min", "workers_max", "servers_min", "servers_max")},
     }

@@ -1,1 +1,4 @@
-"""What we believe about jobs: throughput catalogue, scaling curves, online estimates."""
+"""What policies believe: throughput catalogue, scaling curves, fitted speeds, completion.
+
+How jobs really behave is `sim.truth`; forecasts of a queue are in `forecast`.
+"""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.estimate.completion import CompletionModel, Eta, RatioPool, prior_of_scaling
-from trainmaster.model.job import P
+from trainmaster.model.job import PhaseCode
 from trainmaster.model.snapshot import Snapshot
 
 _SAME = 1e-9
@@ -30,21 +30,21 @@ def predict_finish(view: Snapshot, row: int, starts_in_ms: int = 0, pool: RatioP
         return None
     holds = bool(jobs.holding[row]) and int(jobs.held_type[row]) >= 0
     if holds:
-        kind, size = int(jobs.held_type[row]), int(jobs.workers[row])
+        gpu_type, size = int(jobs.held_type[row]), int(jobs.workers[row])
         spread = int(jobs.nodes_held[row]) > 1
         delay_ms = max(int(jobs.productive_ms[row]) - view.now_ms, 0)
     else:
-        kind = int(allowed[np.argmax(jobs.throughput[row, allowed])])
+        gpu_type = int(allowed[np.argmax(jobs.throughput[row, allowed])])
         size, spread, delay_ms = int(jobs.workers_ask[row]), False, starts_in_ms
-    declared = float((jobs.throughput_spread if spread else jobs.throughput)[row, kind])
+    declared = float((jobs.throughput_spread if spread else jobs.throughput)[row, gpu_type])
     if not declared > 0.0:
         return None
     reference = int(jobs.workers_ref[row])
     fit = prior_of_scaling(declared, reference, jobs.scaling(row), servers=int(jobs.servers_ref[row]))
     model = CompletionModel(fit if pool is None else pool.prior(fit, reference))
     rate = float(jobs.rate[row])
-    if int(jobs.phase[row]) == P.RUNNING and rate > 0.0:
-        believed = jobs.rate_at(row, kind, size, int(jobs.servers[row]), spread)
+    if int(jobs.phase[row]) == PhaseCode.RUNNING and rate > 0.0:
+        believed = jobs.rate_at(row, gpu_type, size, int(jobs.servers[row]), spread)
         if abs(rate - believed) > _SAME * rate:
             model = model.measured(size, rate)
     return model.eta(view.now_ms, left, size, delay_ms=delay_ms)

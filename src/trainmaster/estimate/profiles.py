@@ -1,6 +1,6 @@
 """What jobs alike have shown: speeds, amounts of work, and what starting and resizing costs here.
 
-`ProfileBook` is plain data that a store keeps; `LearningEstimator` is what a live engine asks: it begins with
+`JobProfiles` is plain data that a store keeps; `LearningEstimator` is what a live engine asks: it begins with
 what the job declares, believes what the job itself measures, and otherwise what jobs of its kind measured. It
 follows a speed that changes: a report weighs more than all before it.
 """
@@ -72,7 +72,7 @@ class LogFigure:
 
 
 @dataclass
-class ProfileBook:
+class JobProfiles:
     """`speeds[kind][type]`, `work[kind]`, `costs[what]`; what: launch, restart, resize, stop, exit (from the last
     step until the end is known), in seconds."""
 
@@ -113,7 +113,7 @@ class ProfileBook:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ProfileBook:
+    def from_json(cls, data: Mapping[str, Any]) -> JobProfiles:
         return cls(
             {k: {t: LogFigure(*row) for t, row in by.items()} for k, by in data.get("speeds", {}).items()},
             {k: LogFigure(*row) for k, row in data.get("work", {}).items()},
@@ -128,9 +128,9 @@ class Prior(Protocol):
 class LearningEstimator:
     """See the module's text. Also answers how sure it is (`sigma`)."""
 
-    def __init__(self, prior: Prior, book: ProfileBook | None = None) -> None:
+    def __init__(self, prior: Prior, profiles: JobProfiles | None = None) -> None:
         self.prior = prior
-        self.book = book or ProfileBook()
+        self.profiles = profiles or JobProfiles()
         self._own: dict[str, dict[str, LogFigure]] = {}
         pair_speeds = getattr(prior, "pair_speeds", None)
         if pair_speeds is not None:
@@ -153,14 +153,14 @@ class LearningEstimator:
     def ended(self, spec: JobSpec, work_done: float, finished: bool) -> None:
         """A job is over: what it showed serves the next of its kind."""
         for label, figure in sorted(self._own.pop(spec.id, {}).items()):
-            self.book.add_speed(spec, label, figure.median)
+            self.profiles.add_speed(spec, label, figure.median)
         if finished and work_done > 0:
-            self.book.add_work(spec, work_done)
+            self.profiles.add_work(spec, work_done)
 
     def profile(self, spec: JobSpec, types: Sequence[str]) -> tuple[Floats, Floats]:
         here, spread = self.prior.profile(spec, types)
         own = self._own.get(spec.id, {})
-        alike = self.book.speeds.get(kind_of(spec), {})
+        alike = self.profiles.speeds.get(kind_of(spec), {})
         if not own and not alike:
             return here, spread
         believed = [
@@ -174,7 +174,7 @@ class LearningEstimator:
         if own:
             last = max(own.values(), key=lambda figure: figure.count)
             return math.hypot(MEASURED_SIGMA, math.sqrt(last.variance / max(last.count, 1.0)))
-        alike = self.book.speeds.get(kind_of(spec))
+        alike = self.profiles.speeds.get(kind_of(spec))
         before = DECLARED_SIGMA if spec.steps_per_s or spec.model else UNKNOWN_SIGMA
         if alike:
             return max(figure.sigma(before) for figure in alike.values())

@@ -1,1 +1,4 @@
-"""The members of an attempt: state machine, membership, environment, processes, protocol."""
+"""The members of an attempt: state machine, memberships, environment, processes, protocol.
+
+No scheduling: which seats there are comes from the engine. Standard library only.
+"""

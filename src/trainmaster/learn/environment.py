@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
-from trainmaster.learn.slot_batch import Decisions, SlotBatch
+from trainmaster.learn.sizing.batch import Decisions, SlotBatch
+from trainmaster.learn.sizing.trace import SizingSpec, draw_trace
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 

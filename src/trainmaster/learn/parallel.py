@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.learn.options import TrainOptions
-from trainmaster.learn.rollout import Samples, Scorer, Slots, joined
-from trainmaster.learn.sizing_trace import SizingTrace
-from trainmaster.learn.trainer import Collector, collect_here, collect_part, parts
+from trainmaster.learn.dl2.options import TrainOptions
+from trainmaster.learn.dl2.rollout import Samples, Scorer, Slots, joined
+from trainmaster.learn.dl2.trainer import Collector, collect_here, collect_part, parts
+from trainmaster.learn.sizing.trace import SizingTrace
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from trainmaster.model.job import JobId, JobSpec
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the job's gang, all or nothing, as incarnation `generation`."""
+    """Start the job's gang, all or nothing, as attempt `generation`."""
 
     job_id: JobId
     generation: int
@@ -21,7 +21,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Bring the running incarnation to this allocation without stopping what stays."""
+    """Bring the running attempt to this allocation without stopping what stays."""
 
     job_id: JobId
     generation: int
@@ -31,7 +31,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the incarnation: notice, SIGTERM, grace, SIGKILL. `why` is told to the job."""
+    """End the attempt: notice, SIGTERM, grace, SIGKILL. `why` is told to the job."""
 
     job_id: JobId
     generation: int

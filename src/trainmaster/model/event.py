@@ -1,7 +1,7 @@
 """What reaches the engine: wishes of users, reports of backends, changes of the cluster.
 
-Reports name the incarnation they speak of by `(job_id, generation)`; the engine ignores what speaks of
-an incarnation that is not the job's present one.
+Reports name the attempt they speak of by `(job_id, generation)`; the engine ignores what speaks of
+an attempt that is not the job's present one.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The incarnation now has the allocation of command `seq`."""
+    """The attempt now has the allocation of command `seq`."""
 
     job_id: JobId
     generation: int
@@ -120,7 +120,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The incarnation ended by itself, or was killed. Exit code 0 is success."""
+    """The attempt ended by itself, or was killed. Exit code 0 is success."""
 
     job_id: JobId
     generation: int
@@ -131,7 +131,7 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The incarnation ended without success or fault of its own. `work_saved` survives in its checkpoint.
+    """The attempt ended without success or fault of its own. `work_saved` survives in its checkpoint.
 
     `silent` are nodes of the gang that could not be asked: members may live there until their lease ends.
     """
@@ -182,8 +182,8 @@ class NodeLost:
     """A node is gone. `confirmed`: what ran there has certainly ended (power is off, agent says so).
 
     Otherwise its workers may go on until their lease, last renewed at `last_renewed_ms`, runs out. It is a
-    promise: no lease of an incarnation started by commands up to `seen_up_to` is renewed there any more,
-    even if the node returns. It says nothing of incarnations that later commands started.
+    promise: no lease of an attempt started by commands up to `seen_up_to` is renewed there any more,
+    even if the node returns. It says nothing of attempts that later commands started.
     """
 
     node: int
@@ -194,7 +194,7 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One incarnation in an inventory: still there (`exit_code` None) or ended.
+    """One attempt in an inventory: still there (`exit_code` None) or ended.
 
     `work` is NaN while it runs and nobody has measured it.
     """

@@ -44,7 +44,7 @@ class Phase(IntEnum):
     REJECTED = 11
 
 
-class P:
+class PhaseCode:
     """The phases as plain integers, for columns: NumPy handles members of an enum class very slowly."""
 
     PENDING = int(Phase.PENDING)
@@ -75,7 +75,7 @@ STATE_OF: Mapping[Phase, State] = {
     Phase.CANCELLED: State.CANCELLED,
     Phase.REJECTED: State.REJECTED,
 }
-TERMINAL = frozenset({P.FINISHED, P.FAILED, P.CANCELLED, P.REJECTED})
+TERMINAL = frozenset({PhaseCode.FINISHED, PhaseCode.FAILED, PhaseCode.CANCELLED, PhaseCode.REJECTED})
 
 
 class DeadlineKind(IntEnum):

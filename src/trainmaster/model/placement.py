@@ -6,7 +6,7 @@
 `best-fit`   like pack, judged by what is left of GPUs, CPU and memory together
 `count`      GPUs are only counted: workers may be split anywhere, CPU and memory do not matter
 
-`core.placement` carries them out.
+`core.engine.placement` carries them out.
 """
 
 from __future__ import annotations

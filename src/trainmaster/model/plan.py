@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.memo import EMPTY_MEMO, Memo
+from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
 from trainmaster.model.reasons import Why
 
 
@@ -38,6 +38,6 @@ class Plan:
     rejections: Mapping[int, Rejection] = field(default_factory=dict)
     admissions: tuple[int, ...] = ()
     details: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    memo: Memo = EMPTY_MEMO
+    memo: PolicyState = EMPTY_POLICY_STATE
     wake_at_ms: int | None = None
     notes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from trainmaster.core.passes import Pass
+from trainmaster.core.engine.decision_pass import Pass
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 

@@ -9,15 +9,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.core.cluster_arrays import ClusterArrays
-from trainmaster.core.placement import Placer
+from trainmaster.core.engine.placement import Placer
+from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.draft import Draft
-from trainmaster.model.job import JobSpec, P
-from trainmaster.model.ledger import Ledger
-from trainmaster.model.memo import EMPTY_MEMO, Memo
+from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.job import JobSpec, PhaseCode
+from trainmaster.model.job_table import JobTable
 from trainmaster.model.placement import Strategy
-from trainmaster.model.table import JobTable
+from trainmaster.model.plan_builder import PlanBuilder
+from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
 from trainmaster.model.units import GPU_MILLI
 
 Ints = npt.NDArray[np.int64]
@@ -26,16 +26,16 @@ PairSpeeds = Callable[[JobSpec, JobSpec, Sequence[str]], "npt.NDArray[np.float64
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The world as the engine believes it at `now_ms`. `ledger` is what is free for planning: devices of
+    """The world as the engine believes it at `now_ms`. `free_capacity` is what is free for planning: devices of
     jobs that are being stopped count as free, because the engine launches on them only once they are."""
 
     version: int
     now_ms: int
     cluster: Cluster
     up: npt.NDArray[np.bool_]
-    ledger: Ledger
+    free_capacity: FreeCapacity
     jobs: JobTable
-    memo: Memo = EMPTY_MEMO
+    memo: PolicyState = EMPTY_POLICY_STATE
     placement: Strategy = Strategy.PACK
     round_ms: int | None = None
     seed: int = 0
@@ -49,7 +49,7 @@ class Snapshot:
 
     @cached_property
     def free_gpus_by_type(self) -> npt.NDArray[np.float64]:
-        free = self.ledger.device_milli.sum(axis=1) * self.up / GPU_MILLI
+        free = self.free_capacity.device_milli.sum(axis=1) * self.up / GPU_MILLI
         return np.bincount(self.cluster.type_of, weights=free, minlength=len(self.cluster.types)).astype(np.float64)
 
     @cached_property
@@ -82,9 +82,9 @@ class Snapshot:
     def _ready(self, with_running: bool) -> Ints:
         jobs = self.jobs
         phase = jobs.phase
-        ready = (phase == P.PENDING) & (jobs.not_before_ms <= self.now_ms)
+        ready = (phase == PhaseCode.PENDING) & (jobs.not_before_ms <= self.now_ms)
         if with_running:
-            ready |= (phase == P.RESERVED) | ((phase == P.RUNNING) & (jobs.preemptible > 0))
+            ready |= (phase == PhaseCode.RESERVED) | ((phase == PhaseCode.RUNNING) & (jobs.preemptible > 0))
         return self.in_arrival_order(np.flatnonzero(ready))
 
     @cached_property
@@ -113,5 +113,5 @@ class Snapshot:
             return None
         return self.pair_source(self.jobs.spec(row_a), self.jobs.spec(row_b), self.cluster.types)
 
-    def draft(self) -> Draft:
-        return Draft(self)
+    def draft(self) -> PlanBuilder:
+        return PlanBuilder(self)

@@ -1,7 +1,7 @@
 """What finishing at a given time is worth: non-increasing utility functions as frozen values.
 
 The argument is the job's age at completion, that is completion minus arrival, in the utility's *own unit*:
-slots in an admission instance, seconds in a job trace. Whoever holds the utility knows the unit; nothing
+job indices in an admission instance, seconds in a job trace. Whoever holds the utility knows the unit; nothing
 here converts, except `in_unit`, which restates a utility in another unit.
 
 Every utility is non-negative and non-increasing on [0, inf); a description that is not raises `InputError`.

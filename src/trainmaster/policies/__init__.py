@@ -1,1 +1,4 @@
-"""Scheduling policies, one file (or one small folder) each, found through the registry."""
+"""Scheduling policies, one file or one small folder each, found through the registry.
+
+Parts that several share are in `shared`; compiled queue passes are in `core.engine`.
+"""

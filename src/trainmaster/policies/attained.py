@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trainmaster.core.queue_pass import QueuePass
+from trainmaster.core.engine.queue_pass import QueuePass
 from trainmaster.model.errors import InputError
 from trainmaster.model.reasons import Why
 from trainmaster.model.units import MS_PER_S

@@ -11,12 +11,12 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
-from trainmaster.policies.drf_filling import DominantShares
-from trainmaster.policies.feasible import feasible_when_empty
-from trainmaster.policies.pools import capacity, demands, free_pools, sizes_when_giving_way
 from trainmaster.policies.registry import register
-from trainmaster.policies.room import JobSizes, Room
-from trainmaster.policies.sizing import Ints, Sizes, apply_sizes, resizable_rows, smallest_servers
+from trainmaster.policies.shared.feasible_jobs import feasible_when_empty
+from trainmaster.policies.shared.node_capacity import JobSizes, Room
+from trainmaster.policies.shared.pools import capacity, demands, free_pools, sizes_when_giving_way
+from trainmaster.policies.shared.progressive_filling import DominantShares
+from trainmaster.policies.shared.sizing import Ints, Sizes, apply_sizes, resizable_rows, smallest_servers
 
 
 @register("drf", fair=True)
@@ -44,11 +44,11 @@ class DominantResourceFairness:
         waiting = view.waiting_rows()
         first = self._impatient(view, waiting)
         sizes = _fill(view, waiting, first)
-        draft = view.draft()
+        builder = view.draft()
         elastic = np.flatnonzero(resizable_rows(view))
         elastic = elastic[np.argsort(view.jobs.arrival[elastic])]
-        apply_sizes(draft, sizes, np.concatenate([elastic, waiting]), first)
-        return draft.plan(wake_at_ms=self._next_impatience_ms(view, waiting))
+        apply_sizes(builder, sizes, np.concatenate([elastic, waiting]), first)
+        return builder.plan(wake_at_ms=self._next_impatience_ms(view, waiting))
 
     def _impatient(self, view: Snapshot, waiting: Ints) -> Ints:
         if self.patience_s == 0 or len(waiting) == 0:
@@ -76,14 +76,14 @@ def _fill(view: Snapshot, waiting: Ints, first: Ints) -> Sizes:
     resizable = resizable_rows(view)
     start_servers = smallest_servers(view)
     need, pools = demands(view), free_pools(view)
-    workers, servers, kind = sizes_when_giving_way(view, resizable, start_servers, need, pools)
+    workers, servers, gpu_type = sizes_when_giving_way(view, resizable, start_servers, need, pools)
     may_start = np.zeros(n, np.bool_)
     may_start[waiting] = True
     _, group = np.unique(jobs.entity, return_inverse=True)
     names = [jobs.entities[e] for e in np.unique(jobs.entity).tolist()]
     entity_weight = np.array([view.entity_weights.get(name, 1.0) for name in names])
     sizes = JobSizes(
-        workers, servers, kind, jobs.workers_min, jobs.workers_max, start_servers, jobs.servers_max, jobs.allowed,
+        workers, servers, gpu_type, jobs.workers_min, jobs.workers_max, start_servers, jobs.servers_max, jobs.allowed,
         jobs.throughput,
     )  # fmt: skip
     shares = DominantShares(
@@ -91,4 +91,4 @@ def _fill(view: Snapshot, waiting: Ints, first: Ints) -> Sizes:
         np.maximum(jobs.weight, 1e-9), jobs.arrival,
     )  # fmt: skip
     shares.fill(may_start, resizable, first)
-    return Sizes(workers, servers, kind)
+    return Sizes(workers, servers, gpu_type)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainmaster.core.queue_pass import QueuePass
+from trainmaster.core.engine.queue_pass import QueuePass
 from trainmaster.model.reasons import Why
 from trainmaster.policies.queue_policy import QueuePolicy
 from trainmaster.policies.registry import register

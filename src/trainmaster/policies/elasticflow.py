@@ -15,20 +15,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model.draft import Draft
-from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy import PolicyTraits
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
-from trainmaster.policies.deadline import layout as col
+from trainmaster.policies.deadline import reservation_layout as col
 from trainmaster.policies.deadline import reservations as rs
-from trainmaster.policies.deadline.beliefs import believe
-from trainmaster.policies.deadline.carrying_out import carry_out, changeable
+from trainmaster.policies.deadline.execution import carry_out, changeable
 from trainmaster.policies.deadline.sizes import size_tables
-from trainmaster.policies.ordering import decide_by_arrival
+from trainmaster.policies.deadline.speed_corrections import believe
 from trainmaster.policies.registry import register
+from trainmaster.policies.shared.arrival_order import decide_by_arrival
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -47,7 +47,7 @@ class ElasticFlow:
 
     def _decide(self, view: Snapshot) -> Plan:
         jobs = view.jobs
-        draft = view.draft()
+        builder = view.draft()
         tables = size_tables(view)
         arrays = believe(view, tables, 0.5, None).jobs.replace(restart_ms=0.0, resize_ms=0.0)
         if len(view.cluster.types) > 1:
@@ -62,30 +62,30 @@ class ElasticFlow:
         capacity = np.round(view.free_gpus_by_type * GPU_MILLI + held).astype(np.int64)
         timed = (jobs.deadline_ms < NEVER_MS) & ~np.isnan(jobs.work_total)
         certs = np.zeros((len(jobs), col.WIDTH))
-        profile = self._admit(draft, arrays, capacity, timed, certs)
-        kind, size = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
-        rs.present(float(view.now_ms), certs, kind, size)
-        spend_spare(draft, arrays, profile, kind, size)
+        profile = self._admit(builder, arrays, capacity, timed, certs)
+        gpu_type, size = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
+        rs.present(float(view.now_ms), certs, gpu_type, size)
+        spend_spare(builder, arrays, profile, gpu_type, size)
         unable = ~changeable(jobs.phase)
-        size[unable], kind[unable] = arrays.held[unable], arrays.held_kind[unable]
-        for row in draft.rejections:
+        size[unable], gpu_type[unable] = arrays.held[unable], arrays.held_kind[unable]
+        for row in builder.rejections:
             size[row] = 0
         free_rows = certs[:, col.CLASS] == col.NONE
         rank = np.where(
             free_rows, 2**40 + np.arange(len(size)), np.argsort(np.argsort(jobs.deadline_ms, kind="stable"))
         )
-        failed = carry_out(draft, kind, size, rank, free_rows)
+        failed = carry_out(builder, gpu_type, size, rank, free_rows)
         wake = rs.next_break(float(view.now_ms), certs)
         if failed:
             wake = min(wake, float(view.now_ms + _RETRY_MS))
-        memo = Memo(columns={"sizes": tables})
-        return draft.plan(memo=memo, wake_at_ms=int(wake) if wake < col.FOREVER else None, default=Why.OUTRANKED)
+        memo = PolicyState(columns={"sizes": tables})
+        return builder.plan(memo=memo, wake_at_ms=int(wake) if wake < col.FOREVER else None, default=Why.OUTRANKED)
 
     def _admit(
-        self, draft: Draft, arrays: rs.JobArrays, capacity: Ints, timed: npt.NDArray[np.bool_], certs: Floats
+        self, builder: PlanBuilder, arrays: rs.JobArrays, capacity: Ints, timed: npt.NDArray[np.bool_], certs: Floats
     ) -> rs.Profile:
         """Shares of the admitted, then of each newcomer in order of arrival if all still fit."""
-        view = draft.view
+        view = builder.view
         jobs = view.jobs
         due = jobs.deadline_ms.astype(np.float64)
         now = float(view.now_ms)
@@ -121,48 +121,50 @@ class ElasticFlow:
             order = order[np.lexsort((order, due[order]))]
             found = plan(order, trial, strict=True) if due[row] > now else None
             if found is None:
-                draft.reject(row, Why.DEADLINE, fault="no minimum satisfactory share", deadline_s=due[row] / 1000.0)
+                builder.reject(row, Why.DEADLINE, fault="no minimum satisfactory share", deadline_s=due[row] / 1000.0)
                 continue
             certs[:] = trial
             profile, admitted = found, order
-            draft.admit(row)
+            builder.admit(row)
         return profile
 
 
-def spend_spare(draft: Draft, jobs: rs.JobArrays, profile: rs.Profile, kind: Ints, size: Ints) -> None:
+def spend_spare(builder: PlanBuilder, jobs: rs.JobArrays, profile: rs.Profile, gpu_type: Ints, size: Ints) -> None:
     """GPUs that no share needs now, to the job that saves most GPU time per GPU added, level by level."""
-    view = draft.view
+    view = builder.view
     left = profile.free[:, 0].copy()
     if not (left > 0).any():
         return
     able = changeable(view.jobs.phase) & (view.jobs.not_before_ms <= view.now_ms)
-    if draft.rejections:
-        able[list(draft.rejections)] = False
+    if builder.rejections:
+        able[list(builder.rejections)] = False
     heap: list[tuple[float, int, int, int]] = []
     for row in np.flatnonzero(able).tolist():
-        best = _next_step(jobs, row, int(kind[row]), int(size[row]), left)
+        best = _next_step(jobs, row, int(gpu_type[row]), int(size[row]), left)
         if best is not None:
             heapq.heappush(heap, best)
     while heap:
         _, row, k, level = heapq.heappop(heap)
         extra = (int(jobs.sizes[row, level]) - int(size[row])) * int(jobs.each[row])
         if extra > left[k]:
-            again = _next_step(jobs, row, int(kind[row]), int(size[row]), left)
+            again = _next_step(jobs, row, int(gpu_type[row]), int(size[row]), left)
             if again is not None:
                 heapq.heappush(heap, again)
             continue
         left[k] -= extra
-        kind[row], size[row] = k, int(jobs.sizes[row, level])
+        gpu_type[row], size[row] = k, int(jobs.sizes[row, level])
         more = _next_step(jobs, row, k, int(size[row]), left)
         if more is not None:
             heapq.heappush(heap, more)
 
 
-def _next_step(jobs: rs.JobArrays, row: int, kind: int, size: int, left: Ints) -> tuple[float, int, int, int] | None:
+def _next_step(
+    jobs: rs.JobArrays, row: int, gpu_type: int, size: int, left: Ints
+) -> tuple[float, int, int, int] | None:
     """(-saving per GPU, row, type, level) of the next larger size with room."""
     best: tuple[float, int, int, int] | None = None
-    kinds = range(jobs.base.shape[1]) if kind < 0 else (kind,)
-    for k in kinds:
+    gpu_types = range(jobs.base.shape[1]) if gpu_type < 0 else (gpu_type,)
+    for k in gpu_types:
         if jobs.base[row, k] <= 0:
             continue
         for level in range(int(jobs.levels[row])):

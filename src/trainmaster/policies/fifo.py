@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.core.queue_pass import QueuePass
-from trainmaster.model.draft import Draft
+from trainmaster.core.engine.queue_pass import QueuePass
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
@@ -42,25 +42,25 @@ class Fifo(QueuePolicy):
     def decide(self, view: Snapshot) -> Plan:
         if not self.elastic:
             return super().decide(view)
-        draft = view.draft()
+        builder = view.draft()
         waiting = view.waiting_rows()
-        blocked = self._start_with_what_fits(draft, waiting)
+        blocked = self._start_with_what_fits(builder, waiting)
         if blocked >= 0 and not self.backfill:
             behind = waiting[int(np.argmax(waiting == blocked)) + 1 :]
-            draft.wait_rows(behind, Why.BEHIND, blocker=blocked)
-        return draft.plan()
+            builder.wait_rows(behind, Why.BEHIND, blocker=blocked)
+        return builder.plan()
 
-    def _start_with_what_fits(self, draft: Draft, waiting: npt.NDArray[np.int64]) -> int:
+    def _start_with_what_fits(self, builder: PlanBuilder, waiting: npt.NDArray[np.int64]) -> int:
         """Each at the size it asks for, or the largest below that fits. Returns the first that does not, or -1."""
         blocked = -1
-        jobs = draft.view.jobs
+        jobs = builder.view.jobs
         for row in waiting.tolist():
             ask, least = int(jobs.workers_ask[row]), int(jobs.workers_min[row])
-            if draft.place(row, workers=ask):
+            if builder.place(row, workers=ask):
                 continue
-            if least < ask and draft.place(row, workers=least):  # so that those that fit nowhere cost two looks
-                draft.release(row)
-                any(draft.place(row, workers=size) for size in range(ask - 1, least - 1, -1))
+            if least < ask and builder.place(row, workers=least):  # so that those that fit nowhere cost two looks
+                builder.release(row)
+                any(builder.place(row, workers=size) for size in range(ask - 1, least - 1, -1))
                 continue
             blocked = row if blocked < 0 else blocked
             if not self.backfill:

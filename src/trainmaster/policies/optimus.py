@@ -9,13 +9,13 @@ import numpy as np
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.policies.marginal_gains import MarginalGains
-from trainmaster.policies.optimus_estimates import Beliefs, believe
-from trainmaster.policies.pools import capacity, demands, free_pools, sizes_when_giving_way
 from trainmaster.policies.registry import register
-from trainmaster.policies.room import JobSizes, Room
-from trainmaster.policies.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
-from trainmaster.policies.speed_curves import SpeedCurves
+from trainmaster.policies.shared.marginal_gains import MarginalGains
+from trainmaster.policies.shared.node_capacity import JobSizes, Room
+from trainmaster.policies.shared.optimus_estimates import Estimates, believe
+from trainmaster.policies.shared.pools import capacity, demands, free_pools, sizes_when_giving_way
+from trainmaster.policies.shared.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
+from trainmaster.policies.shared.speed_curves import SpeedCurves
 
 
 @register("optimus")
@@ -56,19 +56,19 @@ class Optimus:
         growable = (ready & elastic_rows(view)) | resizable
         beliefs = believe(view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, self.converged)
         sizes = _marginal_gains(view, beliefs, waiting, growable)
-        draft = view.draft()
-        apply_sizes(draft, sizes, np.concatenate([elastic, waiting]))
-        return draft.plan(memo=beliefs.memo)
+        builder = view.draft()
+        apply_sizes(builder, sizes, np.concatenate([elastic, waiting]))
+        return builder.plan(memo=beliefs.memo)
 
 
-def _marginal_gains(view: Snapshot, beliefs: Beliefs, waiting: np.ndarray, growable: np.ndarray) -> Sizes:
+def _marginal_gains(view: Snapshot, beliefs: Estimates, waiting: np.ndarray, growable: np.ndarray) -> Sizes:
     jobs = view.jobs
     start_servers = smallest_servers(view)
     need, pools = demands(view), free_pools(view)
-    workers, servers, kind = sizes_when_giving_way(view, growable & jobs.holding, start_servers, need, pools)
+    workers, servers, gpu_type = sizes_when_giving_way(view, growable & jobs.holding, start_servers, need, pools)
     room = Room(pools, need)
     sizes = JobSizes(
-        workers, servers, kind, jobs.workers_min, jobs.workers_max, start_servers, jobs.servers_max, jobs.allowed,
+        workers, servers, gpu_type, jobs.workers_min, jobs.workers_max, start_servers, jobs.servers_max, jobs.allowed,
         jobs.throughput,
     )  # fmt: skip
     sizes.start_small(room, waiting, np.zeros(jobs.allowed.shape[1], np.bool_))
@@ -81,4 +81,4 @@ def _marginal_gains(view: Snapshot, beliefs: Beliefs, waiting: np.ndarray, growa
         room, sizes, SpeedCurves(beliefs.coefficients), beliefs.remaining, beliefs.table, beliefs.tables, beliefs.scale
     )
     gains.grow(rows, np.maximum(worker_cost, 1e-12), np.maximum(server_cost, 1e-12))
-    return Sizes(workers, servers, kind)
+    return Sizes(workers, servers, gpu_type)

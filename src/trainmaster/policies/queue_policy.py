@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainmaster.core.codes import BY_ARRIVAL, BY_DEADLINE, BY_GIVEN_KEY, BY_QUEUE, BY_REMAINING, BY_SERVICE
+from trainmaster.core.engine.queue_pass import QueuePass
 from trainmaster.core.int_list import IntList
-from trainmaster.core.plan_arrays import PlanArrays
-from trainmaster.core.queue_pass import QueuePass
+from trainmaster.core.state.plan_arrays import PlanArrays
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
@@ -57,33 +57,33 @@ class QueuePolicy:
     def decide(self, view: Snapshot) -> Plan:
         jobs, columns = view.jobs, view.jobs.columns
         queue, arrays, which = self.queue_pass(), PlanArrays(), IntList(len(jobs))
-        which.values[:] = jobs.slots[np.argsort(jobs.arrival, kind="stable")]
+        which.values[:] = jobs.job_indices[np.argsort(jobs.arrival, kind="stable")]
         which.n = len(jobs)
         if self.keys is not None:
-            by_slot = np.zeros(columns.capacity)
-            by_slot[jobs.slots] = self.keys(jobs)
-            queue.set_keys(by_slot)
-        queue.decide(columns, which, view.now_ms, view.nodes, view.ledger, view.placer, arrays)
+            by_index = np.zeros(columns.capacity)
+            by_index[jobs.job_indices] = self.keys(jobs)
+            queue.set_keys(by_index)
+        queue.decide(columns, which, view.now_ms, view.nodes, view.free_capacity, view.placer, arrays)
         return self._plan(view, arrays)
 
     def _plan(self, view: Snapshot, arrays: PlanArrays) -> Plan:
         """The plan of the pass in terms of the snapshot's rows."""
-        jobs, draft = view.jobs, view.draft()
+        jobs, builder = view.jobs, view.draft()
         row_of = np.full(jobs.columns.capacity, -1, np.int64)
-        row_of[jobs.slots] = np.arange(len(jobs))
+        row_of[jobs.job_indices] = np.arange(len(jobs))
         rows = row_of[np.asarray(arrays.jobs.values)[: arrays.jobs.n]]
         first = np.asarray(arrays.first.values)[: arrays.first.n]
-        draft.changes.stop(rows[first < 0].tolist())
+        builder.changes.stop(rows[first < 0].tolist())
         given = first >= 0
         if given.any():
             flat = np.asarray(arrays.flat.values)[: arrays.flat.n].copy()
-            draft.changes.place(rows[given].tolist(), first[given].tolist(), flat)
+            builder.changes.place(rows[given].tolist(), first[given].tolist(), flat)
         stated = np.asarray(arrays.stated.values)[: arrays.stated.n]
-        for slot, why in stated.reshape(-1, 2).tolist():
-            draft.wait(int(row_of[slot]), Why(why))
+        for job_index, why in stated.reshape(-1, 2).tolist():
+            builder.wait(int(row_of[job_index]), Why(why))
         if arrays.blocker >= 0:
             behind = jobs.waiting & (jobs.not_before_ms <= view.now_ms)
             behind &= jobs.arrival > jobs.columns.ints["arrival"][arrays.blocker]
-            draft.wait_rows(np.flatnonzero(behind), Why.BEHIND, blocker=int(row_of[arrays.blocker]))
+            builder.wait_rows(np.flatnonzero(behind), Why.BEHIND, blocker=int(row_of[arrays.blocker]))
         wake_at_ms = arrays.wake_at_ms if arrays.wake_at_ms >= 0 else None
-        return draft.plan(wake_at_ms=wake_at_ms, default=Why(arrays.default))
+        return builder.plan(wake_at_ms=wake_at_ms, default=Why(arrays.default))

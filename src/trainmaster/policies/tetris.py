@@ -9,11 +9,11 @@ import numpy as np
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.policies.pools import capacity, demands, free_pools
 from trainmaster.policies.registry import register
-from trainmaster.policies.room import Room
-from trainmaster.policies.sizing import Floats, Ints
-from trainmaster.policies.tetris_packing import Packing
+from trainmaster.policies.shared.node_capacity import Room
+from trainmaster.policies.shared.pools import capacity, demands, free_pools
+from trainmaster.policies.shared.sizing import Floats, Ints
+from trainmaster.policies.shared.tetris_packing import Packing
 
 
 @register("tetris")
@@ -30,12 +30,12 @@ class Tetris:
             raise InputError(f"option 'mix' of policy 'tetris' is {self.mix}", "0 or more")
 
     def decide(self, view: Snapshot) -> Plan:
-        draft = view.draft()
+        builder = view.draft()
         waiting = view.waiting_rows()
         if len(waiting):
             order = _order(view, waiting, self.mix)
-            draft.place_rows(order)
-        return draft.plan()
+            builder.place_rows(order)
+        return builder.plan()
 
 
 def _order(view: Snapshot, waiting: Ints, mix: float) -> Ints:

@@ -1,1 +1,4 @@
-"""Tables, plots and the HTML report."""
+"""Tables, plots and the HTML report.
+
+Figures of one run are computed in `sim.metrics`.
+"""

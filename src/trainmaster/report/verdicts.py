@@ -124,9 +124,9 @@ def verdicts(results: pl.DataFrame) -> list[Verdict]:
         sign = 1 if metric.lower_is_better else -1
         order = sorted(range(len(policies)), key=lambda k: (sign * standings[k].mean.mean, k))
         best = policies[order[0]]
-        rival = policies[order[1]] if len(order) > 1 else None
-        lead = None if rival is None else _against(metric, values[best], values[rival])
-        made.append(Verdict(metric, standings, best, rival, lead))
+        runner_up = policies[order[1]] if len(order) > 1 else None
+        lead = None if runner_up is None else _against(metric, values[best], values[runner_up])
+        made.append(Verdict(metric, standings, best, runner_up, lead))
     return made
 
 

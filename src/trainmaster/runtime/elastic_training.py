@@ -22,12 +22,12 @@ import torch
 
 from trainmaster.gang.protocol import EXIT_STOPPED
 from trainmaster.runtime import sampler
-from trainmaster.runtime.assembly import CARRIED, Assembly, Departure, StopAsked
 from trainmaster.runtime.batches import BatchRule
 from trainmaster.runtime.buckets import BUCKET_BYTES, Buckets
 from trainmaster.runtime.checkpoint import Location
 from trainmaster.runtime.errors import IncompatibleState, MisuseError
 from trainmaster.runtime.group import Group, GroupFault, Preparation
+from trainmaster.runtime.membership import CARRIED, Departure, GroupMembership, StopAsked
 from trainmaster.runtime.replica import Replica, Stateful, hand_over, survey
 from trainmaster.runtime.training_session import Session
 
@@ -110,7 +110,7 @@ class ElasticTraining:
         self._buckets = Buckets(model.parameters(), CARRIED + 1, bucket_bytes)
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         self.session = Session(location=location, keep=keep, elastic=True, on_membership=self._hear)
-        self._assembly = Assembly(self.session, device, collective_timeout_s)
+        self._membership = GroupMembership(self.session, device, collective_timeout_s)
         self._due: Batch | None = None
         self._last_part = False
         self._step_size = 0
@@ -149,9 +149,9 @@ class ElasticTraining:
 
     @property
     def _group(self) -> Group:
-        if self._assembly.group is None:
+        if self._membership.group is None:
             raise MisuseError("the training is not open; use `with runtime.elastic(...) as training:`")
-        return self._assembly.group
+        return self._membership.group
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class ElasticTraining:
     def close(self) -> None:
         self._buckets.detach()
         self._buckets.abandon()
-        self._assembly.close()
+        self._membership.close()
         self.session.close()
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -272,20 +272,20 @@ class ElasticTraining:
         sums = self._sums[1:]
         if self._finished():
             return  # the last step: saved and ended in good order, even if a stop was asked for
-        stopping = self._assembly.stop_agreed(sums)
+        stopping = self._membership.stop_agreed(sums)
         if self.is_senior and (stopping or self._save_due()):
             self._save()
         if stopping:
             self._leave(EXIT_STOPPED)
         self._stopped_at_s = time.perf_counter()
-        preparation = self._assembly.switch_agreed(sums)
+        preparation = self._membership.switch_agreed(sums)
         if preparation is not None and not self._switch(preparation):
             self._recover()
 
     def _switch(self, preparation: Preparation) -> bool:
         """False when the new group broke at once."""
         try:
-            group = self._assembly.go_over(preparation)
+            group = self._membership.go_over(preparation)
         except Departure:
             self._leave(0)
         return self._meet(group, preparation.membership.why, True, preparation.took_s)
@@ -293,10 +293,10 @@ class ElasticTraining:
     # -- coming together --------------------------------------------------------------------------
 
     def _hear(self, membership: Any) -> None:
-        self._assembly.on_membership(membership)
+        self._membership.on_membership(membership)
 
     def _carry(self) -> list[float]:
-        return [self._loss_part, *self._assembly.carry()]
+        return [self._loss_part, *self._membership.carry()]
 
     def _recover(self) -> None:
         """The step is discarded here; whether a peer has applied it shows when the survivors meet."""
@@ -304,14 +304,14 @@ class ElasticTraining:
         self._buckets.abandon()
         for buffer, before in zip(self._buffers, self._buffers_before, strict=True):
             buffer.data.copy_(before)
-        self._assembly.broken(self._group)
+        self._membership.broken(self._group)
         self._come_together()
 
     def _come_together(self) -> None:
         while True:
             try:
                 began_s = time.perf_counter()
-                group = self._assembly.come_together()
+                group = self._membership.come_together()
             except Departure:
                 self._leave(0)
             except StopAsked:
@@ -321,7 +321,7 @@ class ElasticTraining:
             if self._meet(group, "together", False, time.perf_counter() - began_s):
                 return
             del group
-            self._assembly.broken(self._group)
+            self._membership.broken(self._group)
 
     def _meet(self, group: Group, why: str, hot: bool, build_s: float) -> bool:
         """In a new group: all take over the state of the one that has come farthest. False when a peer is gone."""
@@ -347,7 +347,7 @@ class ElasticTraining:
         if min(steps) < max(steps) or (max(steps) < 0 and group.world > 1):
             handed = hand_over(group, replica, source, behind=steps[group.rank] < max(max(steps), 0))
         handed_s = time.perf_counter()
-        self._assembly.settled()
+        self._membership.settled()
         self.session.reporting = group.rank == 0
         self.session.work_done = replica.work
         if self._reseed:

@@ -4,8 +4,8 @@
 `TRAINMASTER_STEPS_PER_S[TRAINMASTER_ACCELERATOR]` times the number of workers; a speed that is not declared
 for the accelerator is divided by `TRAINMASTER_EMULATED_SLOWDOWN`. `--factor` makes it faster or slower than was
 declared, `--then` from a step on: how jobs are that declare wrongly. The senior worker keeps the count; it leaves
-it, tick by tick, in a file of the checkpoint folder that belongs to this incarnation, from where the next
-senior goes on when it leaves or dies. A new incarnation goes on from the last checkpoint only. Standard library only.
+it, tick by tick, in a file of the checkpoint folder that belongs to this attempt, from where the next
+senior goes on when it leaves or dies. A new attempt goes on from the last checkpoint only. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pathlib import Path
 from trainmaster.gang.protocol import EXIT_STOPPED, SERVER, Hello, Membership, Progress
 from trainmaster.model.errors import InputError
 from trainmaster.runtime.link import AgentLink
-from trainmaster.runtime.place import Place, read_place
+from trainmaster.runtime.process_env import ProcessEnv, read_process_env
 
 FOLLOW_S = 600.0
 """How long a member waits for its first membership before it gives up."""
 
 
 @dataclass
-class Ledger:
-    """What outlives a member: `saved` outlives the incarnation too."""
+class SavedWork:
+    """What outlives a member: `saved` outlives the attempt too."""
 
     folder: Path | None
     generation: int
@@ -70,7 +70,7 @@ def _write(folder: Path | None, name: str, work: float) -> None:
 class Member:
     """One emulated member; `run` gives its exit code."""
 
-    place: Place
+    place: ProcessEnv
     steps: float
     save_every: float
     tick_s: float
@@ -83,9 +83,9 @@ class Member:
         return [factor for step, factor in self.factors if step <= work][-1]
 
     def run(self) -> int:
-        ledger = Ledger(self.place.checkpoint_dir, self.place.generation)
+        saved_work = SavedWork(self.place.checkpoint_dir, self.place.generation)
         declared = self._speed_per_worker()
-        work = saved = ledger.saved()
+        work = saved = saved_work.saved()
         version, workers, senior = 0, self.place.world_size, self.place.rank == 0
         then_s = time.monotonic()
         while True:
@@ -100,13 +100,13 @@ class Member:
                 senior = own.rank == 0 and own.role != SERVER
                 self.link.joined(version)
             now_s = time.monotonic()
-            work = max(work, ledger.counted())
+            work = max(work, saved_work.counted())
             speed = declared * self._factor(work)
             if senior:
                 work = min(self.steps, work + speed * workers * (now_s - then_s))
-                ledger.count(work)
+                saved_work.count(work)
                 if work >= saved + self.save_every or work >= self.steps:
-                    ledger.save(saved := work)
+                    saved_work.save(saved := work)
                 if self.link is not None:
                     self.link.report(Progress(work, speed * workers, _loss(work), saved))
             then_s = now_s
@@ -116,7 +116,7 @@ class Member:
                 return 0
             if self.terminated or (self.link is not None and self.link.stop_notice is not None):
                 if senior:
-                    ledger.save(work)
+                    saved_work.save(work)
                     if self.link is not None:
                         self.link.report(Progress(work, None, _loss(work), work))
                 return EXIT_STOPPED
@@ -174,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         factors = _factors(options.factor, options.then)
-        place = read_place()
+        place = read_process_env()
         steps = options.steps if options.steps is not None else place.steps
         link = None
         if place.managed:

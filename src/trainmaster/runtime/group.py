@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from trainmaster.gang.protocol import Membership
 from trainmaster.runtime.errors import WorldSizeError
-from trainmaster.runtime.place import Place
+from trainmaster.runtime.process_env import ProcessEnv
 
 _c10d: Any = dist  # its stores and options are public but not in its type stubs
 
@@ -101,7 +101,7 @@ def alone(device: torch.device) -> Group:
     return Group(0, 0, 1, None, None, device)
 
 
-def of_torchrun(place: Place, device: torch.device, timeout_s: float) -> Group:
+def of_torchrun(place: ProcessEnv, device: torch.device, timeout_s: float) -> Group:
     """The fixed group that `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` describe."""
     if place.world_size == 1:
         return alone(device)

@@ -25,7 +25,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.runtime.checkpoint import Checkpoints, Folder, Location
 from trainmaster.runtime.errors import IncompatibleState, MisuseError
 from trainmaster.runtime.link import AgentLink
-from trainmaster.runtime.place import Place, read_place, stretch
+from trainmaster.runtime.process_env import ProcessEnv, read_process_env, stretch
 
 RATE_MEMORY = 0.9
 """Weight of the past in the moving average of steps per second."""
@@ -37,14 +37,14 @@ class Session:
 
     def __init__(
         self,
-        place: Place | None = None,
+        place: ProcessEnv | None = None,
         *,
         location: Location | Path | str | None = None,
         keep: int = 3,
         elastic: bool = False,
         on_membership: Callable[[Membership], None] | None = None,
     ) -> None:
-        self.place = read_place() if place is None else place
+        self.place = read_process_env() if place is None else place
         self.checkpoints = Checkpoints(_location(location, self.place), keep)
         self.link: AgentLink | None = None
         self.work_done = 0.0
@@ -232,7 +232,7 @@ def session(**options: Any) -> Session:
     return Session(**options)
 
 
-def _location(given: Location | Path | str | None, place: Place) -> Location:
+def _location(given: Location | Path | str | None, place: ProcessEnv) -> Location:
     if given is None:
         return Folder(place.checkpoint_folder)
     if isinstance(given, (str, Path)):

@@ -1,1 +1,4 @@
-"""The live service: the control plane around the engine, its driver, and the REST interface."""
+"""The service: control plane, REST, leader session, platforms.
+
+Decisions are in `engine` and `policies`; processes and pods are in `backends`.
+"""

@@ -17,15 +17,15 @@ from structlog.stdlib import BoundLogger
 from trainmaster.engine.ports import Archive
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
-from trainmaster.foresight.forecast import Outlook
-from trainmaster.foresight.process import ForecastProcess
+from trainmaster.forecast.forecast import Outlook
+from trainmaster.forecast.process import ForecastProcess
 from trainmaster.model.policy import Policy
 from trainmaster.policies.registry import create
 from trainmaster.service.control.clock import Clock, SystemClock
 from trainmaster.service.control.control_plane import ControlPlane
-from trainmaster.service.control.forecasts import Prospect
+from trainmaster.service.control.forecasts import LiveForecasts
 from trainmaster.service.control.scheduler_thread import Driver
-from trainmaster.service.logbook import log_entries
+from trainmaster.service.log_setup import log_entries
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.platform import Fatal, Platform
 
@@ -66,21 +66,21 @@ class LeaderSession:
         """Take over the state and begin to decide. Raises when the state cannot be read; `close` all the same."""
         part, platform, option = self._part, self._platform, self._options.policy
         store = self._store = part.open_store()
-        image = store.load_active()
-        prospect = Prospect(LearningEstimator(DeclaredSpeeds()), part.database)
-        prospect.forecaster = self.forecasts = self._parts.forecasts(
-            partial(self._forecast_made, prospect), partial(self._forecast_failed, prospect)
+        stored_state = store.load_active()
+        live_forecasts = LiveForecasts(LearningEstimator(DeclaredSpeeds()), part.database)
+        live_forecasts.forecaster = self.forecasts = self._parts.forecasts(
+            partial(self._forecast_made, live_forecasts), partial(self._forecast_failed, live_forecasts)
         )
         plane = ControlPlane(
-            part.cluster(image), store, None, self._parts.clock(), prospect.estimator, platform.settings(),
+            part.cluster(stored_state), store, None, self._parts.clock(), live_forecasts.estimator, platform.settings(),
             option or "fifo", emulated=platform.emulated, retention=platform.retention,
             told=partial(log_entries, self._log), committed=part.on_commit, forgotten=part.forget_jobs,
-            force_policy=option, keep_policy=not platform.alone, prospect=prospect,
+            force_policy=option, keep_policy=not platform.alone, live_forecasts=live_forecasts,
             follow_nodes=platform.follow_nodes, policies=self._parts.policies,
         )  # fmt: skip
         driver = self._parts.driver(plane, self._fatal)
-        plane.set_time(image)
-        plane.backend = part.open_backend(plane, driver, image)
+        plane.set_time(stored_state)
+        plane.backend = part.open_backend(plane, driver, stored_state)
         plane.open()
         driver.start()
         self.driver = driver
@@ -97,17 +97,17 @@ class LeaderSession:
         self._learning.start()
 
     def _forecast_made(
-        self, prospect: Prospect, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook], widening: float
+        self, live_forecasts: LiveForecasts, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook], widening: float
     ) -> None:
-        prospect.answered(now_ms, cpu_s, outlooks, widening)
+        live_forecasts.answered(now_ms, cpu_s, outlooks, widening)
         if self.driver is not None:
             now_s = self.driver.plane.time.instant_s(now_ms)
             known = {job_id: outlook.finish for job_id, outlook in outlooks.items() if outlook.known}
             finish_s = {job_id: now_s + band.p50_s for job_id, band in known.items() if band is not None}
             self._part.on_forecast(finish_s, now_s)
 
-    def _forecast_failed(self, prospect: Prospect, why: str) -> None:
-        prospect.failed(why)
+    def _forecast_failed(self, live_forecasts: LiveForecasts, why: str) -> None:
+        live_forecasts.failed(why)
         if not self._closing:
             self._log.warning("no forecast", why=why)
 

@@ -21,11 +21,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainmaster.engine.image import ended_from_record
+from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.ports import EndedFilter
 from trainmaster.engine.records import Ended
-from trainmaster.learn.online import FEWEST_JOBS, OnlineLearner, Train, train_candidate
-from trainmaster.learn.options import TrainOptions
+from trainmaster.learn.dl2.online import FEWEST_JOBS, OnlineLearner, Train, train_candidate
+from trainmaster.learn.dl2.options import TrainOptions
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import Phase

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainmaster.engine.ports import Archive, Commit, Image
+from trainmaster.engine.ports import Archive, Commit, StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
@@ -37,11 +37,11 @@ class PlatformSession(Protocol):
 
     def open_store(self) -> Archive: ...
 
-    def cluster(self, image: Image) -> Cluster:
+    def cluster(self, stored_state: StoredState) -> Cluster:
         """The nodes, given what the store says of those that jobs are on."""
         ...
 
-    def open_backend(self, plane: ControlPlane, driver: Driver, image: Image) -> LiveBackend: ...
+    def open_backend(self, plane: ControlPlane, driver: Driver, stored_state: StoredState) -> LiveBackend: ...
 
     def opened(self, driver: Driver) -> None:
         """The scheduler thread runs: begin to take in jobs and to publish."""

@@ -17,8 +17,8 @@ import uvicorn
 import uvloop
 
 from trainmaster import __version__
-from trainmaster.foresight.forecast import Outlook
-from trainmaster.foresight.process import Unforeseen
+from trainmaster.forecast.forecast import Outlook
+from trainmaster.forecast.process import Unforeseen
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.service.api.app import build_app
 from trainmaster.service.api.problems import Unavailable
@@ -27,7 +27,7 @@ from trainmaster.service.control.control_plane import Request
 from trainmaster.service.leader_session import LeaderSession, SessionParts
 from trainmaster.service.local.home import Home
 from trainmaster.service.local.tokens import Tokens
-from trainmaster.service.logbook import open_logbook
+from trainmaster.service.log_setup import open_logbook
 from trainmaster.service.options import ServiceOptions, check_options
 from trainmaster.service.platform import Platform
 

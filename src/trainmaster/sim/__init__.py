@@ -1,1 +1,4 @@
-"""The simulated world: event loop, simulated backend, truth, faults and metrics."""
+"""The simulator as users meet it: experiments, truth, outages, metrics.
+
+The compiled world is `core.sim`; injected faults are in `dst`.
+"""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.gangs import unpacked
 from trainmaster.model.job import JobSpec
+from trainmaster.model.packed_allocation import unpacked
 
 if TYPE_CHECKING:
     from trainmaster.sim.backend import SimulatedBackend
@@ -26,7 +26,7 @@ class AttemptView:
     @property
     def allocation(self) -> Allocation:
         attempts = self._attempts
-        return unpacked(np.asarray(attempts.gangs.values), self._row * attempts.width)
+        return unpacked(np.asarray(attempts.packed.values), self._row * attempts.width)
 
     @property
     def alive(self) -> set[int]:

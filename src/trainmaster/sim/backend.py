@@ -1,7 +1,7 @@
 """The simulated backend: nodes, attempts of jobs on them, leases, and reports that take their way through a channel
 (which a fault test makes unreliable).
 
-It is the *world*: what it holds is true, whatever the engine believes. The world itself is arrays (`core.sim_backend`);
+It is the *world*: what it holds is true, whatever the engine believes. The world itself is arrays (`core.sim.backend`);
 here are commands and reports as objects, and what is rare. What it *reports* is only what a real backend could know: it
 vouches for nodes that it can reach, and names those that it cannot.
 """
@@ -14,17 +14,17 @@ from functools import partial
 import numpy as np
 
 from trainmaster.core.int_list import IntList
-from trainmaster.core.message_kinds import LAUNCH, RESIZE, STOP
-from trainmaster.core.sim_backend import SimBackend
-from trainmaster.core.sim_jobs import NO_CODE
+from trainmaster.core.sim.backend import SimBackend
+from trainmaster.core.sim.jobs import NO_CODE
+from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
 from trainmaster.engine.message_rows import put_report, report_of
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize
-from trainmaster.model.gangs import packed
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.lease import LeaseRule
+from trainmaster.model.packed_allocation import packed
 from trainmaster.model.scaling import Scaling
 from trainmaster.sim import outages
 from trainmaster.sim.attempt_view import AttemptView
@@ -180,7 +180,7 @@ class SimulatedBackend:
         self.core.jobs.key[job] = self.truth.key_of(spec.id)
         self.core.jobs.sensitivity[job] = self.truth.sensitivity(spec.model)
 
-    # -- what the world asks (`core.sim_backend.Hooks`) ----------------------------------------------
+    # -- what the world asks (`core.sim.backend.Hooks`) ----------------------------------------------
 
     def pass_on(self, row: int) -> None:
         rows = self.core.reports

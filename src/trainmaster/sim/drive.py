@@ -1,5 +1,5 @@
-"""An engine and a simulated world that go on together: the compiled loop (`core.run_loop`), and what it needs Python
-for. Simulations and forecasts run by it."""
+"""An engine and a simulated world that go on together: the compiled loop (`core.sim.run_loop`), and what it needs
+Python for. Simulations and forecasts run by it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from trainmaster.core.arrivals import Arrivals
 from trainmaster.core.codes import N_OVER_FLOATS, N_OVER_INTS
-from trainmaster.core.engine_core import list_pending, write_pending
-from trainmaster.core.passes import Pass
-from trainmaster.core.run_codes import AT_COMMANDS, DECIDE, HOLDS, LEASES, REPORT, SUBMIT
-from trainmaster.core.run_loop import RunLoop
-from trainmaster.engine import holds, nodes, users, withheld
-from trainmaster.engine.core import HANDLERS, Engine
+from trainmaster.core.engine.decision_pass import Pass
+from trainmaster.core.engine.engine_core import list_pending, write_pending
+from trainmaster.core.sim.arrivals import Arrivals
+from trainmaster.core.sim.run_codes import AT_COMMANDS, DECIDE, GATE, LEASES, REPORT, SUBMIT
+from trainmaster.core.sim.run_loop import RunLoop
+from trainmaster.engine import admission_gate, foreign_usage, nodes, user_events
+from trainmaster.engine.engine import HANDLERS, Engine
 from trainmaster.engine.message_rows import report_of
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
@@ -63,18 +63,18 @@ class Drive:
             self.arrivals.next += 1
             spec = self.jobs[number]
             is_new = spec.id not in engine.known
-            users.submitted(engine, ev.JobSubmitted(spec))
+            user_events.submitted(engine, ev.JobSubmitted(spec))
             if is_new:
-                self.backend.core.arrived(engine.columns.slot_of[spec.id], number)
+                self.backend.core.arrived(engine.columns.job_index_of[spec.id], number)
         elif code == REPORT:
             self._hear(loop.report_at - 1)
         elif code == LEASES:
             if engine.doubts:
                 nodes.expire_leases(engine)
             if engine.short:
-                withheld.make_good(engine)
-        elif code == HOLDS:
-            holds.review(engine)
+                foreign_usage.make_good(engine)
+        elif code == GATE:
+            admission_gate.review(engine)
 
     def _hear(self, row: int) -> None:
         """Take a report that has more to say than numbers; its job has a name while it is read."""
@@ -82,10 +82,10 @@ class Drive:
         if engine.named or slot < 0:
             HANDLERS[type(event)](engine, event)
             return
-        slot_of, job_id = engine.columns.slot_of, engine.columns.spec(slot).id
-        slot_of[job_id] = slot
+        job_index_of, job_id = engine.columns.job_index_of, engine.columns.spec(slot).id
+        job_index_of[job_id] = slot
         HANDLERS[type(event)](engine, event)
-        del slot_of[job_id]
+        del job_index_of[job_id]
 
     def decide(self) -> None:
         """Python decides; a pass that knows more than the engine says so before, and looks again afterwards."""

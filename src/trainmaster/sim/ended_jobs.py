@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trainmaster.core.codes import N_OVER_FLOATS, N_OVER_INTS
 from trainmaster.engine.records import Ended
-from trainmaster.model.job import JobSpec, P, Phase
+from trainmaster.model.job import JobSpec, Phase, PhaseCode
 from trainmaster.model.plan import Rejection
 from trainmaster.model.reasons import Why
 from trainmaster.sim.job_list import JobList
@@ -62,7 +62,7 @@ class EndedJobs:
         """And those that were rejected on arrival since no cluster state has room for them."""
         more, n = JobList.of(unfit), len(self.jobs)
         ints = np.zeros((len(more), N_OVER_INTS), np.int64)
-        ints[:, 0], ints[:, 1] = np.arange(n, n + len(more)), P.REJECTED
+        ints[:, 0], ints[:, 1] = np.arange(n, n + len(more)), PhaseCode.REJECTED
         ints[:, 2], ints[:, 3] = more.submit_ms, -1
         return EndedJobs(
             self.jobs.joined(more),

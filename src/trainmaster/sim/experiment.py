@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
 from trainmaster.estimate.declared import DeclaredSpeeds

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.job import STATE_OF, P, Phase
+from trainmaster.model.job import STATE_OF, Phase, PhaseCode
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.model.utility import parse_utility
 from trainmaster.sim.ended_jobs import EndedJobs
@@ -30,7 +30,7 @@ def job_table(result: RunResult) -> pl.DataFrame:
     service, run_s, _, cost = over.floats[order].T
     submit, deadline = jobs.submit_ms[number], jobs.deadline_ms[number]
     gpus, ideal_s = jobs.gpus()[number], jobs.ideal_s()[number]
-    finished = phase == P.FINISHED
+    finished = phase == PhaseCode.FINISHED
     jct_s = (finish - submit) / MS_PER_S
     has_deadline = deadline < NEVER_MS
     frame = pl.DataFrame(

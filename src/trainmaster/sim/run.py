@@ -9,16 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from trainmaster.core.run_codes import (
-    DECIDE,
-    FAIL_NODES,
-    HEARD,
-    OVER,
-    PAUSED_RUN,
-    RESTLESS,
-    SENT,
-)  # fmt: skip
-from trainmaster.engine.core import Ended, Engine, Settings
+from trainmaster.core.sim.run_codes import DECIDE, FAIL_NODES, HEARD, OVER, PAUSED_RUN, RESTLESS, SENT  # fmt: skip
+from trainmaster.engine.engine import Ended, Engine, Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.pairs import PairSlowdowns
@@ -30,10 +22,10 @@ from trainmaster.model.placement import Strategy
 from trainmaster.model.policy import Policy, pass_of
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.backend import SimulatedBackend
-from trainmaster.sim.coming import Coming, enter_world, true_rates
 from trainmaster.sim.drive import Drive
 from trainmaster.sim.ended_jobs import EndedJobs
 from trainmaster.sim.history import AllocationHistory
+from trainmaster.sim.job_columns import Coming, enter_world, true_rates
 from trainmaster.sim.job_list import JobList
 from trainmaster.sim.truth import Truth, TruthOptions
 
@@ -151,8 +143,8 @@ class _Run:
         self.backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
         self.engine = engine = Engine(cluster, policy, estimator, settings)
         engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
-        held_back = any(spec.after for spec in jobs.templates)
-        decision = None if held_back else pass_of(policy)  # a pass sees all jobs
+        gated = any(spec.after for spec in jobs.templates)
+        decision = None if gated else pass_of(policy)  # a pass sees all jobs
         engine.named = decision is None or _need_names(jobs, truth, estimator)
         self.coming = Coming(jobs, engine, engine.named)
         enter_world(self.backend, jobs, jobs.work_total, true_rates(jobs, self.backend.truth))
@@ -238,9 +230,9 @@ def _account(over: EndedJobs, engine: Engine) -> None:
     first = missing[0]
     phase = ""
     columns = engine.columns
-    for slot in columns.rows.tolist():
-        if columns.spec(slot).id == first:
-            phase = f" ({first} is {Phase(int(columns.ints['phase'][slot])).name.lower()})"
+    for job_index in columns.rows.tolist():
+        if columns.spec(job_index).id == first:
+            phase = f" ({first} is {Phase(int(columns.ints['phase'][job_index])).name.lower()})"
     shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
     note = f" Last note: {engine.notes[-1]}." if engine.notes else ""
     raise Unaccounted(f"{len(missing)} of {len(ids)} jobs are not accounted for: {shown}{phase}.{note}")

@@ -37,7 +37,7 @@ class TruthOptions:
     interference: float = 0.0
     """Slow-down per unit of GPU use by others on the same node: 1 / (1 + interference * use)."""
     noise: float = 0.0
-    """Standard deviation of the logarithm of an incarnation's speed factor."""
+    """Standard deviation of the logarithm of an attempt's speed factor."""
     node_variation: float = 0.0
     """The same of a node's speed factor, which stays for the whole run; a gang goes at the pace of its slowest node."""
     sensitivity_variation: float = 0.0
@@ -48,7 +48,7 @@ class TruthOptions:
     """Mean time between failures of a node (exponential); 0: nodes do not fail."""
     node_repair_ms: int = 600_000
     report_ms: int = 0
-    """How long after it became productive an incarnation reports its measured speed for the first time."""
+    """How long after it became productive an attempt reports its measured speed for the first time."""
     report_period_ms: int = 0
     """How often it reports from then on; 0 (with `report_ms` 0: no reports): once."""
 
@@ -89,13 +89,13 @@ class Truth:
     ) -> float:
         """Steps per second. `others_use`: share of the busiest of its nodes' GPUs that others use; `beside`:
         jobs with which it shares devices that it would have to itself."""
-        kind = self.cluster.types[max(allocation.accelerator, 0)]
-        base = self.reference_rate(spec, kind, allocation.spread)
+        gpu_type = self.cluster.types[max(allocation.accelerator, 0)]
+        base = self.reference_rate(spec, gpu_type, allocation.spread)
         workers, servers = allocation.workers, allocation.servers
         if workers != spec.workers_ref or servers != spec.servers_ref:
             base *= self.speedup(spec, workers, servers)
         for other in beside:
-            base *= self.kept_beside(spec, other, kind)
+            base *= self.kept_beside(spec, other, gpu_type)
         if self.options.interference:
             base /= 1.0 + self.options.interference * self.sensitivity(spec.model) * others_use
         if self.options.node_variation:
@@ -103,7 +103,7 @@ class Truth:
         return base * self.luck(spec.id, generation)
 
     def luck(self, job_id: str, generation: int) -> float:
-        """Speed factor of one attempt (`noise`), as `core.sim_backend` draws it."""
+        """Speed factor of one attempt (`noise`), as `core.sim.backend` draws it."""
         return lucky(self.key_of(job_id), generation, self.options.noise) if self.options.noise else 1.0
 
     def key_of(self, job_id: str) -> int:
@@ -128,17 +128,17 @@ class Truth:
             self._factors[key] = float(np.exp(rng.normal(0.0, deviation)))
         return self._factors[key]
 
-    def reference_rate(self, spec: JobSpec, kind: str, spread: bool) -> float:
+    def reference_rate(self, spec: JobSpec, gpu_type: str, spread: bool) -> float:
         """Steps per second at the reference size on a type, undisturbed."""
-        base = spec.steps_per_s.get(kind, 0.0) if spec.steps_per_s else 1.0
+        base = spec.steps_per_s.get(gpu_type, 0.0) if spec.steps_per_s else 1.0
         if spread:
-            return spec.steps_per_s_spread.get(kind, base * (1.0 - self.options.spread_penalty))
+            return spec.steps_per_s_spread.get(gpu_type, base * (1.0 - self.options.spread_penalty))
         return base
 
     def reference_rates(self, spec: JobSpec) -> list[float]:
         """The same by type on one node, then by type on several."""
         types = self.cluster.types
-        return [self.reference_rate(spec, kind, spread) for spread in (False, True) for kind in types]
+        return [self.reference_rate(spec, gpu_type, spread) for spread in (False, True) for gpu_type in types]
 
     def speedup(self, spec: JobSpec, workers: int, servers: int) -> float:
         """Speed at a size relative to the reference size."""
@@ -149,9 +149,9 @@ class Truth:
         """What a job measures after this much work; None where it says nothing."""
         return measured_loss(spec, work, self.seed, self.options.loss_noise) if self.options.loss_period_ms else None
 
-    def kept_beside(self, spec: JobSpec, other: JobSpec, kind: str) -> float:
+    def kept_beside(self, spec: JobSpec, other: JobSpec, gpu_type: str) -> float:
         """Part of its speed that a job keeps beside another on the same devices."""
-        kept = None if self.pairs is None else self.pairs.kept(spec, other, kind)
+        kept = None if self.pairs is None else self.pairs.kept(spec, other, gpu_type)
         return UNKNOWN_PAIR if kept is None else kept[0]
 
     def saved(self, work_at_start: float, work_now: float, rate: float) -> float:

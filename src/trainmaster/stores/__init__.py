@@ -1,1 +1,4 @@
-"""Where engine state survives: the store port and its implementations."""
+"""Where engine state survives: memory, SQLite, a journal of small blobs.
+
+What is written is made by `engine.persistence`; ConfigMaps are in `backends.kubernetes.config_map_blobs`.
+"""

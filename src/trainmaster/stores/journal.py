@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError
+from trainmaster.engine.ports import Commit, EndedFilter, JsonObject, LogEntry, StoredState, StoreError
 from trainmaster.stores.memory import Dump, Encoded, MemoryStore, encoded
 
 FORMAT = 1
@@ -187,11 +187,11 @@ class JournalStore:
         elif "prune" in entry:
             self._memory.prune(*entry["prune"])
 
-    def load(self) -> Image:
+    def load(self) -> StoredState:
         self._read()
         return self._memory.load()
 
-    def load_active(self) -> Image:
+    def load_active(self) -> StoredState:
         self._read()
         return self._memory.load_active()
 

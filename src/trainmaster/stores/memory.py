@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import NamedTuple
 
-from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, number_of, order_of
+from trainmaster.engine.ports import Commit, EndedFilter, JsonObject, LogEntry, StoredState, number_of, order_of
 
 
 class Encoded(NamedTuple):
@@ -95,15 +95,15 @@ class MemoryStore:
         store._documents = dict(dump.documents)
         return store
 
-    def load(self) -> Image:
-        return self._image({job_id: json.loads(record) for job_id, record in sorted(self._ended.items())})
+    def load(self) -> StoredState:
+        return self._stored_state({job_id: json.loads(record) for job_id, record in sorted(self._ended.items())})
 
-    def load_active(self) -> Image:
+    def load_active(self) -> StoredState:
         ended = {job_id: json.loads(record) for job_id, record in sorted(self._ended.items())}
-        return self._image({job_id: {"phase": record["phase"]} for job_id, record in ended.items()})
+        return self._stored_state({job_id: {"phase": record["phase"]} for job_id, record in ended.items()})
 
-    def _image(self, ended: dict[str, JsonObject]) -> Image:
-        return Image(
+    def _stored_state(self, ended: dict[str, JsonObject]) -> StoredState:
+        return StoredState(
             jobs={job_id: json.loads(record) for job_id, record in sorted(self._jobs.items())},
             ended=ended,
             meta=None if self._meta is None else json.loads(self._meta),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from trainmaster.engine.ports import Commit, Image, StoreError
+from trainmaster.engine.ports import Commit, StoredState, StoreError
 from trainmaster.stores.journal import Blobs, JournalStore
 from trainmaster.stores.memory import encoded
 from trainmaster.stores.sqlite import SqliteStore
@@ -27,23 +27,23 @@ class MirroredJournal(JournalStore):
         self._keep(delta)
         self._reflect(lambda mirror: mirror.keep(delta.jobs, commit.ended, delta.meta))
 
-    def load_active(self) -> Image:
-        image = super().load_active()
-        self._begin(image)
-        return image
+    def load_active(self) -> StoredState:
+        stored_state = super().load_active()
+        self._begin(stored_state)
+        return stored_state
 
     def close(self) -> None:
         super().close()
         self._give_up()
 
-    def _begin(self, image: Image) -> None:
+    def _begin(self, stored_state: StoredState) -> None:
         self._give_up()
         try:
             self._mirror = SqliteStore(self._path, durable=False)
         except StoreError:
             return
-        if image.meta is not None:
-            whole = Commit(image.jobs, {}, image.meta)
+        if stored_state.meta is not None:
+            whole = Commit(stored_state.jobs, {}, stored_state.meta)
             self._reflect(lambda mirror: mirror.commit(whole))
 
     def _reflect(self, write: Callable[[SqliteStore], None]) -> None:

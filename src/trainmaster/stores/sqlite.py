@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import sqlite
 
-from trainmaster.engine.ports import Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError, order_of
+from trainmaster.engine.ports import Commit, EndedFilter, JsonObject, LogEntry, StoredState, StoreError, order_of
 from trainmaster.model.codec import spec_from_json
 from trainmaster.model.job import JobSpec
 from trainmaster.stores import tables as t
@@ -94,21 +94,21 @@ class SqliteStore:
                     cursor.execute("ROLLBACK")
                 raise
 
-    def load(self) -> Image:
+    def load(self) -> StoredState:
         with _typed(self):
             ended = self._reader.execute(sa.select(t.ended.c.id, t.ended.c.record).order_by(t.ended.c.id))
-            return self._image({job_id: json.loads(record) for job_id, record in ended})
+            return self._stored_state({job_id: json.loads(record) for job_id, record in ended})
 
-    def load_active(self) -> Image:
+    def load_active(self) -> StoredState:
         with _typed(self):
             ended = self._reader.execute(sa.select(t.ended.c.id, t.ended.c.phase).order_by(t.ended.c.id))
-            return self._image({job_id: {"phase": phase} for job_id, phase in ended})
+            return self._stored_state({job_id: {"phase": phase} for job_id, phase in ended})
 
-    def _image(self, ended: Mapping[str, JsonObject]) -> Image:
+    def _stored_state(self, ended: Mapping[str, JsonObject]) -> StoredState:
         jobs = self._reader.execute(sa.select(t.job.c.id, t.job.c.record).order_by(t.job.c.id))
         found = {job_id: json.loads(record) for job_id, record in jobs}
         meta = self._reader.execute(sa.select(t.meta.c.value).where(t.meta.c.key == _ENGINE_KEY)).scalar()
-        return Image(found, ended, None if meta is None else json.loads(meta))
+        return StoredState(found, ended, None if meta is None else json.loads(meta))
 
     # -- the past ------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class SqliteStore:
         return sorted(forgotten)
 
 
-def read_active(path: Path, also: Set[str] = frozenset()) -> Image:
+def read_active(path: Path, also: Set[str] = frozenset()) -> StoredState:
     """What an engine needs to go on, read from the file of a service that may be running; `StoreError` if it cannot
     be. Of ended jobs, only those that active ones wait for, and `also` these."""
     try:
@@ -189,7 +189,7 @@ def read_active(path: Path, also: Set[str] = frozenset()) -> Image:
             connection.close()
     except sqlite3.Error as error:
         raise StoreError(f"database {path}: {error}") from error
-    return Image(jobs, ended, None if row is None else json.loads(row[0]))
+    return StoredState(jobs, ended, None if row is None else json.loads(row[0]))
 
 
 def read_recent(path: Path, count: int) -> list[JobSpec]:

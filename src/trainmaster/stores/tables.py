@@ -12,7 +12,7 @@ job = sa.Table(
     sa.Column("id", sa.String, primary_key=True),
     sa.Column("record", sa.Text, nullable=False),
 )
-"""Active jobs: one JSON record each, as `trainmaster.engine.image` writes it."""
+"""Active jobs: one JSON record each, as `trainmaster.engine.persistence` writes it."""
 
 ended = sa.Table(
     "ended",

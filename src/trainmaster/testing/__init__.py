@@ -1,1 +1,4 @@
-"""Builders and executable contracts for policies, backends and stores."""
+"""Builders and executable contracts of policies, backends and stores, for other packages too.
+
+Helpers of our own tests are in `tests/lib/support`.
+"""

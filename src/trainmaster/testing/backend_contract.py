@@ -119,7 +119,7 @@ class _Subject:
         return command
 
     def expect(self, kind: type[E], job_id: JobId, generation: int = 1) -> E:
-        """The next report of this kind about this incarnation. Nothing but progress and starts may come before."""
+        """The next report of this kind about this attempt. Nothing but progress and starts may come before."""
         while True:
             event = self.bench.next_event()
             self.seen.append(event)

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.core.engine_core import write_allocation
+from trainmaster.core.engine.engine_core import write_allocation
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
-from trainmaster.model.gangs import gang_list
-from trainmaster.model.job import NO_DEMAND, Demand, JobId, JobSpec, P, Phase
-from trainmaster.model.ledger import Ledger
-from trainmaster.model.memo import EMPTY_MEMO, Memo
+from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.job import NO_DEMAND, Demand, JobId, JobSpec, Phase, PhaseCode
+from trainmaster.model.job_table import JobColumns, JobTable
+from trainmaster.model.packed_allocation import packed_list
 from trainmaster.model.placement import Strategy, parse_strategy
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.model.table import JobColumns, JobTable
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 
 
@@ -125,7 +125,7 @@ def a_view(
     paused: Sequence[str] = (),
     losses: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     row_order: Sequence[int] | None = None,
-    memo: Memo = EMPTY_MEMO,
+    memo: PolicyState = EMPTY_POLICY_STATE,
     **snapshot: Any,
 ) -> Snapshot:
     """A snapshot with these jobs in order of arrival; `running` says who holds what. What it
@@ -142,36 +142,38 @@ def a_view(
     estimator = DeclaredSpeeds()
     for position in order:
         spec = jobs[position]
-        slot = columns.add(spec, spec.submit_ms, *estimator.profile(spec, built.types))
-        columns.ints["arrival"][slot] = position
+        job_index = columns.add(spec, spec.submit_ms, *estimator.profile(spec, built.types))
+        columns.ints["arrival"][job_index] = position
     up = np.ones(len(built.nodes), np.bool_)
     up[list(down)] = False
-    ledger = Ledger.full(built)
+    free_capacity = FreeCapacity.full(built)
     strategy = parse_strategy(placement)
     given = dict.fromkeys(running, Held()) if not isinstance(running, Mapping) else running
     for name, how in given.items():
-        _hold(columns, ledger, strategy, now_ms, JobId(name), how if isinstance(how, Held) else Held(how))
-        slot = columns.slot_of[JobId(name)]
-        allocation = columns.allocations[slot]
+        _hold(columns, free_capacity, strategy, now_ms, JobId(name), how if isinstance(how, Held) else Held(how))
+        job_index = columns.job_index_of[JobId(name)]
+        allocation = columns.allocations[job_index]
         if allocation is not None and not all(up[part.node] for part in allocation.parts):
-            columns.ints["phase"][slot] = P.LOST
+            columns.ints["phase"][job_index] = PhaseCode.LOST
     for name, until_s in (backoff_until_s or {}).items():
-        columns.ints["not_before_ms"][columns.slot_of[JobId(name)]] = round(until_s * MS_PER_S)
+        columns.ints["not_before_ms"][columns.job_index_of[JobId(name)]] = round(until_s * MS_PER_S)
     for name in paused:
-        columns.ints["phase"][columns.slot_of[JobId(name)]] = P.PAUSED
+        columns.ints["phase"][columns.job_index_of[JobId(name)]] = PhaseCode.PAUSED
     for name, history in (losses or {}).items():
         for work, loss in history:
-            columns.record_loss(columns.slot_of[JobId(name)], work, loss)
+            columns.record_loss(columns.job_index_of[JobId(name)], work, loss)
     return Snapshot(
-        version=columns.version, now_ms=now_ms, cluster=built, up=up, ledger=ledger,
+        version=columns.version, now_ms=now_ms, cluster=built, up=up, free_capacity=free_capacity,
         jobs=JobTable(columns, now_ms), memo=memo, placement=strategy, **snapshot,
     )  # fmt: skip
 
 
-def _hold(columns: JobColumns, ledger: Ledger, strategy: Strategy, now_ms: int, job_id: JobId, how: Held) -> None:
+def _hold(
+    columns: JobColumns, free_capacity: FreeCapacity, strategy: Strategy, now_ms: int, job_id: JobId, how: Held
+) -> None:
     """Give a job its devices, as the engine would have."""
-    slot = columns.slot_of[job_id]
-    spec = columns.spec(slot)
+    job_index = columns.job_index_of[job_id]
+    spec = columns.spec(job_index)
     allocation = how.allocation
     if allocation is None:
         up = np.ones(len(columns.cluster.nodes), np.bool_)
@@ -180,29 +182,29 @@ def _hold(columns: JobColumns, ledger: Ledger, strategy: Strategy, now_ms: int, 
             now_ms,
             columns.cluster,
             up,
-            ledger,
+            free_capacity,
             JobTable(columns, now_ms),
             placement=strategy,
         )
-        row = int(np.flatnonzero(view.jobs.slots == slot)[0])
-        draft = view.draft()
-        if not draft.place(row, workers=how.workers, servers=how.servers, accelerator=how.accelerator):
+        row = int(np.flatnonzero(view.jobs.job_indices == job_index)[0])
+        builder = view.draft()
+        if not builder.place(row, workers=how.workers, servers=how.servers, accelerator=how.accelerator):
             raise ValueError(f"the scene has no room for {job_id}")
-        allocation = draft.changes[row]
+        allocation = builder.changes[row]
     assert allocation is not None
-    ledger.take(allocation, spec.worker, spec.server)
-    write_allocation(columns, slot, gang_list(allocation), 0)
+    free_capacity.take(allocation, spec.worker, spec.server)
+    write_allocation(columns, job_index, packed_list(allocation), 0)
     ints, floats = columns.ints, columns.floats
     for name, value in (
         ("phase", int(how.phase)), ("generation", 1), ("attempts", 1),
         ("as_of_ms", now_ms), ("productive_ms", round(how.since_s * MS_PER_S)),
         ("first_start_ms", round(how.since_s * MS_PER_S)),
     ):  # fmt: skip
-        ints[name][slot] = value
-    floats["work_done"][slot] = floats["work_saved"][slot] = how.work_done
-    floats["service_gpu_s"][slot] = how.service_gpu_s
-    floats["rate"][slot] = columns.rate_of(
-        slot, allocation.accelerator, allocation.workers, allocation.servers, allocation.spread
+        ints[name][job_index] = value
+    floats["work_done"][job_index] = floats["work_saved"][job_index] = how.work_done
+    floats["service_gpu_s"][job_index] = how.service_gpu_s
+    floats["rate"][job_index] = columns.rate_of(
+        job_index, allocation.accelerator, allocation.workers, allocation.servers, allocation.spread
     )
 
 

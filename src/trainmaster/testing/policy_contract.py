@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainmaster.engine.verify import PlanError, verify
-from trainmaster.model.memo import Memo
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy import Policy, traits_of
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies import registry
 from trainmaster.testing.purity import forbidden_globals
@@ -179,13 +179,13 @@ def _fingerprint(view: Snapshot) -> dict[str, bytes]:
     out = {f"column {name}": column.tobytes() for name, column in {**columns.ints, **columns.floats}.items()}
     for name in ("throughput", "throughput_spread", "allowed"):
         out[name] = getattr(columns, name).tobytes()
-    ledger = view.ledger
+    free_capacity = view.free_capacity
     for name in ("device_milli", "whole", "cpu_milli", "mem_mib"):
-        out[f"ledger {name}"] = getattr(ledger, name).tobytes()
+        out[f"ledger {name}"] = getattr(free_capacity, name).tobytes()
     out["up"] = view.up.tobytes()
     out["memo"] = view.memo.to_json().encode()
     out["allocations"] = repr(columns.allocations).encode()
-    out["slots"] = view.jobs.slots.tobytes()
+    out["slots"] = view.jobs.job_indices.tobytes()
     return out
 
 
@@ -196,7 +196,7 @@ def check_memo_round_trip(subject: Subject, scenes: Sequence[Scene]) -> None:
         memo = _decide(subject, view, scene).memo
         try:
             text = memo.to_json()
-            restored = Memo.from_json(text)
+            restored = PolicyState.from_json(text)
         except (TypeError, ValueError) as error:
             raise AssertionError(f"{scene.describe()}: the memo is not JSON data: {error}") from error
         changed = [key for key, value in memo.values.items() if _plain(value) != restored.values.get(key)]
@@ -221,10 +221,10 @@ def _plain(value: object) -> object:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _reshaped(restored: Memo, memo: Memo) -> Memo:
+def _reshaped(restored: PolicyState, memo: PolicyState) -> PolicyState:
     """JSON forgets the width of an empty column; the engine knows it."""
     columns = {name: c.reshape(np.asarray(memo.columns[name]).shape) for name, c in restored.columns.items()}
-    return Memo(restored.values, columns)
+    return PolicyState(restored.values, columns)
 
 
 def check_pure(subject: Subject, scenes: Sequence[Scene]) -> None:
@@ -261,8 +261,8 @@ def check_settles(subject: Subject, scenes: Sequence[Scene]) -> None:
                 paused=(),
             )
             view = alone.view()
-            draft = view.draft()
-            if not draft.place(0, workers=job.workers_min, servers=job.servers_min):
+            builder = view.draft()
+            if not builder.place(0, workers=job.workers_min, servers=job.servers_min):
                 continue
             plan = _decide(subject, view, alone)
             ask = view.draft()

@@ -61,9 +61,9 @@ def _changed_part(view: Snapshot, row: int, accelerator: int, node: int, has_dev
     faults = []
     if not view.up[node]:
         faults.append(f"{spec.id} is put on node {node}, which is down")
-    kind = view.cluster.nodes[node].accelerator
-    if has_devices and kind != view.cluster.types[accelerator]:
-        faults.append(f"{spec.id} gets {kind} devices in a gang of {view.cluster.types[accelerator]}")
-    if has_devices and spec.gpu_types and kind not in spec.gpu_types:
-        faults.append(f"{spec.id} does not accept {kind}")
+    gpu_type = view.cluster.nodes[node].accelerator
+    if has_devices and gpu_type != view.cluster.types[accelerator]:
+        faults.append(f"{spec.id} gets {gpu_type} devices in a gang of {view.cluster.types[accelerator]}")
+    if has_devices and spec.gpu_types and gpu_type not in spec.gpu_types:
+        faults.append(f"{spec.id} does not accept {gpu_type}")
     return faults

@@ -12,8 +12,8 @@ import numpy as np
 
 from trainmaster.model.cluster import Cluster, Node, cluster_of
 from trainmaster.model.job import DeadlineKind, JobId, JobSpec, Phase
-from trainmaster.model.memo import EMPTY_MEMO, Memo
 from trainmaster.model.placement import STRATEGY_NAMES
+from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
 from trainmaster.model.scaling import LINEAR, Scaling, amdahl
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.testing.builders import Held, a_job, a_view
@@ -38,7 +38,7 @@ class Scene:
     entity_weights: dict[str, float] = field(default_factory=dict)
     round_ms: int | None = None
 
-    def view(self, row_order: Sequence[int] | None = None, memo: Memo = EMPTY_MEMO) -> Snapshot:
+    def view(self, row_order: Sequence[int] | None = None, memo: PolicyState = EMPTY_POLICY_STATE) -> Snapshot:
         return a_view(
             self.jobs, self.cluster, running=self.running, down=self.down, placement=self.placement,
             now_s=self.now_s, backoff_until_s=self.backoff_until_s, paused=self.paused, row_order=row_order,

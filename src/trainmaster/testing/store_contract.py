@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainmaster.engine.ports import Archive, Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError
+from trainmaster.engine.ports import Archive, Commit, EndedFilter, JsonObject, LogEntry, StoredState, StoreError
 
 New = Callable[[], Archive]
 Reopen = Callable[[Archive], Archive]
@@ -50,7 +50,7 @@ def _commit(store: Archive, jobs: dict[str, Any], ended: dict[str, Any] | None =
 
 
 def _starts_empty(new: New, reopen: Reopen) -> None:
-    _expect(reopen(new()).load() == Image({}, {}, None), "a new store holds nothing, and no meta")
+    _expect(reopen(new()).load() == StoredState({}, {}, None), "a new store holds nothing, and no meta")
 
 
 def _keeps_everything(new: New, reopen: Reopen) -> None:

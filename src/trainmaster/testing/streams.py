@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainmaster.engine.core import Engine, Settings
+from trainmaster.engine.engine import Engine, Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster

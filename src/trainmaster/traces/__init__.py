@@ -1,4 +1,7 @@
-"""Traces of training jobs: read, write, import, generate, fit, describe."""
+"""Job traces: reader, importers, generator, fit.
+
+What a simulation makes of them is in `sim.workload`.
+"""
 
 from trainmaster.traces.jobtrace import load, write
 from trainmaster.traces.trace import JobTrace

@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from trainmaster.engine.records import Ended, Settings
-from trainmaster.foresight.situation import Costs
+from trainmaster.forecast.situation import Costs
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import DeadlineKind, JobSpec, Phase
 from trainmaster.policies.registry import create

@@ -153,8 +153,8 @@ class SimulatedBench:
         self._waiting = []
 
     def living(self, job_id: str) -> int:
-        incarnation = self.backend.running.get(JobId(job_id))
-        return 0 if incarnation is None else incarnation.allocation.workers
+        attempt = self.backend.running.get(JobId(job_id))
+        return 0 if attempt is None else attempt.allocation.workers
 
     def job(self, name: str, kind: Kind, workers: tuple[int, int]) -> JobSpec | None:
         if kind == Kind.STUBBORN:

@@ -18,8 +18,8 @@ from pathlib import Path
 from trainmaster.backends.local.backend import LocalBackend
 from trainmaster.backends.local.run_folder import replace_json
 from trainmaster.backends.local.site import Options
-from trainmaster.engine.core import Engine
-from trainmaster.engine.image import Recorder, restore
+from trainmaster.engine.engine import Engine
+from trainmaster.engine.persistence import Recorder, restore
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from support.weak_duality import bounded_maximum
-from trainmaster.learn.sizing_trace import SizingTrace
+from trainmaster.learn.sizing.trace import SizingTrace
 from trainmaster.model.units import MS_PER_S
 
 Ints = npt.NDArray[np.int64]

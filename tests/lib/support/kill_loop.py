@@ -1,7 +1,7 @@
-"""Kill drivers, keepers and workers at random moments, by a seed; then let go and see that nothing was lost.
+"""Kill drivers, supervisors and workers at random moments, by a seed; then let go and see that nothing was lost.
 
-The harness knows nothing of the scheduler's books: what ran is told by the jobs themselves (`support.witness`),
-what lives by /proc, what was accepted by the acknowledgements that a client got.
+The harness knows nothing of the scheduler's books: what ran is told by the jobs themselves
+(`support.overlap_detector`), what lives by /proc, what was accepted by the acknowledgements that a client got.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-DRIVER, KEEPER, WORKER = "driver", "keeper", "worker"
-KEEPER_MODULE = b"trainmaster.backends.local.supervisor"
+DRIVER, SUPERVISOR, WORKER = "driver", "keeper", "worker"
+SUPERVISOR_MODULE = b"trainmaster.backends.local.supervisor"
 
 
 class Subject(Protocol):
@@ -50,16 +50,16 @@ class Story:
     kills: Counter[str] = field(default_factory=Counter)
     accepted: list[str] = field(default_factory=list)
     states: dict[str, str] = field(default_factory=dict)
-    incarnations: int = 0
+    attempts: int = 0
     faults: list[str] = field(default_factory=list)
     wall_s: float = 0.0
 
 
 def processes_of(home: Path) -> dict[str, list[int]]:
-    """Living keepers and job processes of a home folder."""
+    """Living supervisors and job processes of a home folder."""
     agent = f"TRAINMASTER_AGENT=unix:{home.resolve()}/".encode()
     folder = f"{home.resolve()}/".encode()
-    found: dict[str, list[int]] = {KEEPER: [], WORKER: []}
+    found: dict[str, list[int]] = {SUPERVISOR: [], WORKER: []}
     for name in sorted(os.listdir("/proc")):
         if not name.isdecimal():
             continue
@@ -68,8 +68,8 @@ def processes_of(home: Path) -> dict[str, list[int]]:
                 found[WORKER].append(int(name))
                 continue
             command = Path(f"/proc/{name}/cmdline").read_bytes()
-            if KEEPER_MODULE in command and folder in command:
-                found[KEEPER].append(int(name))
+            if SUPERVISOR_MODULE in command and folder in command:
+                found[SUPERVISOR].append(int(name))
     return found
 
 
@@ -119,7 +119,7 @@ class KillLoop:
         """A plain gang or an elastic job. They last longer than a start takes, so that what was left alive meets
         what comes after it."""
         workers = int(self.rng.integers(1, 3))
-        head = [sys.executable, "-m", "support.witness", str(self.witness)]
+        head = [sys.executable, "-m", "support.overlap_detector", str(self.witness)]
         work_s = float(self.rng.uniform(1.0, 4.0))
         name = f"k{self._number}"
         if self.rng.random() < 0.5:
@@ -169,7 +169,7 @@ class KillLoop:
     def _hear_witnesses(self) -> None:
         for log in sorted(self.witness.glob("*.log")):
             lines = [line.split(maxsplit=4) for line in log.read_text().splitlines()]
-            self.story.incarnations += len({line[1] for line in lines})
+            self.story.attempts += len({line[1] for line in lines})
             self.story.faults += [f"{log.stem}: {' '.join(line)}" for line in lines if line[4].startswith("TWICE")]
         unheard = [job for job in self.story.accepted if not (self.witness / f"{job}.log").exists()]
         self.story.faults += [f"{job} finished without having run" for job in unheard]

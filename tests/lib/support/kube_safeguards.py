@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from trainmaster.backends.kubernetes import election, pods
-from trainmaster.backends.kubernetes.agent_hub import AgentHub
-from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
-from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
+from trainmaster.backends.kubernetes import election
+from trainmaster.backends.kubernetes.attempts import pod_objects
+from trainmaster.backends.kubernetes.attempts.pod_attempt import Member, Run
+from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.election import Election, ElectionRule
-from trainmaster.backends.kubernetes.run import Member, Run
+from trainmaster.backends.kubernetes.launchers.hub import AgentHub
+from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
 from trainmaster.gang.actions import NOBODYS, Exited
 from trainmaster.model.lease import LeaseRule
 from trainmaster.stores.journal import JournalStore
@@ -60,19 +61,19 @@ def hub_answers_only_while_it_leads(patch: Patch) -> None:
 
 
 def stopped_launchers_end_with_a_code_of_their_own(patch: Patch) -> None:
-    patch.setattr(pods, "NOBODYS_FAULT", frozenset())
-    patch.setattr(pods, "_was_deleted", lambda *_: False)
+    patch.setattr(pod_objects, "NOBODYS_FAULT", frozenset())
+    patch.setattr(pod_objects, "_was_deleted", lambda *_: False)
 
 
 def vanished_pods_are_waited_for(patch: Patch) -> None:
     def vanished(self: Run, member: Member, _: bool) -> None:
-        self.ended(member, Exited(pods.KILLED, "deleted", NOBODYS))
+        self.ended(member, Exited(pod_objects.KILLED, "deleted", NOBODYS))
 
     patch.setattr(Run, "_vanished", vanished)
 
 
 def devices_are_waited_for(patch: Patch) -> None:
-    patch.setattr(pods, "is_released", lambda _: True)
+    patch.setattr(pod_objects, "is_released", lambda _: True)
 
 
 SAFEGUARDS: dict[Callable[[Patch], None], int] = {

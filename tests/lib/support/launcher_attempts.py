@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster.backends.kubernetes.agent_hub import AgentHub
-from trainmaster.backends.kubernetes.facts import PodSeat, RunFacts, RunKey
-from trainmaster.backends.kubernetes.run import pod_seat, port_of
+from trainmaster.backends.kubernetes.attempts.observations import PodSeat, RunFacts, RunKey
+from trainmaster.backends.kubernetes.attempts.pod_attempt import pod_seat, port_of
+from trainmaster.backends.kubernetes.launchers.hub import AgentHub
 from trainmaster.gang import actions as a
 from trainmaster.gang.attempt import Attempt, Rules
 from trainmaster.gang.protocol import Ended, Hello, Message, Progress, StopNotice

@@ -110,10 +110,10 @@ class LocalJobs(LocalBench):
         self.until(there, f"{member} lives")
         return found[0]
 
-    def keeper_pid(self, spec: JobSpec) -> int:
+    def supervisor_pid(self, spec: JobSpec) -> int:
         folder = str(self.folder(spec).resolve()).encode()
-        keepers = processes_of(self.home)["keeper"]
-        return next(pid for pid in keepers if folder in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+        supervisors = processes_of(self.home)["keeper"]
+        return next(pid for pid in supervisors if folder in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
 
     def environment(self, spec: JobSpec, member: str = "worker-0") -> dict[str, str]:
         """As a member printed it with `print_environment`."""

@@ -7,7 +7,7 @@ import threading
 
 import uvloop
 
-from trainmaster.backends.kubernetes.loop_thread import LoopPortal
+from trainmaster.backends.kubernetes.api.loop_thread import LoopPortal
 
 
 class LoopThread(LoopPortal):

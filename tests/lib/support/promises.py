@@ -9,7 +9,7 @@ import numpy as np
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import Eta, RatioPool
 from trainmaster.estimate.finish import predict_finish
-from trainmaster.model.job import JobId, P
+from trainmaster.model.job import JobId, PhaseCode
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy import Policy, PolicyTraits, traits_of
 from trainmaster.model.snapshot import Snapshot
@@ -42,7 +42,7 @@ class Foreseen:
 
     def decide(self, view: Snapshot) -> Plan:
         pool = RatioPool(*view.memo.values["ratios"]) if "ratios" in view.memo.values else None
-        for row in np.flatnonzero(view.jobs.phase == P.RUNNING).tolist():
+        for row in np.flatnonzero(view.jobs.phase == PhaseCode.RUNNING).tolist():
             eta = predict_finish(view, row, pool=pool)
             if eta is not None:
                 self.noted.append((view.jobs.id(row), view.now_ms, eta))

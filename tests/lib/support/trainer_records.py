@@ -85,7 +85,7 @@ def read_lives(folder: Path, job: str = "*") -> list[Life]:
 
 
 def overlaps(lives: list[Life]) -> list[str]:
-    """Two lives of one job at one moment: of different incarnations, or of the same member."""
+    """Two lives of one job at one moment: of different attempts, or of the same member."""
     found = []
     by_job: dict[str, list[Life]] = {}
     for life in lives:

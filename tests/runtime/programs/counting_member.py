@@ -27,7 +27,7 @@ def tell_state(_: int, frame: FrameType | None) -> None:
         if isinstance(known, Exchange):
             print({name: value for name, value in vars(known).items() if name in EXCHANGE_STATE}, flush=True)
         elif isinstance(known, ShardServer):
-            print(vars(known.shelf), vars(known.transitions), known._tasks, sep="\n", flush=True)
+            print(vars(known.block_store), vars(known.transitions), known._tasks, sep="\n", flush=True)
 
 
 EXCHANGE_STATE = ("map", "seq", "clock", "work", "_wires", "_answers", "_op", "_todo", "_sent", "_moved_at")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from trainmaster.runtime.ps.block import BadBlock, BlockState, unpack
+from trainmaster.runtime.ps.block_store import Answer, BlockStore, Status
 from trainmaster.runtime.ps.layout import make_layout
 from trainmaster.runtime.ps.optimizer import Adam, Sgd
 from trainmaster.runtime.ps.shard_map import NOBODY
-from trainmaster.runtime.ps.shelf import Answer, Shelf, Status
 from trainmaster.runtime.ps.terms import Terms
 from trainmaster.runtime.ps.transition import plan
 
@@ -33,7 +33,7 @@ class World:
 
     lag: int | None
     rng: random.Random
-    shelves: dict[str, Shelf] = field(default_factory=dict)
+    shelves: dict[str, BlockStore] = field(default_factory=dict)
     epoch: int = 0
     servers_made: int = 0
     seq: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class World:
     def add(self) -> None:
         name = f"s{self.servers_made}"
         self.servers_made += 1
-        self.shelves[name] = Shelf(name)
+        self.shelves[name] = BlockStore(name)
         self.listed.add(name)
         self.change()
 
@@ -58,24 +58,24 @@ class World:
         self.epoch += 1
         self.listed.discard(leaving)
         listed = {name: name for name in sorted(self.listed)}
-        for shelf in self.shelves.values():
-            shelf.frozen = True
-        inventories = {name: shelf.inventory() for name, shelf in self.shelves.items()}
+        for block_store in self.shelves.values():
+            block_store.frozen = True
+        inventories = {name: block_store.inventory() for name, block_store in self.shelves.items()}
         new, source = plan(self.epoch, listed, terms(replica_lag=self.lag), inventories)
-        for shelf in self.shelves.values():
-            shelf.terms = terms(replica_lag=self.lag)
-            self.take(shelf.adopt(new))
-            for block in shelf.missing():
+        for block_store in self.shelves.values():
+            block_store.terms = terms(replica_lag=self.lag)
+            self.take(block_store.adopt(new))
+            for block in block_store.missing():
                 if source[block] == NOBODY:
-                    self.take(shelf.declare_void(block))
-                    self.take(shelf.give_values(block, np.zeros(16, np.float32)))
-                elif source[block] == shelf.server:
-                    self.take(shelf.promote(block))
+                    self.take(block_store.declare_void(block))
+                    self.take(block_store.give_values(block, np.zeros(16, np.float32)))
+                elif source[block] == block_store.server:
+                    self.take(block_store.promote(block))
                 else:
                     state, answers = self.shelves[source[block]].hand_over(block)
                     self.take(answers)
                     assert state is not None
-                    self.take(shelf.install(block, state))
+                    self.take(block_store.install(block, state))
         for block in range(BLOCKS):
             assert [n for n in self.shelves if block in self.shelves[n].homes] == [new.home[block]]
 
@@ -95,8 +95,8 @@ class World:
         self.whole = False
         self.change()
 
-    def home(self, block: int) -> Shelf:
-        return next(shelf for shelf in self.shelves.values() if block in shelf.homes)
+    def home(self, block: int) -> BlockStore:
+        return next(block_store for block_store in self.shelves.values() if block in block_store.homes)
 
     def value(self, block: int) -> int:
         state = self.home(block).peek(block)
@@ -119,10 +119,10 @@ class World:
                 self.acked[answer.block] += 1
 
     def copy(self, name: str, block: int) -> None:
-        shelf = self.shelves[name]
-        if shelf.copy_is_due(block, flush=True):
-            shelf.mark_copying(block)
-            begun = shelf.begin_copy(block)
+        block_store = self.shelves[name]
+        if block_store.copy_is_due(block, flush=True):
+            block_store.mark_copying(block)
+            begun = block_store.begin_copy(block)
             assert begun is not None
             self.copies.append((name, block, *begun))
 
@@ -195,26 +195,28 @@ def test_a_push_is_acknowledged_only_when_its_backup_is_near_enough() -> None:
 
 
 def test_the_stale_bound_holds_the_fast_worker_back() -> None:
-    shelf = _alone(staleness=1)
-    assert _statuses(shelf.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE)) == [Status.OK]
-    assert _statuses(shelf.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE)) == [Status.OK]
-    assert _statuses(shelf.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE)) == [Status.OK]
-    assert shelf.push(1, "a.x", 0, 3, 3, 1, 1.0, ONE) == []
-    freed = shelf.push(2, "b.x", 0, 2, 2, 1, 1.0, ONE)
+    block_store = _alone(staleness=1)
+    assert _statuses(block_store.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE)) == [Status.OK]
+    assert _statuses(block_store.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE)) == [Status.OK]
+    assert _statuses(block_store.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE)) == [Status.OK]
+    assert block_store.push(1, "a.x", 0, 3, 3, 1, 1.0, ONE) == []
+    freed = block_store.push(2, "b.x", 0, 2, 2, 1, 1.0, ONE)
     assert sorted(answer.to for answer in freed) == [1, 2]
-    assert shelf.push(1, "a.x", 0, 4, 4, 1, 1.0, ONE) == []
-    assert [answer.to for answer in shelf.leave(2)] == [1]  # nobody waits for who is gone
+    assert block_store.push(1, "a.x", 0, 4, 4, 1, 1.0, ONE) == []
+    assert [answer.to for answer in block_store.leave(2)] == [1]  # nobody waits for who is gone
 
 
 def test_synchronous_updates_are_means_of_one_gradient_each() -> None:
-    shelf = _alone(sync=True)
-    shelf.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE)  # alone so far: applied at once
-    assert [answer.to for answer in shelf.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE)] == [2]  # a's first is there already
-    assert shelf.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE) == []
-    assert shelf.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE) == []  # sent again: counted once
-    answers = shelf.push(2, "b.x", 0, 2, 2, 1, 1.0, 3 * ONE)
+    block_store = _alone(sync=True)
+    block_store.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE)  # alone so far: applied at once
+    assert [answer.to for answer in block_store.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE)] == [
+        2
+    ]  # a's first is there already
+    assert block_store.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE) == []
+    assert block_store.push(1, "a.x", 0, 2, 2, 1, 1.0, ONE) == []  # sent again: counted once
+    answers = block_store.push(2, "b.x", 0, 2, 2, 1, 1.0, 3 * ONE)
     assert sorted(answer.to for answer in answers) == [1, 2]
-    state = shelf.peek(0)
+    state = block_store.peek(0)
     assert state is not None and state.work == 4 and state.version == 3
     np.testing.assert_allclose(state.params, 1.0 + 1.0 + 2.0)
 
@@ -234,23 +236,23 @@ def test_workers_whose_first_pushes_cross_do_not_wait_for_each_other_on_two_serv
 
 
 def test_a_worker_that_counts_from_elsewhere_falls_into_step() -> None:
-    shelf = _alone(sync=True)
-    shelf.push(1, "a.x", 0, 7, 7, 1, 1.0, ONE)
-    assert shelf.push(1, "a.x", 0, 8, 8, 1, 1.0, ONE), "alone"
-    assert [answer.to for answer in shelf.push(2, "b.x", 0, 1, 8, 1, 1.0, ONE)] == [2]
+    block_store = _alone(sync=True)
+    block_store.push(1, "a.x", 0, 7, 7, 1, 1.0, ONE)
+    assert block_store.push(1, "a.x", 0, 8, 8, 1, 1.0, ONE), "alone"
+    assert [answer.to for answer in block_store.push(2, "b.x", 0, 1, 8, 1, 1.0, ONE)] == [2]
     for step in range(9, 12):
-        assert shelf.push(1, "a.x", 0, step, step, 1, 1.0, ONE) == []
-        assert len(shelf.push(2, "b.x", 0, step - 7, step, 1, 1.0, ONE)) == 2
+        assert block_store.push(1, "a.x", 0, step, step, 1, 1.0, ONE) == []
+        assert len(block_store.push(2, "b.x", 0, step - 7, step, 1, 1.0, ONE)) == 2
 
 
 def test_a_synchronous_round_does_not_wait_for_the_dead_or_dismissed() -> None:
-    shelf = _alone(sync=True)
-    shelf.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE)
-    shelf.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE)
-    assert shelf.push(2, "b.x", 0, 2, 2, 1, 1.0, ONE) == []
-    assert [answer.to for answer in shelf.leave(1)] == [2]
-    assert shelf.push(3, "c.x", 0, 1, 3, 1, 1.0, ONE) == []
-    assert [answer.to for answer in shelf.list_workers(frozenset({"c"}))] == [3]
+    block_store = _alone(sync=True)
+    block_store.push(1, "a.x", 0, 1, 1, 1, 1.0, ONE)
+    block_store.push(2, "b.x", 0, 1, 1, 1, 1.0, ONE)
+    assert block_store.push(2, "b.x", 0, 2, 2, 1, 1.0, ONE) == []
+    assert [answer.to for answer in block_store.leave(1)] == [2]
+    assert block_store.push(3, "c.x", 0, 1, 3, 1, 1.0, ONE) == []
+    assert [answer.to for answer in block_store.list_workers(frozenset({"c"}))] == [3]
 
 
 def test_a_block_survives_its_own_bytes() -> None:
@@ -264,15 +266,15 @@ def test_a_block_survives_its_own_bytes() -> None:
         unpack(data[:-1], 8, 2)
 
 
-def _alone(**options: object) -> Shelf:
-    shelf = Shelf("s0")
-    shelf.terms = terms(**options)
-    new, _ = plan(1, {"s0": "s0"}, shelf.terms, {"s0": []})
-    shelf.adopt(new)
+def _alone(**options: object) -> BlockStore:
+    block_store = BlockStore("s0")
+    block_store.terms = terms(**options)
+    new, _ = plan(1, {"s0": "s0"}, block_store.terms, {"s0": []})
+    block_store.adopt(new)
     for block in range(BLOCKS):
-        shelf.declare_void(block)
-        shelf.give_values(block, np.zeros(16, np.float32))
-    return shelf
+        block_store.declare_void(block)
+        block_store.give_values(block, np.zeros(16, np.float32))
+    return block_store
 
 
 def _statuses(answers: list[Answer]) -> list[Status]:

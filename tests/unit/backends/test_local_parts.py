@@ -145,7 +145,7 @@ def test_an_impossible_payload_is_refused(payload: dict[str, object]) -> None:
         launch_record(site(), Launch(spec.id, 1, 1, allocation, spec), Path("c"), "t")
 
 
-# -- dead keepers ------------------------------------------------------------------------------------------
+# -- dead supervisors ------------------------------------------------------------------------------------------
 
 
 def _dead(tmp_path: Path, workers: int) -> tuple[layout.JobFolder, layout.RunFolder]:
@@ -179,8 +179,8 @@ def test_a_keeper_that_lives_is_not_buried_and_one_that_comes_late_is_fenced(tmp
     lock.release()
     outcome = dead_runs.find_end(job, run)
     assert outcome is not None and not outcome.started
-    keeper = [sys.executable, "-m", "trainmaster.backends.local.supervisor", str(run.path)]
-    assert subprocess.run(keeper).returncode == 1
+    supervisor = [sys.executable, "-m", "trainmaster.backends.local.supervisor", str(run.path)]
+    assert subprocess.run(supervisor).returncode == 1
     assert not run.log("worker-0").exists()
     assert dead_runs.end_of(run) == outcome
 
@@ -191,8 +191,8 @@ def test_an_older_generation_than_the_lock_knows_never_begins(tmp_path: Path) ->
     assert lock is not None
     lock.record(5)
     lock.release()
-    keeper = [sys.executable, "-m", "trainmaster.backends.local.supervisor", str(run.path)]
-    assert subprocess.run(keeper).returncode == 1
+    supervisor = [sys.executable, "-m", "trainmaster.backends.local.supervisor", str(run.path)]
+    assert subprocess.run(supervisor).returncode == 1
     outcome = dead_runs.end_of(run)
     assert outcome is not None
     assert (outcome.kind, outcome.why) == (STOPPED, "superseded")

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from trainmaster.cli.main import app
-from trainmaster.engine.core import Engine, Settings
-from trainmaster.engine.image import Recorder
-from trainmaster.engine.ports import Image
+from trainmaster.engine.engine import Engine, Settings
+from trainmaster.engine.persistence import Recorder
+from trainmaster.engine.ports import StoredState
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.foresight.situation import Situation, to_json
+from trainmaster.forecast.situation import Situation, to_json
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
@@ -33,7 +33,7 @@ def saved(tmp_path: Path) -> Path:
     ]
     engine.step(0, *[ev.JobSubmitted(spec) for spec in specs])
     commit = Recorder.of_new(engine).changes(())
-    image = Image({key: record for key, record in commit.jobs.items() if record is not None}, {}, commit.meta)
+    image = StoredState({key: record for key, record in commit.jobs.items() if record is not None}, {}, commit.meta)
     path = tmp_path / "situation.json"
     path.write_text(json.dumps(to_json(Situation(0, "fifo", cluster, image))))
     return path

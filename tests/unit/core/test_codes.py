@@ -10,8 +10,8 @@ import pytest
 
 import trainmaster
 from trainmaster.core import codes
+from trainmaster.core.engine.verify import RULES
 from trainmaster.core.schema import FLOAT_COLUMNS, INT_COLUMNS, NEW_JOB
-from trainmaster.core.verify import RULES
 from trainmaster.engine.lifecycle import NEXT_PHASE, TABLE, Trigger
 from trainmaster.model.job import Phase
 from trainmaster.model.placement import Strategy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainmaster.engine.core import Engine, Settings
+from trainmaster.engine.engine import Engine, Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster

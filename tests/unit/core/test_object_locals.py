@@ -16,42 +16,42 @@ FUNCTION = re.compile(r"^static [^\n;]*?__pyx_f_(\w+)\([^;{]*\)(?: CYTHON_\w+)? 
 
 ALLOWED = {
     # They grow or widen arrays by NumPy: seldom called.
-    "messages.Messages._grow": {"name"},
-    "sim_attempts.Attempts._grow": {"name"},
-    "sim_attempts.Attempts._widen": {"extra", "old"},
-    "sim_jobs.SimJobs.reserve": {"name", "fresh"},
-    "job_arrays.JobArrays.resize": {"k", "name", "values"},
-    "job_arrays.JobArrays.widen": {"rows"},
-    "job_arrays.JobArrays._bind": {"floats", "ints"},
-    "queue_pass.QueuePass._make_room": {"is_active"},
+    "state.messages.Messages._grow": {"name"},
+    "sim.attempts.Attempts._grow": {"name"},
+    "sim.attempts.Attempts._widen": {"extra", "old"},
+    "sim.jobs.SimJobs.reserve": {"name", "fresh"},
+    "state.job_arrays.JobArrays.resize": {"k", "name", "values"},
+    "state.job_arrays.JobArrays.widen": {"rows"},
+    "state.job_arrays.JobArrays._bind": {"floats", "ints"},
+    "engine.queue_pass.QueuePass._make_room": {"is_active"},
     "waiting_queue.WaitingQueue.fit": {"more"},
     # Once a run, and for policies that remember something of each job.
-    "arrivals.Arrivals._constants": {"first", "name", "values", "varied"},
-    "arrivals.submit": {"column"},
+    "sim.arrivals.Arrivals._constants": {"first", "name", "values", "varied"},
+    "sim.arrivals.submit": {"column"},
     # They return an array that a typed function fills.
-    "job_arrays.work_done_column": {"out"},
-    "job_arrays.remaining_column": {"out"},
-    "job_arrays.service_column": {"out"},
+    "state.job_arrays.work_done_column": {"out"},
+    "state.job_arrays.remaining_column": {"out"},
+    "state.job_arrays.service_column": {"out"},
     "gavel.rounds.Rounds.competitors": {"rows"},
     "gavel.rounds.Rounds.figures": {"figures"},
     "gavel.rounds.Rounds.gpus_up": {"gpus"},
     "gavel.rounds.Rounds.speeds_at": {"speeds"},
     # Once a decision, outside their loops.
-    "deadline.arranging.rearrange": {"before"},
-    "deadline.arranging.keep_most": {"before"},
+    "deadline.replanning.rearrange": {"before"},
+    "deadline.replanning.keep_most": {"before"},
     "gavel.round_pass.RoundPass.bind": {"memo", "settings", "values"},
     "gavel.round_pass.RoundPass._renew": {"engine", "isolated", "memo", "name", "slots"},
     "gavel.rounds.Rounds.no_pairs": {"none"},
     # When not every job of a slot can have its smallest size.
-    "slot_world.SlotWorld._turns": {"key"},
+    "sizing.world.SlotWorld._turns": {"key"},
     # Elastic jobs only: the factor of a size, from a dictionary.
-    "sim_world.SimWorld._known_speedup": {"known"},
+    "sim.world.SimWorld._known_speedup": {"known"},
 }
 """By `module.Class.function`: locals that may be objects."""
 
 
 def _qualified(mangled: str) -> str:
-    """`11trainmaster_4core_8messages_8Messages__grow` -> `messages.Messages._grow`."""
+    """`11trainmaster_4core_5state_8messages_8Messages__grow` -> `messages.Messages._grow`."""
     parts: list[str] = []
     while match := re.match(r"(\d+)(\w+)", mangled):
         length = int(match[1])
@@ -86,6 +86,6 @@ def test_no_local_is_an_object_unless_it_is_listed() -> None:
 
 
 def test_an_object_local_is_seen() -> None:
-    source = "static void __pyx_f_11trainmaster_4core_8messages_8Messages__grow(struct X *self) {\n"
+    source = "static void __pyx_f_11trainmaster_4core_5state_8messages_8Messages__grow(struct X *self) {\n"
     source += "  PyObject *__pyx_v_name = NULL;\n  double __pyx_v_rate;\n}\n"
-    assert _object_locals(source) == {"messages.Messages._grow": {"name"}}
+    assert _object_locals(source) == {"state.messages.Messages._grow": {"name"}}

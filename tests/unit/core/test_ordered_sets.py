@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from trainmaster.core.codes import PACK
+from trainmaster.core.engine.placement import Placer
 from trainmaster.core.node_index import NodeIndex
-from trainmaster.core.placement import Placer
 from trainmaster.engine.records import Settings
 from trainmaster.engine.state import nodes_of
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model.cluster import parse_cluster
-from trainmaster.model.ledger import Ledger
+from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.policies.registry import create
 from trainmaster.sim.metrics import job_table
 from trainmaster.sim.run import simulate
@@ -39,7 +39,7 @@ def test_the_tightest_node_is_that_of_a_walk(seed: int) -> None:
     rng = np.random.Generator(np.random.PCG64(seed))
     cluster = parse_cluster("a=80x8,b=128x64,c=12x4")
     up = np.ones(len(cluster.nodes), np.bool_)
-    nodes, ledger = nodes_of(cluster, up), Ledger.full(cluster)
+    nodes, free_capacity = nodes_of(cluster, up), FreeCapacity.full(cluster)
     placer = Placer(PACK, nodes)
     for _ in range(60):
         node = int(rng.integers(len(up)))
@@ -50,15 +50,15 @@ def test_the_tightest_node_is_that_of_a_walk(seed: int) -> None:
         demand = placer.demand
         demand.workers, demand.devices_each, demand.share = 1, need, 1000
         placer.begin()
-        expected = _tightest(ledger.whole, up & (cluster.type_of == kind) & (ledger.whole >= need))
-        assert placer.place_gang(kind, ledger) == (expected >= 0)
+        expected = _tightest(free_capacity.whole, up & (cluster.type_of == kind) & (free_capacity.whole >= need))
+        assert placer.place_gang(kind, free_capacity) == (expected >= 0)
         if expected >= 0:
             assert placer.flat.values[3] == expected
-        index = NodeIndex(cluster.type_of, 3, ledger.device_milli, ledger.whole)
-        assert ledger.index is not None
-        assert np.array_equal(np.asarray(ledger.index.tree), np.asarray(index.tree))
-        assert list(ledger.index.whole_of_type) == list(index.whole_of_type)
-        assert list(ledger.index.milli_of_type) == list(index.milli_of_type)
+        index = NodeIndex(cluster.type_of, 3, free_capacity.device_milli, free_capacity.whole)
+        assert free_capacity.index is not None
+        assert np.array_equal(np.asarray(free_capacity.index.tree), np.asarray(index.tree))
+        assert list(free_capacity.index.whole_of_type) == list(index.whole_of_type)
+        assert list(free_capacity.index.milli_of_type) == list(index.milli_of_type)
 
 
 WORLDS = {

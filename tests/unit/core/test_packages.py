@@ -44,7 +44,7 @@ def names_in(folder: Path) -> set[str]:
 
 def test_the_source_package_holds_sources_alone(unpacked: Path) -> None:
     files = {str(p.relative_to(unpacked)) for p in unpacked.rglob("*") if p.is_file()}
-    assert {"hatch_build.py", "pyproject.toml", "LICENSE", "src/trainmaster/core/engine_core.pxd"} <= files
+    assert {"hatch_build.py", "pyproject.toml", "LICENSE", "src/trainmaster/core/engine/engine_core.pxd"} <= files
     assert not [name for name in files if name.endswith((".so", ".c", "_compiled.json", ".pyc"))]
 
 
@@ -61,7 +61,7 @@ def test_the_slow_form_needs_no_compiler(unpacked: Path) -> None:
     done = build(unpacked, "wheel", CC="/bin/false", TRAINMASTER_PURE="1")
     assert done.returncode == 0, done.stderr
     names = names_in(unpacked)
-    assert "trainmaster/core/engine_core.py" in names
+    assert "trainmaster/core/engine/engine_core.py" in names
     assert not [name for name in names if name.endswith((".so", "_compiled.json"))]
     for wheel in (unpacked / "dist").glob("*.whl"):
         wheel.unlink()
@@ -78,9 +78,11 @@ def test_the_wheel_holds_the_compiled_core(unpacked: Path, tmp_path: Path) -> No
     assert len(modules) > 30
     for module in modules:
         assert tmp_path.joinpath(*module.split(".")).with_suffix(".abi3.so").exists(), module
-    code = "import trainmaster.core.build_form as b, trainmaster.core.engine_core as e; print(b.form(), e.__file__)"
+    code = (
+        "import trainmaster.core.build_form as b, trainmaster.core.engine.engine_core as e; print(b.form(), e.__file__)"
+    )
     ran = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(tmp_path)}, cwd=tmp_path,
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert ran.stdout.split() == ["compiled", str(tmp_path / "trainmaster" / "core" / "engine_core.abi3.so")]
+    assert ran.stdout.split() == ["compiled", str(tmp_path / "trainmaster" / "core" / "engine" / "engine_core.abi3.so")]

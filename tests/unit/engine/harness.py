@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainmaster.engine.core import Engine, Settings
+from trainmaster.engine.engine import Engine, Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster, Node, cluster_of
 from trainmaster.model.command import Command
-from trainmaster.model.draft import Draft
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.fifo import Fifo
 
@@ -24,15 +24,15 @@ TWO_NODES = cluster_of([Node("n0", "v100", 2), Node("n1", "v100", 2)])
 class Told:
     """A policy that places what waits unless it is told something else for the next decision."""
 
-    next: Callable[[Snapshot, Draft], Plan | None] | None = None
+    next: Callable[[Snapshot, PlanBuilder], Plan | None] | None = None
     views: list[Snapshot] = field(default_factory=list)
 
     def decide(self, view: Snapshot) -> Plan:
         self.views.append(view)
         if self.next is not None:
-            draft = view.draft()
+            builder = view.draft()
             chosen, self.next = self.next, None
-            return chosen(view, draft) or draft.plan()
+            return chosen(view, builder) or builder.plan()
         return Fifo(backfill=True).decide(view)
 
 
@@ -47,7 +47,7 @@ def job(name: str = "a", workers: int = 1, **fields: Any) -> JobSpec:
 
 
 def phase_of(engine: Engine, name: str) -> Phase:
-    return Phase(int(engine.columns.ints["phase"][engine.columns.slot_of[JobId(name)]]))
+    return Phase(int(engine.columns.ints["phase"][engine.columns.job_index_of[JobId(name)]]))
 
 
 def only(commands: list[Command]) -> Command:

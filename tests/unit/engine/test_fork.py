@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from trainmaster.engine import queries
-from trainmaster.engine.core import Engine, Settings
+from trainmaster.engine.engine import Engine, Settings
 from trainmaster.engine.fork import fork
-from trainmaster.engine.image import image_of
+from trainmaster.engine.persistence import stored_state_of
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
@@ -39,7 +39,7 @@ def busy_engine(policy: str) -> Engine:
 def test_a_fork_is_the_same_engine(policy: str) -> None:
     engine = busy_engine(policy)
     copy = fork(engine, queries.n_active(engine))
-    assert repr(image_of(copy)) == repr(image_of(engine))
+    assert repr(stored_state_of(copy)) == repr(stored_state_of(engine))
     assert copy.next_wake_ms == engine.next_wake_ms
     assert copy.n_waiting == engine.n_waiting
 
@@ -47,7 +47,7 @@ def test_a_fork_is_the_same_engine(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "gavel-max-min"])
 def test_what_becomes_of_a_fork_does_not_touch_the_engine(policy: str) -> None:
     engine = busy_engine(policy)
-    copy, before = fork(engine, queries.n_active(engine)), repr(image_of(engine))
+    copy, before = fork(engine, queries.n_active(engine)), repr(stored_state_of(engine))
     events = (
         *(ev.JobCancelled(spec.id) for spec in queries.active_specs(engine)[::3]),
         *(ev.JobSubmitted(JobSpec(JobId(f"new{k}"), 9_000, work_total=5.0, entity="new")) for k in range(200)),
@@ -55,6 +55,6 @@ def test_what_becomes_of_a_fork_does_not_touch_the_engine(policy: str) -> None:
         ev.EntityChanged("team-2", quota_milli=1_000),
     )
     ahead = [repr(command) for command in copy.step(60_000, *events)]
-    assert repr(image_of(engine)) == before
+    assert repr(stored_state_of(engine)) == before
     assert [repr(command) for command in engine.step(60_000, *events)] == ahead
-    assert repr(image_of(engine)) == repr(image_of(copy))
+    assert repr(stored_state_of(engine)) == repr(stored_state_of(copy))

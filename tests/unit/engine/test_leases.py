@@ -1,4 +1,4 @@
-"""When may a job run elsewhere? Only when each member of its last incarnation has certainly ended."""
+"""When may a job run elsewhere? Only when each member of its last attempt has certainly ended."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_split_gang_needs_both_the_stop_and_the_lease() -> None:
             assert phase_of(engine, "a") == Phase.LOST, "members on the other node were not heard of"
             engine.step(OVER_MS + 1, stopped)
         assert phase_of(engine, "a") == Phase.LAUNCHING
-        assert engine.columns.floats["work_saved"][engine.columns.slot_of[A]] == 40.0
+        assert engine.columns.floats["work_saved"][engine.columns.job_index_of[A]] == 40.0
 
 
 def test_a_stop_with_a_silent_node_ends_nothing_there() -> None:
@@ -99,9 +99,9 @@ def test_reservations_on_a_lost_node_are_withdrawn() -> None:
     engine, policy = new_engine(lease=RULE)
     running(engine, job("a", 2))
 
-    def swap(view, draft):
-        draft.release(0)
-        draft.place(1)
+    def swap(view, builder):
+        builder.release(0)
+        builder.place(1)
 
     policy.next = swap
     engine.step(1_000, ev.JobSubmitted(job("b", 4)))

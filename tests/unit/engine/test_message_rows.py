@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainmaster.core.messages import Messages
+from trainmaster.core.state.messages import Messages
 from trainmaster.engine.message_rows import DID_NOT_START, put_report, report_of
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId

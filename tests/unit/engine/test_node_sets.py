@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from trainmaster.engine.core import Engine
-from trainmaster.engine.image import image_of, restore
+from trainmaster.engine.engine import Engine
+from trainmaster.engine.persistence import restore, stored_state_of
 from trainmaster.engine.queries import Explainer
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
@@ -70,7 +70,7 @@ def test_what_runs_stays_where_it_is() -> None:
 def test_sets_survive_a_restart() -> None:
     engine = an_engine()
     engine.step(0, ev.NodeSet("east", frozenset({3})))
-    again = restore(image_of(engine), engine.cluster, create("fifo"), DeclaredSpeeds(), Settings())
+    again = restore(stored_state_of(engine), engine.cluster, create("fifo"), DeclaredSpeeds(), Settings())
     commands = again.step(1, ev.JobSubmitted(replace(a_job("a", gpus=2), node_set="east")))
     assert nodes_of(commands, "a") == {3}
 

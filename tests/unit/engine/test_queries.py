@@ -6,8 +6,8 @@ import copy
 from dataclasses import replace
 
 from trainmaster.engine import queries
-from trainmaster.engine.core import Engine, Settings
-from trainmaster.engine.image import image_of
+from trainmaster.engine.engine import Engine, Settings
+from trainmaster.engine.persistence import stored_state_of
 from trainmaster.engine.queries import Explainer
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -98,9 +98,9 @@ def test_teams_are_counted() -> None:
 
 def test_queries_change_nothing() -> None:
     engine = engine_with(a_job("a", gpus=6), a_job("b", gpus=4))
-    before = copy.deepcopy(image_of(engine))
+    before = copy.deepcopy(stored_state_of(engine))
     ids = queries.active_ids(engine)
     queries.job_states(engine, ids, 60_000)
     queries.status_keys(engine, ids)
     Explainer(engine).reason("b")
-    assert image_of(engine) == before
+    assert stored_state_of(engine) == before

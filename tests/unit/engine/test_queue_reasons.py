@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from trainmaster.engine.core import Engine, Settings
-from trainmaster.engine.image import Recorder, image_of, restore
-from trainmaster.engine.ports import Image
+from trainmaster.engine.engine import Engine, Settings
+from trainmaster.engine.persistence import Recorder, restore, stored_state_of
+from trainmaster.engine.ports import StoredState
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
@@ -72,7 +72,7 @@ def test_a_pass_and_decide_leave_the_same_engine(policy: str, seed: int) -> None
             events.append(ev.JobTermsChanged(JobId(f"j{rng.integers(k):03}"), deadline_ms=int(rng.integers(900_000))))
         commands = live.step(now_ms, *events)
         assert commands == asked.step(now_ms, *events)
-        assert repr(image_of(live)) == repr(image_of(asked))
+        assert repr(stored_state_of(live)) == repr(stored_state_of(asked))
         reasons.update(live.reasons()[0][live.columns.rows].tolist())
         assert [repr(end) for end in live.drain_ended()] == [repr(end) for end in asked.drain_ended()]
         events = answers(commands, rng, now_ms)
@@ -98,8 +98,10 @@ def test_who_holds_a_job_up_survives_a_restart() -> None:
     engine = Engine(CLUSTER, create("fifo"), DeclaredSpeeds(), Settings())
     engine.step(0, *(ev.JobSubmitted(JobSpec(JobId(f"j{k}"), 0, workers_min=6, workers_max=6)) for k in range(5)))
     commit = Recorder.of_new(engine).changes(())
-    image = Image({key: record for key, record in commit.jobs.items() if record is not None}, {}, commit.meta)
-    again = restore(image, CLUSTER, create("fifo"), DeclaredSpeeds(), Settings())
+    stored_state = StoredState(
+        {key: record for key, record in commit.jobs.items() if record is not None}, {}, commit.meta
+    )
+    again = restore(stored_state, CLUSTER, create("fifo"), DeclaredSpeeds(), Settings())
     assert [values[:5].tolist() for values in again.reasons()] == [values[:5].tolist() for values in engine.reasons()]
     assert engine.reasons()[1][:5].tolist() == [-1, -1, 1, 1, 1]
-    assert repr(image_of(again)) == repr(image_of(engine))
+    assert repr(stored_state_of(again)) == repr(stored_state_of(engine))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness import job, new_engine
 
-from trainmaster.engine.image import Recorder, image_of
+from trainmaster.engine.persistence import Recorder, stored_state_of
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
 
@@ -22,7 +22,7 @@ def test_jobs_that_did_not_change_are_not_told_again_when_the_table_grows() -> N
         jobs = recorder.changes(engine.drain_ended()).jobs
         assert set(jobs) == {spec.id for spec in fresh}
         told.update(jobs)
-    assert told == image_of(engine).jobs, "and nothing is left out"
+    assert told == stored_state_of(engine).jobs, "and nothing is left out"
 
 
 def test_a_change_in_the_step_in_which_the_table_grows_is_told() -> None:

@@ -6,8 +6,8 @@ from harness import job, new_engine
 
 from trainmaster.model import event as ev
 from trainmaster.model.command import Launch
-from trainmaster.model.draft import Draft
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.snapshot import Snapshot
 
 
@@ -27,8 +27,8 @@ def test_a_policy_that_wants_to_be_woken_at_the_next_round_is() -> None:
     engine, policy = new_engine(round_ms=10_000)
     engine.step(0, ev.JobSubmitted(job("a")))
 
-    def later(view: Snapshot, draft: Draft) -> Plan:
-        return draft.plan(wake_at_ms=(view.now_ms // 10_000 + 1) * 10_000)
+    def later(view: Snapshot, builder: PlanBuilder) -> Plan:
+        return builder.plan(wake_at_ms=(view.now_ms // 10_000 + 1) * 10_000)
 
     for now_ms in (10_002, 20_001, 30_007):
         policy.next = later

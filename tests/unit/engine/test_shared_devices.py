@@ -5,9 +5,9 @@ from harness import job, new_engine, only, phase_of, running
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Node, cluster_of
 from trainmaster.model.command import Launch, Resize, Stop
-from trainmaster.model.draft import HALF_MILLI, Draft
 from trainmaster.model.job import JobId, Phase
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import HALF_MILLI, PlanBuilder
 from trainmaster.model.snapshot import Snapshot
 
 ONE = cluster_of([Node("n0", "v100", 1)])
@@ -17,9 +17,9 @@ def _row(view: Snapshot, name: str) -> int:
     return view.jobs.ids.index(JobId(name))
 
 
-def _b_beside_a(view: Snapshot, draft: Draft) -> Plan:
-    assert draft.place_beside(_row(view, "b"), _row(view, "a"))
-    return draft.plan()
+def _b_beside_a(view: Snapshot, builder: PlanBuilder) -> Plan:
+    assert builder.place_beside(_row(view, "b"), _row(view, "a"))
+    return builder.plan()
 
 
 def _paired():
@@ -44,7 +44,7 @@ def test_the_guest_is_launched_only_when_the_host_has_made_room() -> None:
     assert launch.job_id == "b"
     assert launch.allocation.share_milli == HALF_MILLI
     assert phase_of(engine, "a") == Phase.RUNNING
-    assert engine.columns.ints["preemptions"][engine.columns.slot_of[JobId("a")]] == 0
+    assert engine.columns.ints["preemptions"][engine.columns.job_index_of[JobId("a")]] == 0
     assert engine.physical.device_milli.tolist() == engine.planned.device_milli.tolist() == [[0]]
 
 
@@ -62,11 +62,11 @@ def _both_running():
     return engine, policy
 
 
-def _b_goes_a_takes_all(view: Snapshot, draft: Draft) -> Plan:
+def _b_goes_a_takes_all(view: Snapshot, builder: PlanBuilder) -> Plan:
     if view.jobs.holding[_row(view, "b")]:
-        draft.release(_row(view, "b"))
-    assert draft.reshare(_row(view, "a"), 1000)
-    return draft.plan()
+        builder.release(_row(view, "b"))
+    assert builder.reshare(_row(view, "a"), 1000)
+    return builder.plan()
 
 
 def test_the_host_gets_its_device_back_once_the_guest_is_gone() -> None:
@@ -85,15 +85,15 @@ def test_the_host_gets_its_device_back_once_the_guest_is_gone() -> None:
     assert isinstance(resize, Resize)
     assert resize.allocation.share_milli == 1000
     engine.step(5, ev.Resized(JobId("a"), resize.generation, resize.seq, 3.0, 5))
-    assert engine.held[engine.columns.slot_of[JobId("a")]].share_milli == 1000
+    assert engine.held[engine.columns.job_index_of[JobId("a")]].share_milli == 1000
     assert engine.plans_refused == 0
 
 
 def test_measured_rates_replace_the_belief_about_a_job_alone() -> None:
     engine, _ = _both_running()
     engine.step(3, ev.Progressed(JobId("a"), 1, 0.001, 3, 0.6))
-    slot = engine.columns.slot_of[JobId("a")]
-    assert engine.columns.floats["rate"][slot] == 0.6
+    job_index = engine.columns.job_index_of[JobId("a")]
+    assert engine.columns.floats["rate"][job_index] == 0.6
     engine.step(1003)
     view = engine.snapshot()
     assert abs(view.jobs.work_done[_row(view, "a")] - 0.601) < 1e-9

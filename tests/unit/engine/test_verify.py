@@ -29,10 +29,10 @@ def view_of(*specs: JobSpec, running_first: bool = False, down: int | None = Non
     if running_first:
         running(engine, specs[0])
         specs = specs[1:]
-    policy.next = lambda view, draft: draft.plan()
+    policy.next = lambda view, builder: builder.plan()
     engine.step(1, *(ev.JobSubmitted(spec) for spec in specs))
     if down is not None:
-        policy.next = lambda view, draft: draft.plan()
+        policy.next = lambda view, builder: builder.plan()
         engine.step(2, ev.NodeLost(down, 0, True))
     return engine.snapshot()
 
@@ -93,8 +93,8 @@ def test_a_bad_gang(name: str) -> None:
 )
 def test_a_good_gang(spec: JobSpec, allocation: Allocation) -> None:
     view = view_of(spec)
-    ledger = verify(view, replace(view.draft().plan(), changes={0: allocation}))
-    assert (view.ledger.device_milli - ledger.device_milli).sum() == allocation.gpu_milli
+    free_capacity = verify(view, replace(view.draft().plan(), changes={0: allocation}))
+    assert (view.free_capacity.device_milli - free_capacity.device_milli).sum() == allocation.gpu_milli
 
 
 def test_two_jobs_on_one_device() -> None:
@@ -129,10 +129,10 @@ def _reject_the_running(view: Snapshot):
 
 
 def _reject_and_place(view: Snapshot):
-    draft = view.draft()
-    draft.place(1)
-    draft.reject(1, Why.PRICE)
-    return draft.plan()
+    builder = view.draft()
+    builder.place(1)
+    builder.reject(1, Why.PRICE)
+    return builder.plan()
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_job_between_two_states_is_left_alone_and_a_refused_plan_changes_nothi
     engine, policy = new_engine(CLUSTER)
     engine.step(0, ev.JobSubmitted(job("a", 2)))
     free = engine.planned.device_milli.copy()
-    policy.next = lambda view, draft: replace(draft.plan(), changes={0: gang((1, 2, (0, 1)))})
+    policy.next = lambda view, builder: replace(builder.plan(), changes={0: gang((1, 2, (0, 1)))})
     assert engine.step(1, ev.JobSubmitted(job("b"))) == []
     assert "cannot be changed while it is launching" in engine.notes[-1]
     assert engine.plans_refused == 1

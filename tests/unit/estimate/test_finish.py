@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainmaster.engine.core import Engine, Settings
+from trainmaster.engine.engine import Engine, Settings
 from trainmaster.estimate.completion import DECLARED_SIGMA, MEASURED_SIGMA
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.finish import predict_all, predict_finish
@@ -57,7 +57,7 @@ def test_the_band_covers_what_it_says() -> None:
     measured = truth * np.exp(rng.normal(0.0, MEASURED_SIGMA, n))
     generations = engine.columns.ints["generation"]
     reports = [
-        ev.Progressed(JobId(f"j{i:03d}"), int(generations[engine.columns.slot_of[JobId(f"j{i:03d}")]]),
+        ev.Progressed(JobId(f"j{i:03d}"), int(generations[engine.columns.job_index_of[JobId(f"j{i:03d}")]]),
                       float(truth[i] * 100.0), 100_000, float(measured[i]))
         for i in range(n)
     ]  # fmt: skip

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from trainmaster.backends.kubernetes.crd import crd
-from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
-from trainmaster.cli.live.job_options import JobOptions, option_of
-from trainmaster.cli.live.request import build
+from trainmaster.backends.kubernetes.resources.crd import crd
+from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
+from trainmaster.cli.live.submission.job_options import JobOptions, option_of
+from trainmaster.cli.live.submission.request import build
 from trainmaster.jobspec.model import CRD_PATHS, JobFields, JobRequest, Option, note_of
 from trainmaster.model.errors import InputError
 from trainmaster.service.api.app import build_app

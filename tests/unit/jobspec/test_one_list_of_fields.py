@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.backends.kubernetes.crd import crd
+from trainmaster.backends.kubernetes.resources.crd import crd
 from trainmaster.jobspec.engine import request_of
 from trainmaster.jobspec.model import JobRequest, Option, note_of
 from trainmaster.model.job import Demand, JobId, JobSpec
@@ -34,10 +34,10 @@ module = types.ModuleType("trainmaster.jobspec.model")
 sys.modules["trainmaster.jobspec.model"] = module
 exec(compile(source, str(path), "exec"), module.__dict__)
 
-from trainmaster.backends.kubernetes.crd import crd
-from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
-from trainmaster.cli.live.job_options import JobOptions
-from trainmaster.cli.live.request import build
+from trainmaster.backends.kubernetes.resources.crd import crd
+from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
+from trainmaster.cli.live.submission.job_options import JobOptions
+from trainmaster.cli.live.submission.request import build
 from trainmaster.jobspec.engine import request_of
 from trainmaster.jobspec.reading import request_from_json
 from trainmaster.jobspec.schema import json_schema

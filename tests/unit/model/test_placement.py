@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
 from trainmaster.model.placement import STRATEGY_NAMES, Strategy, parse_strategy, strategy_name
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.reasons import Why
 from trainmaster.testing.builders import Held, a_cluster, a_job, a_node, a_view, row_of
 
@@ -19,11 +19,11 @@ def _placed(job: JobSpec, nodes: list, strategy: str, fill: dict[str, int] | Non
     """Devices by node that a job gets, with `fill` GPUs of some nodes in use."""
     others = [a_job(f"other-{name}", gpus=n, types=(name,)) for name, n in (fill or {}).items()]
     view = a_view([*others, job], nodes, placement=strategy, running=[other.id for other in others])
-    draft = view.draft()
+    builder = view.draft()
     row = row_of(view, job.id)
-    if not draft.place(row):
+    if not builder.place(row):
         return None
-    allocation = draft.changes[row]
+    allocation = builder.changes[row]
     assert allocation is not None
     return {part.node: len(part.devices) for part in allocation.parts if part.devices}
 
@@ -84,9 +84,9 @@ def test_a_gang_never_mixes_types_and_takes_its_fastest_with_room() -> None:
 def test_servers_sit_beside_workers_first() -> None:
     job = a_job("a", gpus=2, servers=(3, 3), cpu=1, server_cpu=2)
     view = a_view([job], [a_node("n0", 2, cpu=6), a_node("n1", 4, cpu=64)], placement="pack")
-    draft = view.draft()
-    assert draft.place(0)
-    allocation = draft.changes[0]
+    builder = view.draft()
+    assert builder.place(0)
+    allocation = builder.changes[0]
     assert allocation is not None
     assert [(part.node, part.workers, part.servers) for part in allocation.parts] == [(0, 2, 2), (1, 0, 1)]
 
@@ -94,9 +94,9 @@ def test_servers_sit_beside_workers_first() -> None:
 def test_fractions_share_the_fullest_device_with_room() -> None:
     jobs = [a_job("a", gpus=0.5), a_job("b", gpus=0.25), a_job("c", gpus=0.5)]
     view = a_view(jobs, "v100=2x2")
-    draft = view.draft()
-    assert [draft.place(row) for row in range(3)] == [True, True, True]
-    assert [draft.changes[row].parts[0].devices for row in range(3)] == [(0,), (0,), (1,)]  # type: ignore[union-attr]
+    builder = view.draft()
+    assert [builder.place(row) for row in range(3)] == [True, True, True]
+    assert [builder.changes[row].parts[0].devices for row in range(3)] == [(0,), (0,), (1,)]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_fractions_share_the_fullest_device_with_room() -> None:
 def test_a_failure_leaves_a_reason(job: JobSpec, why: Why) -> None:
     others = [a_job("o0"), a_job("o1")]
     view = a_view([*others, job], _nodes(2, 2), placement="spread", running=["o0", "o1"])
-    draft = view.draft()
+    builder = view.draft()
     row = row_of(view, "x")
-    assert not draft.place(row)
-    assert draft.plan().why[row] == why
+    assert not builder.place(row)
+    assert builder.plan().why[row] == why
 
 
 # -- against brute force -----------------------------------------------------------------------------------
@@ -153,21 +153,25 @@ def test_place_fails_only_when_the_gang_cannot_fit(
     jobs = [a_job(name, gpus=n) for name, n in fill.items()]
     job = a_job("x", gpus=workers * each, gpus_each=each, cpu=cpu, servers=(servers, servers), server_cpu=1)
     view = a_view([*jobs, job], nodes, placement=strategy)
-    draft = view.draft()
+    builder = view.draft()
     for name in fill:  # put the fillers on their own nodes
         only = np.zeros(len(nodes), np.bool_)
         only[int(name[1:])] = True
-        assert draft.place(row_of(view, name), nodes=only)
+        assert builder.place(row_of(view, name), nodes=only)
     free = [(gpus - min(used, gpus), room) for gpus, room, used in machines]
-    before = [draft.ledger.device_milli.copy(), draft.ledger.whole.copy(), draft.ledger.cpu_milli.copy()]
+    before = [
+        builder.free_capacity.device_milli.copy(),
+        builder.free_capacity.whole.copy(),
+        builder.free_capacity.cpu_milli.copy(),
+    ]
     row = row_of(view, "x")
-    fitted = draft.place(row)
+    fitted = builder.place(row)
     assert fitted == _exists(free, workers, each, cpu, servers, counting)
-    after = [draft.ledger.device_milli, draft.ledger.whole, draft.ledger.cpu_milli]
+    after = [builder.free_capacity.device_milli, builder.free_capacity.whole, builder.free_capacity.cpu_milli]
     if not fitted:
         assert all((a == b).all() for a, b in zip(before, after, strict=True)), "a failed gang is undone"
         return
-    allocation = draft.changes[row]
+    allocation = builder.changes[row]
     assert allocation is not None
     assert (allocation.workers, allocation.servers) == (workers, servers)
     assert sum(len(part.devices) for part in allocation.parts) == workers * each
@@ -207,12 +211,12 @@ def test_resizing_keeps_devices_and_books(start: int, steps: list[int], strategy
         running={"b": 2, "a": start},
     )
     row = row_of(view, "a")
-    draft = view.draft()
+    builder = view.draft()
     for workers in steps:
-        before = draft.allocation(row)
+        before = builder.allocation(row)
         assert before is not None
-        fitted = draft.resize(row, workers)
-        after = draft.allocation(row)
+        fitted = builder.resize(row, workers)
+        after = builder.allocation(row)
         assert after is not None
         assert fitted == (workers <= 6)
         assert after.workers == (workers if fitted else before.workers)
@@ -220,20 +224,20 @@ def test_resizing_keeps_devices_and_books(start: int, steps: list[int], strategy
         new = {(part.node, d) for part in after.parts for d in part.devices}
         assert devices <= new or new <= devices, "what it can keep it keeps"
         assert len(new) == after.workers
-        assert int(draft.ledger.whole.sum()) == 8 - 2 - after.workers
+        assert int(builder.free_capacity.whole.sum()) == 8 - 2 - after.workers
 
 
 def test_restore_undoes_a_shrink_while_the_room_is_there() -> None:
     jobs = [a_job("a", elastic=(1, 4)), a_job("b", gpus=2), a_job("c", gpus=1)]
     view = a_view(jobs, "v100=4", running={"a": Held(4)})
     for taker, restored in (("c", False), (None, True)):
-        draft: Draft = view.draft()
-        assert draft.resize(0, 2)
+        builder: PlanBuilder = view.draft()
+        assert builder.resize(0, 2)
         if taker:
-            assert draft.place(row_of(view, taker))
-        assert draft.restore(0) is restored
-        assert draft.allocation(0) == (view.jobs.allocation(0) if restored else draft.changes[0])
-        assert int(draft.ledger.whole.sum()) == (0 if restored else 1)
+            assert builder.place(row_of(view, taker))
+        assert builder.restore(0) is restored
+        assert builder.allocation(0) == (view.jobs.allocation(0) if restored else builder.changes[0])
+        assert int(builder.free_capacity.whole.sum()) == (0 if restored else 1)
 
 
 def test_every_strategy_is_tried() -> None:

@@ -12,8 +12,8 @@ from trainmaster.estimate.loss_fit import LossCurve
 from trainmaster.model.plan import Plan
 from trainmaster.model.scaling import Scaling, amdahl
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.policies.optimus_estimates import believe
 from trainmaster.policies.registry import create
+from trainmaster.policies.shared.optimus_estimates import believe
 from trainmaster.testing.builders import Held, a_job, a_node, a_view, row_of, sizes_after, started
 
 PS = Scaling(a=10.0, b=0.1, c=0.5, d=0.05, e=0.02)

@@ -9,7 +9,7 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Why
 from trainmaster.model.scaling import Scaling, amdahl
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.policies.sizing import Sizes, apply_sizes, resizable_rows, smallest_servers
+from trainmaster.policies.shared.sizing import Sizes, apply_sizes, resizable_rows, smallest_servers
 from trainmaster.testing.builders import Held, a_job, a_node, a_view, row_of, sizes_after
 
 
@@ -19,9 +19,9 @@ def _apply(view: Snapshot, targets: dict[str, tuple[int, int]], first: list[str]
         workers[row_of(view, name)], servers[row_of(view, name)] = w, s
     rows = np.array([row_of(view, name) for name in targets], np.int64)
     head = None if first is None else np.array([row_of(view, name) for name in first], np.int64)
-    draft = view.draft()
-    apply_sizes(draft, Sizes(workers, servers, np.full(len(view.jobs), -1)), rows, head)
-    plan = draft.plan()
+    builder = view.draft()
+    apply_sizes(builder, Sizes(workers, servers, np.full(len(view.jobs), -1)), rows, head)
+    plan = builder.plan()
     verify(view, plan)
     return plan
 

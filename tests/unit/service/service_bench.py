@@ -12,9 +12,9 @@ from trainmaster.engine.ports import Archive
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
-from trainmaster.foresight.forecast import Outlook
-from trainmaster.foresight.process import Unforeseen
-from trainmaster.foresight.worker import answer, outlook_from_json
+from trainmaster.forecast.forecast import Outlook
+from trainmaster.forecast.process import Unforeseen
+from trainmaster.forecast.worker import answer, outlook_from_json
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Command
 from trainmaster.service.api.app import build_app

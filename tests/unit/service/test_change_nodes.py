@@ -8,8 +8,8 @@ from typing import Any
 
 from service_bench import Bench
 
-from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.nodes import NodeFacts
+from trainmaster.backends.kubernetes.nodes.cluster_model import NodeFacts
+from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
 from trainmaster.model.cluster import Node
 from trainmaster.service.kubernetes.session import ChangeNodes
 
@@ -25,14 +25,14 @@ def test_a_node_with_another_label_keeps_its_type_while_jobs_are_on_it_and_other
     (first,) = bench.cluster.nodes
     job = bench.submit(steps=10, workers={"min": 1, "max": 1})
     bench.pass_s(1)
-    recasts: list[Any] = []
+    remaps: list[Any] = []
     relabelled, new = Node(first.id, "v100-shared", first.gpus), Node("new", "v100", 8)
-    change = ChangeNodes(_watch(relabelled, new), SimpleNamespace(recast=recasts.append))  # type: ignore[arg-type]
+    change = ChangeNodes(_watch(relabelled, new), SimpleNamespace(set_nodes=remaps.append))  # type: ignore[arg-type]
     assert bench.plane.batch([change]) == [None]
     assert [(node.id, node.accelerator) for node in bench.plane.cluster.nodes] == [(first.id, "v100"), ("new", "v100")]
     assert bench.state(job) == "running"
     bench.plane.batch([change])
-    assert len(recasts) == 1, "nothing changed"
+    assert len(remaps) == 1, "nothing changed"
     bench.plane.batch([], bench.world.advance(60_000))
     assert bench.state(job) == "finished"
     assert bench.plane.batch([change]) == [None]

@@ -10,7 +10,7 @@ import pytest
 from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench, HandClock
 
 from trainmaster.dst.control_plane.inline_asgi import Call
-from trainmaster.engine.core import HANDLERS, Engine
+from trainmaster.engine.engine import HANDLERS, Engine
 from trainmaster.engine.ports import Commit, StoreError
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
@@ -235,7 +235,7 @@ def test_reports_that_nobody_repeats_are_taken_when_the_store_is_back(
     bench.clock.ms += 2_000
     bench.plane.batch([])
     engine = bench.plane.live
-    assert "found" in engine.columns.slot_of
+    assert "found" in engine.columns.job_index_of
     assert engine.used == {0: (1, 0, 0)}
     assert not engine.up[0]
 

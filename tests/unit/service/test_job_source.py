@@ -9,7 +9,7 @@ from typing import Any
 
 from service_bench import Bench
 
-from trainmaster.backends.kubernetes.translate import job_id_of_object
+from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object
 from trainmaster.model.errors import InputError
 from trainmaster.service.kubernetes.job_source import JobSource, News, TakeJobs
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.backends.kubernetes.launching import set_environment
-from trainmaster.backends.kubernetes.translate import spec_of_trainingjob
+from trainmaster.backends.kubernetes.attempts.trainer_container import set_environment
+from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
 from trainmaster.jobspec.limits import Range, Workers
 from trainmaster.jobspec.reading import request_from
 from trainmaster.jobspec.training_job import to_training_job

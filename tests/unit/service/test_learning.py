@@ -17,7 +17,7 @@ import pytest
 from service_bench import Bench
 
 from trainmaster.engine.records import Ended
-from trainmaster.learn.online import train_candidate
+from trainmaster.learn.dl2.online import train_candidate
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
@@ -76,7 +76,7 @@ def run_jobs(bench: Bench, count: int, between_s: float, seed: int = 0) -> None:
         bench.submit(steps=steps, steps_per_s={"v100": 4.0}, workers={"min": 1, "max": 16})
         bench.pass_s(between_s)
     for _ in range(400):
-        if not bench.plane.live.columns.slot_of:
+        if not bench.plane.live.columns.job_index_of:
             return
         bench.pass_s(60.0)
     raise AssertionError("jobs do not end")

@@ -9,14 +9,14 @@ from service_bench import Bench
 
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
-from trainmaster.service.control.forecasts import Prospect
+from trainmaster.service.control.forecasts import LiveForecasts
 from trainmaster.stores.sqlite import SqliteStore
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     bench = Bench(tmp_path, SqliteStore(tmp_path / "trainmaster.db", durable=False))
-    bench.start(prospect=Prospect(LearningEstimator(DeclaredSpeeds()), tmp_path / "trainmaster.db"))
+    bench.start(live_forecasts=LiveForecasts(LearningEstimator(DeclaredSpeeds()), tmp_path / "trainmaster.db"))
     return bench
 
 
@@ -68,8 +68,8 @@ def test_what_a_submission_would_be_refused_for(bench: Bench, fields: dict[str, 
 
 
 def test_a_store_that_cannot_be_read_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert bench.plane.prospect is not None
-    monkeypatch.setattr(bench.plane.prospect, "database", Path("nowhere/at/all.db"))
+    assert bench.plane.live_forecasts is not None
+    monkeypatch.setattr(bench.plane.live_forecasts, "database", Path("nowhere/at/all.db"))
     reply = bench.call("POST", "/jobs/preview", {"command": ["train"]})
     assert reply.status == 503
     assert "StoreError" in reply.json()["what"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec

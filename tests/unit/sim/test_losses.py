@@ -10,8 +10,8 @@ import pytest
 from trainmaster.estimate.loss_fit import fit_loss
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
-from trainmaster.policies import optimus_estimates
 from trainmaster.policies.registry import create
+from trainmaster.policies.shared import optimus_estimates
 from trainmaster.sim.loss_model import CONVERGED, measured_loss, true_curve
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from trainmaster.engine.ports import Commit, Image
+from trainmaster.engine.ports import Commit, StoredState
 from trainmaster.stores.memory import MemoryStore
 from trainmaster.testing.store_contract import ContractBroken, check_store
 
@@ -19,18 +19,18 @@ class _Leaky:
     """Keeps references."""
 
     def __init__(self) -> None:
-        self.image = Image({}, {}, None)
+        self.stored_state = StoredState({}, {}, None)
 
     def commit(self, commit: Commit) -> None:
         copy.deepcopy((commit.jobs, commit.ended, commit.meta))
         for record in (*commit.jobs.values(), *commit.ended.values(), commit.meta):
             if record and any(type(value) is object for value in record.values()):
                 raise TypeError
-        jobs = {k: v for k, v in {**self.image.jobs, **commit.jobs}.items() if v is not None}
-        self.image = Image(jobs, {**self.image.ended, **commit.ended}, commit.meta)
+        jobs = {k: v for k, v in {**self.stored_state.jobs, **commit.jobs}.items() if v is not None}
+        self.stored_state = StoredState(jobs, {**self.stored_state.ended, **commit.ended}, commit.meta)
 
-    def load(self) -> Image:
-        return self.image
+    def load(self) -> StoredState:
+        return self.stored_state
 
 
 class _Torn(MemoryStore):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainmaster.engine.ports import Commit, Image
+from trainmaster.engine.ports import Commit, StoredState
 from trainmaster.stores.mirror import MirroredJournal
 from trainmaster.stores.sqlite import read_active
 
@@ -26,9 +26,9 @@ class Blobs(dict[str, bytes]):
             self.pop(name, None)
 
 
-def _same(image: Image, path: Path) -> bool:
+def _same(stored_state: StoredState, path: Path) -> bool:
     copy = read_active(path, set())
-    return (copy.jobs, copy.meta) == (image.jobs, image.meta)
+    return (copy.jobs, copy.meta) == (stored_state.jobs, stored_state.meta)
 
 
 def test_the_copy_follows_every_commit_and_is_made_anew_from_the_journal(tmp_path: Path) -> None:
@@ -38,9 +38,9 @@ def test_the_copy_follows_every_commit_and_is_made_anew_from_the_journal(tmp_pat
     spec = {"name": "n", "entity": "e", "submit_ms": 0}
     store.commit(Commit({"a": {"spec": spec, "x": 1}, "b": {"spec": spec, "x": float("inf")}}, {}, {"now_ms": 1}))
     store.commit(Commit({"a": None}, {"a": {"phase": 7, "spec": spec}}, {"now_ms": 2, "memo": {"p": 0.5}}))
-    image = MirroredJournal(blobs, "other", tmp_path / "other.db").load_active()
-    assert set(image.jobs) == {"b"}
-    assert _same(image, path)
-    assert _same(image, tmp_path / "other.db")
+    stored_state = MirroredJournal(blobs, "other", tmp_path / "other.db").load_active()
+    assert set(stored_state.jobs) == {"b"}
+    assert _same(stored_state, path)
+    assert _same(stored_state, tmp_path / "other.db")
     store.close()
     assert not path.exists()

@@ -76,10 +76,12 @@ def test_what_was_committed_survives_kill_9_whole(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
         store = SqliteStore(path)
-        image = store.load()
-        assert image.meta is not None
-        assert image.meta["n"] >= told, "a commit that returned is there"
-        assert {record["n"] for record in image.jobs.values()} == {image.meta["n"]}, "and no commit is there in part"
+        stored_state = store.load()
+        assert stored_state.meta is not None
+        assert stored_state.meta["n"] >= told, "a commit that returned is there"
+        assert {record["n"] for record in stored_state.jobs.values()} == {stored_state.meta["n"]}, (
+            "and no commit is there in part"
+        )
         store.close()
 
 
@@ -130,9 +132,9 @@ def test_a_full_database(tmp_path: Path) -> None:
         connection.rollback()
     last = _fill(store, "x" * 3000)
     again = SqliteStore(tmp_path / "store.db")
-    image = again.load()
-    assert image.meta == {"n": last}
-    assert set(image.jobs) == {f"job-{n}" for n in range(1, last + 1)}, (
+    stored_state = again.load()
+    assert stored_state.meta == {"n": last}
+    assert set(stored_state.jobs) == {f"job-{n}" for n in range(1, last + 1)}, (
         "nothing committed is lost, nothing else is there"
     )
     again.commit(Commit({"after": {}}, {}, {"n": -1}))

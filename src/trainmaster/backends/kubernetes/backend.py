@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trainmaster.backends.kubernetes import pods as p
-from trainmaster.backends.kubernetes.client import KubeClient, Object
-from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.facts import RunKey
-from trainmaster.backends.kubernetes.gang_runs import GangRuns
-from trainmaster.backends.kubernetes.orders import Orders
-from trainmaster.backends.kubernetes.pod_work import PodWork
-from trainmaster.backends.kubernetes.run import Run
-from trainmaster.backends.kubernetes.run_book import Launchers, NoLaunchers, PodOptions, RunBook
-from trainmaster.backends.kubernetes.run_driver import RunDriver
-from trainmaster.backends.kubernetes.run_reports import RunReports
-from trainmaster.backends.kubernetes.sightings import Sightings
-from trainmaster.backends.kubernetes.slow_starts import SlowStarts
+from trainmaster.backends.kubernetes.api.client import KubeClient, Object
+from trainmaster.backends.kubernetes.attempts import pod_objects as p
+from trainmaster.backends.kubernetes.attempts.commands import CommandHandler
+from trainmaster.backends.kubernetes.attempts.driver import RunDriver
+from trainmaster.backends.kubernetes.attempts.observations import RunKey
+from trainmaster.backends.kubernetes.attempts.pod_actions import PodWork
+from trainmaster.backends.kubernetes.attempts.pod_attempt import Run
+from trainmaster.backends.kubernetes.attempts.pod_observer import PodObserver
+from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry, Launchers, NoLaunchers, PodOptions
+from trainmaster.backends.kubernetes.attempts.reports import RunReports
+from trainmaster.backends.kubernetes.attempts.slow_starts import SlowStarts
+from trainmaster.backends.kubernetes.gangs.gang_scheduler import GangRuns
+from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch
@@ -34,7 +34,7 @@ __all__ = ["KubernetesBackend", "PodOptions"]
 
 
 class KubernetesBackend:
-    """See `trainmaster.engine.ports.Backend`. All methods but `perform`, `observe` and `recast` belong to the event
+    """See `trainmaster.engine.ports.Backend`. All methods but `perform`, `observe` and `set_nodes` belong to the event
     loop."""
 
     def __init__(
@@ -56,13 +56,13 @@ class KubernetesBackend:
         launchers: Launchers = NoLaunchers() if hub is None else hub  # type: ignore[assignment]
         self._watch = watch
         self._issued = issued
-        self._book = RunBook(watch, lease, launchers, secret, options or PodOptions(), job_of)
-        self.slow_starts = SlowStarts(self._book)
-        self._reports = RunReports(self._book, deliver, now_ms)
-        self._work = PodWork(self._book, client, self.slow_starts)
-        self._driver = RunDriver(self._book, self._reports, self._work, self.slow_starts)
-        self._orders = Orders(self._book, self._reports, self._driver, self._work)
-        self._sightings = Sightings(self._book, self._reports, self._driver, self._work, self.slow_starts)
+        self._registry = AttemptRegistry(watch, lease, launchers, secret, options or PodOptions(), job_of)
+        self.slow_starts = SlowStarts(self._registry)
+        self._reports = RunReports(self._registry, deliver, now_ms)
+        self._work = PodWork(self._registry, client, self.slow_starts)
+        self._driver = RunDriver(self._registry, self._reports, self._work, self.slow_starts)
+        self._commands = CommandHandler(self._registry, self._reports, self._driver, self._work)
+        self._pod_observer = PodObserver(self._registry, self._reports, self._driver, self._work, self.slow_starts)
         self.launcher_words = self._driver
         """Whom the hub tells."""
         self.gangs: GangRuns | None = None
@@ -70,20 +70,20 @@ class KubernetesBackend:
 
     @property
     def runs(self) -> dict[RunKey, Run]:
-        return self._book.runs
+        return self._registry.runs
 
     # -- for the driver ------------------------------------------------------------------------------
 
     def perform(self, command: Command) -> None:
-        self._book.loop.call_soon_threadsafe(self._take, command)
+        self._registry.loop.call_soon_threadsafe(self._take, command)
 
     def observe(self) -> None:
         vouched = None if self._issued is None else self._issued()
-        self._book.loop.call_soon_threadsafe(self._take_inventory, vouched)
+        self._registry.loop.call_soon_threadsafe(self._take_inventory, vouched)
 
-    def recast(self, cluster: Cluster) -> None:
+    def set_nodes(self, cluster: Cluster) -> None:
         """The engine knows these nodes from now on; indices that it knew before mean the same."""
-        self._book.loop.call_soon_threadsafe(self._watch.list_nodes, cluster)
+        self._registry.loop.call_soon_threadsafe(self._watch.list_nodes, cluster)
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -92,19 +92,19 @@ class KubernetesBackend:
 
         `expected` are attempts that have been answered for: what they hold, by their last command.
         """
-        self._book.adopting = True
+        self._registry.adopting = True
         for launch in expected:
             if launch.spec.payload.get("kind") != "Gang":
-                self._orders.expect(launch)
+                self._commands.expect(launch)
         pods = list(self._watch.our_pods())
         for pod in sorted(pods, key=p.is_over):  # who lives first (see `Run.adopt`)
-            self._sightings.pod_changed(pod, gone=False)
-        self._book.adopting = False
-        self._watch.listener = self._sightings
+            self._pod_observer.pod_changed(pod, gone=False)
+        self._registry.adopting = False
+        self._watch.listener = self._pod_observer
         self._watch.tell_all()
         for run in list(self.runs.values()):
             if run.started and run.empty_seats() and not (run.facts.launcher and run.facts.spec.elastic and run.alive):
-                self._sightings.vanished(run)
+                self._pod_observer.vanished(run)
                 run.attempt.stop("its pods vanished while nobody watched")
             self._driver.advance(run)
 
@@ -112,7 +112,7 @@ class KubernetesBackend:
         """This process does not lead any more: nothing is written from now on."""
         if self.gangs is not None:
             self.gangs.halt()
-        self._book.halt()
+        self._registry.halt()
 
     def is_making_pods(self) -> bool:
         return self._work.gate.busy
@@ -120,13 +120,13 @@ class KubernetesBackend:
     # -- in the loop ---------------------------------------------------------------------------------
 
     def _take(self, command: Command) -> None:
-        if self._book.halted:
+        if self._registry.halted:
             return
-        self._book.seen_seq = max(self._book.seen_seq, command.seq)
+        self._registry.seen_seq = max(self._registry.seen_seq, command.seq)
         if self.gangs is not None and self.gangs.owns(command.job_id):
             self.gangs.take(command)
         else:
-            self._orders.take(command)
+            self._commands.take(command)
 
     def _take_inventory(self, vouched: int | None) -> None:
         self._reports.inventory(vouched, () if self.gangs is None else self.gangs.observed())

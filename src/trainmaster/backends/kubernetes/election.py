@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient, NotFound, Object
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.api.client import ApiError, Conflict, KubeClient, NotFound, Object
 
 ADDRESS = "trainmaster.dev/address"
 """Annotation of the Lease: where the leader answers."""

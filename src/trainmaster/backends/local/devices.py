@@ -69,7 +69,7 @@ def slowdowns(types: Sequence[str], find: Find | None) -> dict[str, float]:
 
 
 OVERHEAD = 1.15
-"""What parameter servers, keepers and the service itself need beside the workers."""
+"""What parameter servers, supervisors and the service itself need beside the workers."""
 
 
 def crowding(cluster: Cluster, slowdown: Mapping[str, float], cores: int) -> float:

@@ -16,13 +16,13 @@ from trainmaster.cli.learning.learn_das import das, das_evaluate
 from trainmaster.cli.learning.learn_options import documented, need_torch, typed_options
 from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.cli.shared.typer_options import Output
-from trainmaster.engine.image import ended_from_record
-from trainmaster.learn.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
-from trainmaster.learn.history import COMMANDS, HISTORY, Lived, lived
-from trainmaster.learn.job_kinds import ANALYTIC, DATA_PARALLEL, LINEAR, MEASURED
-from trainmaster.learn.options import TrainOptions, paper
-from trainmaster.learn.sizing_trace import SizingSpec, draw_trace
-from trainmaster.learn.teachers import check_teacher
+from trainmaster.engine.persistence import ended_from_record
+from trainmaster.learn.dl2.demonstrations import check_teacher
+from trainmaster.learn.dl2.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
+from trainmaster.learn.dl2.options import TrainOptions, paper
+from trainmaster.learn.dl2.recorded_decisions import COMMANDS, HISTORY, Lived, lived
+from trainmaster.learn.sizing.job_types import ANALYTIC, DATA_PARALLEL, LINEAR, MEASURED
+from trainmaster.learn.sizing.trace import SizingSpec, draw_trace
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.weights import shared_weights
 from trainmaster.report.statistics import mean_interval, paired_ratio
@@ -68,11 +68,11 @@ def dl2(
     need_torch()
     import torch
 
-    from trainmaster.learn import checkpoints
+    from trainmaster.learn.dl2 import checkpoints
+    from trainmaster.learn.dl2.trainer import Row, Trainer
     from trainmaster.learn.metrics import MetricsWriter
     from trainmaster.learn.parallel import collectors
     from trainmaster.learn.run_folder import WEIGHTS, check_folder, writing
-    from trainmaster.learn.trainer import Row, Trainer
 
     if recipe not in ("ours", "paper"):
         raise InputError(f"unknown recipe '{recipe}'", "ours or paper", column="--recipe")

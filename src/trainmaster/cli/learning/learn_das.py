@@ -15,12 +15,12 @@ from rich.table import Table
 from trainmaster.cli.learning.learn_options import documented, need_torch, typed_options
 from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.cli.shared.typer_options import Output
-from trainmaster.learn.das.evaluate import RIVALS, evaluate
+from trainmaster.learn.das.evaluate import BASELINES, evaluate
 from trainmaster.learn.das.jobs import pools_of
 from trainmaster.learn.das.options import DasOptions
 from trainmaster.model.errors import InputError
 from trainmaster.policies.das.weights import SHIPPED, load
-from trainmaster.report.rivals import table
+from trainmaster.report.baseline_table import table
 
 
 @one_message
@@ -41,7 +41,7 @@ def das(
     need_torch()
     import torch
 
-    from trainmaster.learn.das import files
+    from trainmaster.learn.das import checkpoints
     from trainmaster.learn.das.trainer import Row, Trainer
     from trainmaster.learn.metrics import MetricsWriter
     from trainmaster.learn.run_folder import WEIGHTS, check_folder, writing
@@ -53,10 +53,10 @@ def das(
     torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
     trainer = Trainer(options, pools)
     if resume:
-        files.resume(trainer, out)
+        checkpoints.resume(trainer, out)
     with writing(out):
         out.mkdir(exist_ok=True)
-        metrics = MetricsWriter(out, trainer.iteration if resume else None, files.METRICS)
+        metrics = MetricsWriter(out, trainer.iteration if resume else None, checkpoints.METRICS)
     command = shlex.join(["trainmaster", *documented(sys.argv[1:], ("--out", "--trace"))])
     with progress_bar("training", max(iterations, 1)) as advance:
 
@@ -66,7 +66,7 @@ def das(
             note = f"validation {row['validation_min']:,.1f} min" if "validation_min" in row else None
             advance(int(row["iteration"]), text=note)
 
-        trainer.run(report, lambda: files.save(trainer, out, command))
+        trainer.run(report, lambda: checkpoints.save(trainer, out, command))
     metrics.close()
     typer.echo(f"{out / WEIGHTS}: validation {trainer.best_min:,.1f} min mean completion time")
 
@@ -85,10 +85,10 @@ def das_evaluate(
     """Completion time (minutes) and fee (dollars) of DAS and its rivals on unseen streams, with 95 % intervals."""
     check_output(output)
     check_writable(json_file)
-    names = [name.strip() for name in rivals.split(";") if name.strip()] or ["DRF-LoadBalance", *RIVALS]
-    unknown = [name for name in names if name not in RIVALS]
+    names = [name.strip() for name in rivals.split(";") if name.strip()] or ["DRF-LoadBalance", *BASELINES]
+    unknown = [name for name in names if name not in BASELINES]
     if unknown:
-        raise InputError(f"unknown rival '{unknown[0]}'", "one of " + "; ".join(RIVALS), column="--rivals")
+        raise InputError(f"unknown rival '{unknown[0]}'", "one of " + "; ".join(BASELINES), column="--rivals")
     load(weights)  # refuse it before the rivals have played for minutes
     chosen = {name: name for name in names} | {"DAS": str(weights)}
     scores = evaluate(pools_of(trace or []), chosen, traces)

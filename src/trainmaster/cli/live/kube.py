@@ -36,10 +36,10 @@ def manifests(
     """Print CRD, RBAC, Deployment, Service and disruption budget, for `kubectl apply -f -`."""
     import yaml
 
-    from trainmaster.backends.kubernetes.crd import crd
-    from trainmaster.backends.kubernetes.manifests import InstallOptions
-    from trainmaster.backends.kubernetes.manifests import manifests as made
-    from trainmaster.backends.kubernetes.quantity import QuantityError, parse_quantity
+    from trainmaster.backends.kubernetes.resources.crd import crd
+    from trainmaster.backends.kubernetes.resources.manifests import InstallOptions
+    from trainmaster.backends.kubernetes.resources.manifests import manifests as made
+    from trainmaster.backends.kubernetes.resources.quantity import QuantityError, parse_quantity
     from trainmaster.model.errors import InputError
     from trainmaster.policies.registry import create
 

@@ -17,8 +17,8 @@ from trainmaster.cli.live.following import (
     wait_for_all,
     write_log,
 )
-from trainmaster.cli.live.job_options import JobOptions, PanelCommand, with_job_options
-from trainmaster.cli.live.request import build
+from trainmaster.cli.live.submission.job_options import JobOptions, PanelCommand, with_job_options
+from trainmaster.cli.live.submission.request import build
 from trainmaster.cli.live.submit import hand_in
 from trainmaster.cli.shared.command import command
 from trainmaster.client.client import Client, job_path

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.live.job_options import JobOptions, PanelCommand, with_job_options
-from trainmaster.cli.live.request import Request, build, with_environment
+from trainmaster.cli.live.submission.job_options import JobOptions, PanelCommand, with_job_options
+from trainmaster.cli.live.submission.request import Request, build, with_environment
 from trainmaster.cli.shared.command import command
 from trainmaster.cli.shared.output import to_json
 from trainmaster.client.client import Client
@@ -36,7 +36,7 @@ def submit(client: Client, options: JobOptions, wait: bool, dry_run: bool, schem
     if dry_run and wait:
         raise InputError("--wait has nothing to wait for", "--dry-run or --wait", column="--dry-run")
     if dry_run:
-        from trainmaster.cli.live.preview import show
+        from trainmaster.cli.live.submission.preview import show
 
         show(client, in_namespace(client, request), output)
         return None

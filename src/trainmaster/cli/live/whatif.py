@@ -17,8 +17,8 @@ from trainmaster.client.client import Client
 from trainmaster.model.errors import InputError
 
 if TYPE_CHECKING:
-    from trainmaster.foresight.situation import Situation
-    from trainmaster.foresight.whatif import Change, Comparison
+    from trainmaster.forecast.situation import Situation
+    from trainmaster.forecast.whatif import Change, Comparison
     from trainmaster.model.job import JobSpec
 
 SHOWN = 12
@@ -49,17 +49,17 @@ def whatif(
     check_writable(save)
     situation = _situation(file, client)
     if save is not None:
-        from trainmaster.foresight.situation import to_json as situation_json
+        from trainmaster.forecast.situation import to_json as situation_json
 
         write_text(save, to_json(situation_json(situation)))
-    wishes = (policy, add_nodes, remove_node, add_job, remove_job, resize, first)
-    if not any(wishes):
+    options_given = (policy, add_nodes, remove_node, add_job, remove_job, resize, first)
+    if not any(options_given):
         if save is not None:
-            click.echo(f"saved {len(situation.image.jobs)} jobs to {save}")
+            click.echo(f"saved {len(situation.stored_state.jobs)} jobs to {save}")
             return None
         raise InputError("nothing to change", "--policy, --add-nodes, --remove-node, --add-job, --remove-job, "
                          "--resize or --first", "`trainmaster whatif --help` explains them.")  # fmt: skip
-    from trainmaster.foresight.whatif import Change, compare
+    from trainmaster.forecast.whatif import Change, compare
 
     change = Change(
         policy=policy,
@@ -78,16 +78,16 @@ def whatif(
 
 
 def _situation(file: Path | None, client: Client) -> Situation:
-    from trainmaster.foresight.situation import from_json, load
+    from trainmaster.forecast.situation import from_json, load
 
     return load(file) if file is not None else from_json(client.get("/situation"))
 
 
 def _id(situation: Situation, name: str) -> str:
     """An id, or a name that only one active job has."""
-    if name in situation.image.jobs:
+    if name in situation.stored_state.jobs:
         return name
-    named = [key for key, record in situation.image.jobs.items() if record["spec"].get("name") == name]
+    named = [key for key, record in situation.stored_state.jobs.items() if record["spec"].get("name") == name]
     if len(named) != 1:
         told = "several active jobs are" if named else "no active job is"
         raise InputError(f"{told} called '{name}'", "an id or a name from `trainmaster queue`")
@@ -203,7 +203,7 @@ def _print_jobs(situation: Situation, change: Change, comparison: Comparison) ->
 
 
 def _name(situation: Situation, job_id: str) -> str:
-    record = situation.image.jobs.get(job_id)
+    record = situation.stored_state.jobs.get(job_id)
     name = record["spec"].get("name", "") if record else ""
     return f"{job_id} {name}".strip()
 

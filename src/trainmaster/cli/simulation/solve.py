@@ -16,7 +16,7 @@ from trainmaster.cli.shared.safe_text import as_text
 from trainmaster.cli.shared.typer_options import Output
 from trainmaster.model.errors import InputError
 from trainmaster.policies.gavel.instance import solve_instance as solve_allocation
-from trainmaster.policies.oasis.instance import solve_instance as solve_admission
+from trainmaster.policies.oasis.instance.solve import solve_instance as solve_admission
 
 _SOLVERS = {"allocation": solve_allocation, "admission": solve_admission}
 _TOYS: dict[str, dict[str, Any]] = {
@@ -181,7 +181,7 @@ def _print_admission(result: dict[str, Any]) -> None:
         console.print(f"... and {len(result['jobs']) - 50} more (use -o json)")
 
 
-_TELLING_FACTOR = 1e-3
+_WORTHWHILE_FACTOR = 1e-3
 """Prices that would have to fall below this part are no advice."""
 
 
@@ -192,7 +192,7 @@ def _let_in(rejection: dict[str, Any]) -> str:
     if rejection["reason"] == "capacity":
         return "more servers, or a longer horizon: what is not committed cannot serve it in time"
     ways = []
-    if rejection["price_factor"] and rejection["price_factor"] >= _TELLING_FACTOR:
+    if rejection["price_factor"] and rejection["price_factor"] >= _WORTHWHILE_FACTOR:
         ways.append(f"prices below {rejection['price_factor']:.3g} of what they are")
     grace = rejection["grace_slots"]
     if grace is not None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from trainmaster.dst.control_plane.invariants import ServiceChecker
 from trainmaster.dst.engine.faults import CrashPoint
 from trainmaster.dst.engine.story import Story
-from trainmaster.engine.ports import Archive, Commit, EndedFilter, Image, JsonObject, LogEntry, StoreError
+from trainmaster.engine.ports import Archive, Commit, EndedFilter, JsonObject, LogEntry, StoredState, StoreError
 from trainmaster.model.command import Command
 from trainmaster.sim.backend import SimulatedBackend
 
@@ -43,10 +43,10 @@ class FaultyStore:
         if self.crash == CrashPoint.AFTER_COMMIT:
             raise Crash(self.crash.value)
 
-    def load(self) -> Image:
+    def load(self) -> StoredState:
         return self.inner.load()
 
-    def load_active(self) -> Image:
+    def load_active(self) -> StoredState:
         return self.inner.load_active()
 
     def find_request(self, request_id: str) -> JsonObject | None:

@@ -13,7 +13,7 @@ from trainmaster.dst.control_plane.inline_asgi import Reply
 from trainmaster.dst.control_plane.scenario import Action
 from trainmaster.dst.engine.faults import Faults
 from trainmaster.dst.engine.invariants import Checker, Violation
-from trainmaster.engine.image import ended_from_record
+from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.ports import Commit
 from trainmaster.model.codec import spec_from_json
 from trainmaster.model.command import Command, Launch
@@ -120,8 +120,8 @@ class ServiceChecker(Checker):
     def check(self, engine: Any) -> None:
         super().check(engine)
         used: Counter[str] = Counter()
-        for incarnation in (*self.backend.running.values(), *self.backend.zombies):
-            used[incarnation.spec.entity] += incarnation.allocation.gpu_milli
+        for attempt in (*self.backend.running.values(), *self.backend.zombies):
+            used[attempt.spec.entity] += attempt.allocation.gpu_milli
         for entity, quota_milli in self.steady_quotas.items():
             if used[entity] > quota_milli:
                 raise Violation(f"team {entity} uses {used[entity]} of {quota_milli} GPU milli")

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainmaster.model.draft import Draft
-from trainmaster.model.job import P
-from trainmaster.model.memo import Memo
+from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 
@@ -29,41 +29,41 @@ class ChaosPolicy:
 
     def decide(self, view: Snapshot) -> Plan:
         rng = view.rng()
-        draft = view.draft()
+        builder = view.draft()
         jobs = view.jobs
         rows = view.movable_rows()
         rows = rows[rng.permutation(len(rows))]
         for row in rows.tolist():
-            if jobs.phase[row] != P.PENDING:
-                self._disturb(view, draft, row, rng)
-        hosts = [row for row in rows.tolist() if jobs.phase[row] == P.RUNNING]
+            if jobs.phase[row] != PhaseCode.PENDING:
+                self._disturb(view, builder, row, rng)
+        hosts = [row for row in rows.tolist() if jobs.phase[row] == PhaseCode.RUNNING]
         for row in rows.tolist():
-            if jobs.phase[row] == P.PENDING:
+            if jobs.phase[row] == PhaseCode.PENDING:
                 if (
                     self.shares
                     and hosts
                     and rng.random() < 0.3
-                    and draft.place_beside(row, hosts[int(rng.integers(len(hosts)))])
+                    and builder.place_beside(row, hosts[int(rng.integers(len(hosts)))])
                 ):
                     continue
-                draft.place(row, workers=_size(view, row, rng))
+                builder.place(row, workers=_size(view, row, rng))
         seen = view.memo.columns.get("seen", np.zeros(len(jobs)))
-        memo = Memo({"decisions": view.memo.values.get("decisions", 0) + 1}, {"seen": seen + 1.0})
+        memo = PolicyState({"decisions": view.memo.values.get("decisions", 0) + 1}, {"seen": seen + 1.0})
         wake_ms = view.now_ms + int(rng.integers(1, self.quantum_ms))
-        return draft.plan(memo=memo, wake_at_ms=wake_ms, default=Why.OUTRANKED)
+        return builder.plan(memo=memo, wake_at_ms=wake_ms, default=Why.OUTRANKED)
 
-    def _disturb(self, view: Snapshot, draft: Draft, row: int, rng: np.random.Generator) -> None:
+    def _disturb(self, view: Snapshot, builder: PlanBuilder, row: int, rng: np.random.Generator) -> None:
         dice = rng.random()
         if dice < 0.06:
-            draft.release(row)
+            builder.release(row)
         elif dice < 0.12:
-            draft.release(row)
-            draft.place(row, workers=_size(view, row, rng))
-        elif dice < 0.35 and view.jobs.phase[row] == P.RUNNING:
-            draft.resize(row, _size(view, row, rng))
-        elif self.shares and dice < 0.5 and view.jobs.phase[row] == P.RUNNING:
+            builder.release(row)
+            builder.place(row, workers=_size(view, row, rng))
+        elif dice < 0.35 and view.jobs.phase[row] == PhaseCode.RUNNING:
+            builder.resize(row, _size(view, row, rng))
+        elif self.shares and dice < 0.5 and view.jobs.phase[row] == PhaseCode.RUNNING:
             whole = int(view.jobs.share_milli[row])
-            draft.reshare(row, whole if view.jobs.held_gpu_milli[row] < _asked_milli(view, row) else whole // 2)
+            builder.reshare(row, whole if view.jobs.held_gpu_milli[row] < _asked_milli(view, row) else whole // 2)
 
 
 def _size(view: Snapshot, row: int, rng: np.random.Generator) -> int:

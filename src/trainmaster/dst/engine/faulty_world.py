@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from trainmaster.dst.engine.faults import Faults
 from trainmaster.dst.engine.invariants import Checker, Violation
 from trainmaster.dst.engine.story import Story
-from trainmaster.engine.core import Engine
+from trainmaster.engine.engine import Engine
 from trainmaster.model import event as ev
 from trainmaster.model.job import Phase
 from trainmaster.model.units import NEVER_MS
@@ -29,7 +29,7 @@ QUIET_MS = 60_000
 """Time for strays to go before the books are closed."""
 PATIENCE_MS = 4 * 3_600_000
 MAX_STEPS = 20_000
-Wish = TypeVar("Wish")
+UserRequest = TypeVar("UserRequest")
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Outcome:
     story: list[str] = field(default_factory=list)
 
 
-class FaultyWorld(ABC, Generic[Wish]):
+class FaultyWorld(ABC, Generic[UserRequest]):
     """One seed. `run` goes on until every job is over and the books are checked, or something is wrong."""
 
     def __init__(self, outcome: Outcome, backend: SimulatedBackend, faults: Faults, checker: Checker) -> None:
@@ -55,7 +55,7 @@ class FaultyWorld(ABC, Generic[Wish]):
         self.checker = checker
         self.story = Story()
         self.now_ms = 0
-        self.users: list[tuple[int, int, Wish]] = []
+        self.users: list[tuple[int, int, UserRequest]] = []
         self._asked = 0
         self.faults_over = False
         self.quiet_until_ms = NEVER_MS
@@ -88,11 +88,11 @@ class FaultyWorld(ABC, Generic[Wish]):
         """A new process: everything is read from the store."""
 
     @abstractmethod
-    def step(self, reports: list[ev.Event], wishes: list[Wish]) -> None:
+    def step(self, reports: list[ev.Event], requests: list[UserRequest]) -> None:
         """One turn of the service, which is up; it may die in it."""
 
     @abstractmethod
-    def resumptions(self) -> Iterable[tuple[int, Wish]]:
+    def resumptions(self) -> Iterable[tuple[int, UserRequest]]:
         """What users ask for when the faults are over, and not before when."""
 
     @abstractmethod
@@ -128,17 +128,17 @@ class FaultyWorld(ABC, Generic[Wish]):
             outcome.ends[name] = outcome.ends.get(name, 0) + 1
         return outcome
 
-    def ask_at(self, at_ms: int, wish: Wish) -> None:
+    def ask_at(self, at_ms: int, request: UserRequest) -> None:
         self._asked += 1
-        heapq.heappush(self.users, (at_ms, self._asked, wish))
+        heapq.heappush(self.users, (at_ms, self._asked, request))
 
-    def died(self, point: str, unanswered: Iterable[Wish]) -> None:
+    def died(self, point: str, unanswered: Iterable[UserRequest]) -> None:
         """The process is gone and with it what it had not committed. Users who got no answer ask again."""
         self.story.add(self.now_ms, "CRASH", point)
         self.outcome.restarts += 1
         self.restart_ms = self.now_ms + self.faults.down_ms()
-        for wish in unanswered:
-            self.ask_at(self.restart_ms + RETRY_MS, wish)
+        for request in unanswered:
+            self.ask_at(self.restart_ms + RETRY_MS, request)
 
     def _tell(self, what: str, job_id: str | None) -> None:
         self.outcome.violation = what
@@ -154,7 +154,9 @@ class FaultyWorld(ABC, Generic[Wish]):
         if engine is None:
             return "the service is down for ever", None
         phases = engine.columns.ints["phase"]
-        left = [(job_id, Phase(int(phases[slot])).name) for job_id, slot in engine.columns.slot_of.items()]
+        left = [
+            (job_id, Phase(int(phases[job_index])).name) for job_id, job_index in engine.columns.job_index_of.items()
+        ]
         shown = ", ".join(f"{job_id} is {phase}" for job_id, phase in sorted(left))
         return f"no end in sight: {shown or 'some requests were never granted'}", min(left)[0] if left else None
 
@@ -192,7 +194,7 @@ class FaultyWorld(ABC, Generic[Wish]):
         if self.faults_over and self.all_over and not self.users and self.quiet_until_ms == NEVER_MS:
             self.quiet_until_ms = now_ms + QUIET_MS
 
-    def _due(self) -> list[Wish]:
+    def _due(self) -> list[UserRequest]:
         due = []
         while self.users and self.users[0][0] <= self.now_ms:
             due.append(heapq.heappop(self.users)[2])
@@ -202,5 +204,5 @@ class FaultyWorld(ABC, Generic[Wish]):
         self.story.add(self.now_ms, "FAULT", "the faults are over")
         self.faults.end()
         self.faults_over = True
-        for not_before_ms, wish in self.resumptions():
-            self.ask_at(max(self.now_ms, not_before_ms) + RESUME_AFTER_MS, wish)
+        for not_before_ms, request in self.resumptions():
+            self.ask_at(max(self.now_ms, not_before_ms) + RESUME_AFTER_MS, request)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from trainmaster.engine.core import Ended, Engine
+from trainmaster.engine.engine import Ended, Engine
 from trainmaster.model.command import Command, Launch
-from trainmaster.model.job import JobId, JobSpec, P, Phase
-from trainmaster.model.ledger import Ledger
+from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.job import JobId, JobSpec, Phase, PhaseCode
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.sim.attempt_view import AttemptView
 from trainmaster.sim.backend import SimulatedBackend
 
 TOLERANCE = 1e-6
-_PASSING = frozenset({P.LAUNCHING, P.RESIZING, P.STOPPING, P.LOST})
+_PASSING = frozenset({PhaseCode.LAUNCHING, PhaseCode.RESIZING, PhaseCode.STOPPING, PhaseCode.LOST})
 PASSING_MS_MAX = 100_000
 """Longer than a lease, a late report and a repeated command together."""
 
@@ -52,26 +52,26 @@ class Checker:
     def check(self, engine: Engine | None) -> None:
         live = [*self.backend.running.values(), *self.backend.zombies]
         self._check_capacity(live)
-        self._check_incarnations(live)
+        self._check_attempts(live)
         self._check_checkpoints()
         if engine is not None:
             if (engine.planned.device_milli < 0).any() or (engine.physical.device_milli < 0).any():
                 raise Violation("a device is given to more jobs than it has room for")
             for job_id in sorted(self.accepted):
-                if job_id not in engine.columns.slot_of and job_id not in self.ended:
+                if job_id not in engine.columns.job_index_of and job_id not in self.ended:
                     raise Violation(f"accepted job {job_id} is lost", job_id)
 
     def _check_capacity(self, live: list[AttemptView]) -> None:
         devices: Counter[tuple[int, int]] = Counter()
         cpu: Counter[int] = Counter()
         memory: Counter[int] = Counter()
-        for incarnation in live:
-            worker, server = incarnation.spec.worker, incarnation.spec.server
-            for part in incarnation.allocation.parts:
-                if part.node not in incarnation.alive:
+        for attempt in live:
+            worker, server = attempt.spec.worker, attempt.spec.server
+            for part in attempt.allocation.parts:
+                if part.node not in attempt.alive:
                     continue
                 for device in part.devices:
-                    devices[part.node, device] += incarnation.allocation.share_milli
+                    devices[part.node, device] += attempt.allocation.share_milli
                 cpu[part.node] += part.workers * worker.cpu_milli + part.servers * server.cpu_milli
                 memory[part.node] += part.workers * worker.mem_mib + part.servers * server.mem_mib
         for (node, device), used in devices.items():
@@ -88,29 +88,27 @@ class Checker:
                 raise Violation(f"node {node}: {used} of {self.backend.cluster.nodes[node].mem_mib} MiB in use")
 
     @staticmethod
-    def _uses(incarnation: AttemptView, node: int, device: int) -> bool:
-        parts = incarnation.allocation.parts
-        return node in incarnation.alive and any(p.node == node and device in p.devices for p in parts)
+    def _uses(attempt: AttemptView, node: int, device: int) -> bool:
+        parts = attempt.allocation.parts
+        return node in attempt.alive and any(p.node == node and device in p.devices for p in parts)
 
-    def _check_incarnations(self, live: list[AttemptView]) -> None:
+    def _check_attempts(self, live: list[AttemptView]) -> None:
         seen: dict[JobId, int] = {}
-        for incarnation in live:
-            job_id = incarnation.spec.id
+        for attempt in live:
+            job_id = attempt.spec.id
             if job_id in seen:
-                raise Violation(
-                    f"{job_id} lives twice: generations {seen[job_id]} and {incarnation.generation}", job_id
-                )
-            seen[job_id] = incarnation.generation
+                raise Violation(f"{job_id} lives twice: generations {seen[job_id]} and {attempt.generation}", job_id)
+            seen[job_id] = attempt.generation
             if job_id in self.ended:
                 raise Violation(f"{job_id} runs although it is {self.ended[job_id].phase.name.lower()}", job_id)
-            self._check_gang(incarnation)
-            if self._generation.get(job_id) != incarnation.generation:
-                self._generation[job_id] = incarnation.generation
-                if incarnation.work_at_start < self._checkpoint.get(job_id, 0.0) - TOLERANCE:
-                    raise Violation(f"{job_id} starts at {incarnation.work_at_start}, below its checkpoint", job_id)
+            self._check_gang(attempt)
+            if self._generation.get(job_id) != attempt.generation:
+                self._generation[job_id] = attempt.generation
+                if attempt.work_at_start < self._checkpoint.get(job_id, 0.0) - TOLERANCE:
+                    raise Violation(f"{job_id} starts at {attempt.work_at_start}, below its checkpoint", job_id)
 
-    def _check_gang(self, incarnation: AttemptView) -> None:
-        spec, allocation = incarnation.spec, incarnation.allocation
+    def _check_gang(self, attempt: AttemptView) -> None:
+        spec, allocation = attempt.spec, attempt.allocation
         workers, servers = allocation.workers, allocation.servers
         whole = any(low <= workers <= high for low, high in self.ranges[spec.id])
         whole = whole and spec.servers_min <= servers <= spec.servers_max
@@ -134,8 +132,8 @@ class Checker:
         """Once the faults are over every command is answered soon: nothing stays between two states."""
         ints = engine.columns.ints
         since: dict[JobId, tuple[int, int, int]] = {}
-        for job_id, slot in engine.columns.slot_of.items():
-            phase, generation = int(ints["phase"][slot]), int(ints["generation"][slot])
+        for job_id, job_index in engine.columns.job_index_of.items():
+            phase, generation = int(ints["phase"][job_index]), int(ints["generation"][job_index])
             if phase not in _PASSING:
                 continue
             before = self._passing.get(job_id)
@@ -148,7 +146,7 @@ class Checker:
     # -- commands and ends ---------------------------------------------------------------------------
 
     def check_command(self, command: Command) -> None:
-        """A launch must not meet a living incarnation of the same job."""
+        """A launch must not meet a living attempt of the same job."""
         present = self.backend.running.get(command.job_id)
         if isinstance(command, Launch) and present is not None and present.generation != command.generation:
             raise Violation(
@@ -181,13 +179,13 @@ class Checker:
         live = sorted(job_id for job_id, *_ in self.backend.live_members())
         if live:
             raise Violation(f"still running at the end: {', '.join(live)}", live[0])
-        full = Ledger.full(engine.cluster)
-        for name, ledger in (("planned", engine.planned), ("physical", engine.physical)):
+        full = FreeCapacity.full(engine.cluster)
+        for name, free_capacity in (("planned", engine.planned), ("physical", engine.physical)):
             same = (
-                (ledger.device_milli == full.device_milli).all()
-                and (ledger.whole == full.whole).all()
-                and (ledger.cpu_milli == full.cpu_milli).all()
-                and (ledger.mem_mib == full.mem_mib).all()
+                (free_capacity.device_milli == full.device_milli).all()
+                and (free_capacity.whole == full.whole).all()
+                and (free_capacity.cpu_milli == full.cpu_milli).all()
+                and (free_capacity.mem_mib == full.mem_mib).all()
             )
             if not same:
                 raise Violation(f"the {name} ledger is not empty at the end")

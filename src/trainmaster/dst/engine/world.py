@@ -14,8 +14,8 @@ from trainmaster.dst.engine.faults import CrashPoint, Faults, draw_rates
 from trainmaster.dst.engine.faulty_world import FaultyWorld, Outcome
 from trainmaster.dst.engine.invariants import Checker, Violation
 from trainmaster.dst.engine.scenario import draw_scenario
-from trainmaster.engine.core import Engine
-from trainmaster.engine.image import Recorder, restore
+from trainmaster.engine.engine import Engine
+from trainmaster.engine.persistence import Recorder, restore
 from trainmaster.engine.ports import Store
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -68,15 +68,15 @@ class World(FaultyWorld[ev.UserEvent]):
     def start(self) -> None:
         scenario = self.scenario
         engine = restore(self.store.load(), scenario.cluster, self.policy, self.estimator, scenario.settings)
-        self.story.add(self.now_ms, "restart", f"{len(engine.columns.slot_of)} active jobs")
+        self.story.add(self.now_ms, "restart", f"{len(engine.columns.job_index_of)} active jobs")
         self.engine = engine
         self.recorder = Recorder(engine)
         self._dispatch(engine.pending_commands())
         self.next_observe_ms = self.now_ms
 
-    def step(self, reports: list[ev.Event], wishes: list[ev.UserEvent]) -> None:
+    def step(self, reports: list[ev.Event], requests: list[ev.UserEvent]) -> None:
         assert self.engine is not None
-        self._step(self.engine, [*reports, *wishes])
+        self._step(self.engine, [*reports, *requests])
 
     def after_turn(self) -> None:
         if self.engine is not None and self.now_ms >= self.next_observe_ms:

@@ -16,14 +16,14 @@ from typing import Any
 
 import structlog
 
+from trainmaster.backends.kubernetes.api.config import KubeConfig
+from trainmaster.backends.kubernetes.api.loop_thread import LoopPortal
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
-from trainmaster.backends.kubernetes.config import KubeConfig
-from trainmaster.backends.kubernetes.loop_thread import LoopPortal
 from trainmaster.dst.kubernetes.transport import SERVER, Line, LineClient
 from trainmaster.dst.kubernetes.virtual_loop import VirtualLoop
-from trainmaster.engine.ports import Archive, Commit, Image
+from trainmaster.engine.ports import Archive, Commit, StoredState
 from trainmaster.engine.records import Settings
-from trainmaster.foresight.process import ForecastProcess
+from trainmaster.forecast.process import ForecastProcess
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command
 from trainmaster.model.policy import Policy
@@ -161,8 +161,8 @@ class SimulatedPlatform(KubernetesPlatform):
             on_commit(commit)
             self._replica.committed(commit)
 
-        def opened(plane: ControlPlane, driver: Driver, image: Image) -> KubernetesBackend:
-            backend = open_backend(plane, driver, image)
+        def opened(plane: ControlPlane, driver: Driver, stored_state: StoredState) -> KubernetesBackend:
+            backend = open_backend(plane, driver, stored_state)
             perform = backend.perform
 
             def told(command: Command) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import orjson
 
-from trainmaster.backends.kubernetes.client import KubeClient
-from trainmaster.backends.kubernetes.config import KubeConfig
+from trainmaster.backends.kubernetes.api.client import KubeClient
+from trainmaster.backends.kubernetes.api.config import KubeConfig
 from trainmaster.dst.kubernetes.api_server import ApiServer, Object, Status, Watcher, parse
 
 SERVER = "https://simulated"

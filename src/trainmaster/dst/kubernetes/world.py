@@ -11,7 +11,7 @@ import random
 import traceback
 from typing import Any
 
-from trainmaster.backends.kubernetes import paths
+from trainmaster.backends.kubernetes.api import paths
 from trainmaster.dst.engine.chaos_policy import ChaosPolicy
 from trainmaster.dst.engine.faulty_world import Outcome
 from trainmaster.dst.engine.invariants import Violation

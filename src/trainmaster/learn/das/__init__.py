@@ -1,1 +1,1 @@
-"""DAS: its world, its rivals, its training and its evaluation."""
+"""DAS: its world, its baselines, its training and its evaluation."""

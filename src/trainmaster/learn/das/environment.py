@@ -7,8 +7,8 @@
 
 A step is one moment at which something could start: `ordering` gives each of the first `window` pending jobs a score,
 `placement` gives each of them an affinity to every machine. Down the scores, a job that fits is started where it has
-most affinity; the first that does not is held for (`trainmaster.policies.das.holding`). Both agents get the same
-reward: minus the hours that jobs spend in the system until the next step, or r_t of the paper.
+most affinity; the first that does not is held for (`trainmaster.policies.das.backfill_reservation`). Both agents get
+the same reward: minus the hours that jobs spend in the system until the next step, or r_t of the paper.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from trainmaster.learn.das.jobs import JobPool, draw_stream, seeds_of, synthetic
 from trainmaster.learn.das.play import filled, scene_of
 from trainmaster.learn.das.world import GPUS_ASKED, JOBS, SITES, World
 from trainmaster.model.errors import InputError
+from trainmaster.policies.das.backfill_reservation import Hold, hold_for
 from trainmaster.policies.das.features import (
     N_JOB,
     N_MACHINE,
@@ -33,7 +34,6 @@ from trainmaster.policies.das.features import (
     machines_for,
     rooms,
 )
-from trainmaster.policies.das.holding import Hold, hold_for
 
 ORDERING, PLACEMENT = "ordering", "placement"
 BOUND = 50.0

@@ -1,4 +1,4 @@
-"""DAS and its rivals on the same unseen streams: mean completion time and fee of each stream, site by site."""
+"""DAS and its baselines on the same unseen streams: mean completion time and fee of each stream, site by site."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from trainmaster.learn.das import heuristics
-from trainmaster.learn.das.dl2_rival import Dl2Rival
+from trainmaster.learn.das.dl2_baseline import Dl2Baseline
 from trainmaster.learn.das.heuristics import RULES, Start
 from trainmaster.learn.das.jobs import JobPool, draw_stream, seeds_of
 from trainmaster.learn.das.metaheuristics import LookAhead, Malo, Mosa
@@ -21,22 +21,22 @@ from trainmaster.policies.das.weights import load
 
 Chooser = Callable[[World], Start | None]
 Scores = dict[str, dict[str, dict[str, list[float]]]]
-"""By rival, site and stream: mean completion time (minutes) and mean fee (dollars)."""
+"""By baseline, site and stream: mean completion time (minutes) and mean fee (dollars)."""
 
 SEARCHES: Mapping[str, Callable[[Sequence[JobPool]], Chooser]] = {
     "MALO": lambda _: Malo(),
     "MOSA": lambda _: Mosa(),
-    "DL2, adapted": lambda _: Dl2Rival(),
+    "DL2, adapted": lambda _: Dl2Baseline(),
     "RIFLING": train_rifling,
     "One-step look-ahead": lambda _: LookAhead(),
 }
 TAUGHT = {"Rule imitated, no process": "da", "Rule imitated": "da+rwgp"}
 """What the agents imitate before they learn, without and with expected speeds of machines."""
-RIVALS = (*RULES, *SEARCHES, *TAUGHT)
+BASELINES = (*RULES, *SEARCHES, *TAUGHT)
 
 
 def player(name: str, pools: Sequence[JobPool]) -> Callable[[World], World]:
-    """What plays a world to its end: a rival by name, or a weights file."""
+    """What plays a world to its end: a baseline by name, or a weights file."""
     if name in RULES:
         return lambda world: heuristics.run(world, RULES[name])
     if name in SEARCHES:
@@ -46,7 +46,7 @@ def player(name: str, pools: Sequence[JobPool]) -> Callable[[World], World]:
         nobody = Agents({}, 1, TAUGHT[name])
         return lambda world: Player(world, nobody, Kernel(), teacher=True).play()
     if not Path(name).exists():
-        raise InputError(f"unknown rival '{name}'", "a weights file, or one of " + "; ".join(RIVALS))
+        raise InputError(f"unknown rival '{name}'", "a weights file, or one of " + "; ".join(BASELINES))
     weights = load(Path(name))
     return lambda world: Player(world, weights.agents, weights.kernel).play()
 
@@ -61,8 +61,8 @@ def evaluate(
     sites: Sequence[str] = tuple(SITES),
     jobs: int = JOBS,
 ) -> Scores:
-    """Play every rival (label -> name) on the first `traces` streams of a part, on these sites. What is `known` is
-    not played again; `keep` is called after each rival and site."""
+    """Play every baseline (label -> name) on the first `traces` streams of a part, on these sites. What is `known` is
+    not played again; `keep` is called after each baseline and site."""
     scores: Scores = known if known is not None else {}
     for label, name in rivals.items():
         play = None

@@ -1,4 +1,4 @@
-"""Rivals that follow a rule: an order of the pending jobs and a rule of placement, each by name."""
+"""Baselines that follow a rule: an order of the pending jobs and a rule of placement, each by name."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def fill(world: World, job: int, order: Ints) -> Ints | None:
     fitting = np.flatnonzero(room[of_type] >= need)
     if not len(fitting):
         return None
-    kind = of_type[fitting[0]]
+    gpu_type = of_type[fitting[0]]
     left = need
-    for node in order[of_type == kind].tolist():
+    for node in order[of_type == gpu_type].tolist():
         taken[node] = min(left, int(world.free[node]))
         left -= int(taken[node])
         if left == 0:

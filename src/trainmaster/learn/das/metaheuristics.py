@@ -1,4 +1,4 @@
-"""Rivals that search: MALO (ant lion with differential evolution), MOSA (simulated annealing), one-step look-ahead.
+"""Baselines that search: MALO (ant lion with differential evolution), MOSA (simulated annealing), one-step look-ahead.
 
 Each looks for keys that order the pending jobs, judged by a compiled list schedule with expected durations. The first
 two are the paper's; their published forms schedule other things, so only the search is theirs (docs/policies/das.md).

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.learn.das.world import World, job_name, kind_name
+from trainmaster.policies.das.backfill_reservation import Hold, hold_for, startable
 from trainmaster.policies.das.features import (
     N_PAIR,
     PAIR_FEATURES,
@@ -21,9 +22,8 @@ from trainmaster.policies.das.features import (
     rooms,
 )
 from trainmaster.policies.das.gaussian import Kernel, SpeedHistory, slowest, walk_features
-from trainmaster.policies.das.holding import Hold, hold_for, startable
 from trainmaster.policies.das.network import Agents
-from trainmaster.policies.das.patience import settle
+from trainmaster.policies.das.waiting_rules import settle
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

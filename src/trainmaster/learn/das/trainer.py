@@ -28,8 +28,8 @@ from trainmaster.learn.das.jobs import JobPool, draw_stream, seeds_of
 from trainmaster.learn.das.options import DasOptions
 from trainmaster.learn.das.play import Choice, Player, Record, noise_covariance
 from trainmaster.learn.das.torch_agents import Critic, TorchAgents
-from trainmaster.learn.das.varied import varied_world
 from trainmaster.learn.das.world import GPUS_ASKED, JOBS, SITES, Site, World
+from trainmaster.learn.das.world_shapes import varied_world
 from trainmaster.policies.das.network import Agents
 
 Floats = npt.NDArray[np.float64]

@@ -223,10 +223,10 @@ def machines_for(
     if not len(usable):
         return None
     order = usable[np.argsort(-affinity[usable], kind="stable")]
-    kind = int(type_of[order[0]])
-    order = order[type_of[order] == kind]
+    gpu_type = int(type_of[order[0]])
+    order = order[type_of[order] == gpu_type]
     enough = int(np.searchsorted(np.cumsum(room[order]), workers)) + 1
-    return kind, order[:enough]
+    return gpu_type, order[:enough]
 
 
 def phi_of(speed: Floats, free: Ints, own: Ints, gpus: Ints, need: int) -> Floats:

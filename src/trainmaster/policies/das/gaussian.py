@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.policies.das.walk_constants import FAR, PHI_STEP
-from trainmaster.policies.das.walk_passes import Walk, least
+from trainmaster.policies.das.random_walk import Walk, least
+from trainmaster.policies.das.random_walk_constants import FAR, PHI_STEP
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -8,17 +8,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
-from trainmaster.model.memo import Memo
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.policies import registry
-from trainmaster.policies.could_run import could_run
-from trainmaster.policies.das.beliefs import Beliefs
+from trainmaster.policies.das.backfill_reservation import hold_for
 from trainmaster.policies.das.features import (
     Scene,
     job_features,
@@ -28,11 +27,12 @@ from trainmaster.policies.das.features import (
     phi_of,
 )
 from trainmaster.policies.das.gaussian import walk_features
-from trainmaster.policies.das.holding import hold_for
+from trainmaster.policies.das.observed_jobs import ObservedJobs
 from trainmaster.policies.das.view import gang_rooms, scene_of
 from trainmaster.policies.das.weights import Weights, load_once
-from trainmaster.policies.ordering import decide_by_arrival
 from trainmaster.policies.registry import register
+from trainmaster.policies.shared.arrival_order import decide_by_arrival
+from trainmaster.policies.shared.could_run import could_run
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -74,25 +74,25 @@ class Das:
 
     def _decide(self, view: Snapshot) -> Plan:
         weights = load_once(self.weights)
-        beliefs = Beliefs.recall(view, weights.kernel, declared=self.durations == "declared")
+        beliefs = ObservedJobs.recall(view, weights.kernel, declared=self.durations == "declared")
         if weights.agents.models_speed:
             beliefs.observe(view)
-        memo = Memo(beliefs.to_json())
-        draft = view.draft()
+        memo = PolicyState(beliefs.to_json())
+        builder = view.draft()
         try:
-            look_again_s = _place(draft, weights, beliefs)
+            look_again_s = _place(builder, weights, beliefs)
         except AbsurdOutput as absurd:
             plan = registry.create(self.fallback).decide(view)
             note = f"das: the agents gave {absurd}; {self.fallback} decided"
             return replace(plan, memo=memo, notes=(*plan.notes, note))
         wake_at_ms = view.now_ms + int(1000 * max(look_again_s, LOOK_AGAIN_MIN_S)) if look_again_s < np.inf else None
-        return draft.plan(memo=memo, wake_at_ms=wake_at_ms)
+        return builder.plan(memo=memo, wake_at_ms=wake_at_ms)
 
 
-def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
+def _place(builder: PlanBuilder, weights: Weights, beliefs: ObservedJobs) -> float:
     """Start what is to start. Returns after how many seconds to look again if nothing has happened by then: somebody
     waits by choice for the end of another, which may have been expected too early."""
-    view, agents = draft.view, weights.agents
+    view, agents = builder.view, weights.agents
     waiting = view.waiting_rows()
     if not len(waiting):
         return np.inf
@@ -106,20 +106,20 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
     for place in np.argsort(-scores, kind="stable").tolist():
         row = int(waiting[place])
         if not plain[row]:
-            draft.place(row)
-            scene.free[:] = draft.ledger.whole * view.up
+            builder.place(row)
+            scene.free[:] = builder.free_capacity.whole * view.up
             continue
         if not scene.free.any() and int(jobs.share_milli[row]) == GPU_MILLI:
             continue  # the plan says that capacity is short
-        anywhere = gang_rooms(draft, row)
+        anywhere = gang_rooms(builder, row)
         room = np.where(scene.usable[place][scene.type_of] > 0, anywhere, 0)
         barred = hold.bars(scene, place) if hold is not None else np.zeros(len(room), np.bool_)
         whole_only, workers = bool(scene.whole_only[place]), int(jobs.workers_ask[row])
         if not _takes(np.where(barred, 0, room), workers, scene.type_of, whole_only):
             if _takes(room, workers, scene.type_of, whole_only):
-                draft.wait(row, Why.BEHIND, held_row)
+                builder.wait(row, Why.BEHIND, held_row)
             elif _takes(anywhere, workers, scene.type_of, whole_only=False):
-                draft.wait(row, Why.SHAPE)  # on several machines, or on a slower type, it would end later
+                builder.wait(row, Why.SHAPE)  # on several machines, or on a slower type, it would end later
             if hold is None and could_run(view, np.array([row]), jobs.workers_ask, jobs.servers_ask)[0]:
                 hold, held_row = hold_for(scene, place), row
             if hold is not None and _takes(anywhere, workers, scene.type_of, whole_only=False):
@@ -138,11 +138,11 @@ def _place(draft: Draft, weights: Weights, beliefs: Beliefs) -> float:
         nodes = np.zeros(len(room), np.bool_)
         nodes[found[1]] = True
         before = scene.free.copy()
-        if not draft.place(row, accelerator=found[0], nodes=nodes, strategy=Strategy.FIRST_FIT):
-            draft.place(
+        if not builder.place(row, accelerator=found[0], nodes=nodes, strategy=Strategy.FIRST_FIT):
+            builder.place(
                 row
             )  # its workers lie on the machines otherwise than counted; anywhere, or states what is short
-        scene.free[:] = draft.ledger.whole * view.up
+        scene.free[:] = builder.free_capacity.whole * view.up
         taken = before - scene.free
         if taken.any():
             scene.note_start(place, taken)
@@ -167,7 +167,7 @@ def _takes(room: Ints, workers: int, type_of: Ints, whole_only: bool) -> bool:
 
 
 def _expected_speed(
-    scene: Scene, place: int, row: int, view: Snapshot, weights: Weights, beliefs: Beliefs,
+    scene: Scene, place: int, row: int, view: Snapshot, weights: Weights, beliefs: ObservedJobs,
     walks: dict[tuple[bytes, int], Floats],
 ) -> Floats:  # fmt: skip
     """Posterior mean of the log-speed on every machine. Jobs that look alike share the walk, until one is placed."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model.draft import Draft
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
-from trainmaster.policies.das.beliefs import Beliefs
 from trainmaster.policies.das.features import Parts, Scene
-from trainmaster.policies.das.patience import settle
+from trainmaster.policies.das.observed_jobs import ObservedJobs
+from trainmaster.policies.das.waiting_rules import settle
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-def scene_of(view: Snapshot, waiting: Ints, beliefs: Beliefs) -> Scene:
+def scene_of(view: Snapshot, waiting: Ints, beliefs: ObservedJobs) -> Scene:
     """Machines and waiting jobs; of running ones where they are and when they are expected to end."""
     jobs, cluster = view.jobs, view.cluster
     m = len(cluster.nodes)
@@ -37,18 +37,26 @@ def scene_of(view: Snapshot, waiting: Ints, beliefs: Beliefs) -> Scene:
     log_time, deviation = beliefs.expected(view, waiting)
     need = -(-jobs.workers_ask[waiting] * jobs.worker_gpu_milli[waiting] // GPU_MILLI)
     scene = Scene(
-        gpus=cluster.gpus * view.up, free=(view.ledger.whole * view.up).astype(np.int64), type_of=cluster.type_of,
+        gpus=cluster.gpus * view.up,
+        free=(view.free_capacity.whole * view.up).astype(np.int64),
+        type_of=cluster.type_of,
         rack_of=cluster.rack_of,
-        jobs_on=jobs_on, left_s=left_s / np.maximum(jobs_on, 1),
-        parts=Parts.sorted(np.array(machine, np.int64), np.array(gpus, np.int64), np.array(part_left_s)), need=need,
-        each=jobs.devices_each[waiting], speed=throughput / fastest, log_time=log_time, deviation=deviation,
+        jobs_on=jobs_on,
+        left_s=left_s / np.maximum(jobs_on, 1),
+        parts=Parts.sorted(np.array(machine, np.int64), np.array(gpus, np.int64), np.array(part_left_s)),
+        need=need,
+        each=jobs.devices_each[waiting],
+        speed=throughput / fastest,
+        log_time=log_time,
+        deviation=deviation,
         waited_s=np.maximum(view.now_ms - jobs.submit_ms[waiting], 0) / MS_PER_S,
-        whole_only=np.zeros(len(waiting), np.bool_), kept=_kept_apart(view, waiting, beliefs),
-    )  # fmt: skip
+        whole_only=np.zeros(len(waiting), np.bool_),
+        kept=_kept_apart(view, waiting, beliefs),
+    )
     return settle(scene, _taken_whole(view, waiting))
 
 
-def _kept_apart(view: Snapshot, waiting: Ints, beliefs: Beliefs) -> Floats:
+def _kept_apart(view: Snapshot, waiting: Ints, beliefs: ObservedJobs) -> Floats:
     """Part of its speed that a job keeps on several machines: as stated for it, and as gangs were seen to."""
     jobs = view.jobs
     alone = np.where(jobs.allowed[waiting], jobs.throughput[waiting], 0.0)
@@ -78,13 +86,16 @@ def _taken_whole(view: Snapshot, waiting: Ints) -> npt.NDArray[np.bool_]:
     return out
 
 
-def gang_rooms(draft: Draft, row: int) -> Ints:
+def gang_rooms(builder: PlanBuilder, row: int) -> Ints:
     """Workers of a waiting job that each node could take now, with CPU and memory."""
-    view, jobs, ledger = draft.view, draft.view.jobs, draft.ledger
+    view, jobs, free_capacity = builder.view, builder.view.jobs, builder.free_capacity
     each, share = int(jobs.devices_each[row]), int(jobs.share_milli[row])
-    fitting = ledger.whole if share == GPU_MILLI else (ledger.device_milli // share).sum(axis=1)
+    fitting = free_capacity.whole if share == GPU_MILLI else (free_capacity.device_milli // share).sum(axis=1)
     room = fitting // each
-    for free, wanted in ((ledger.cpu_milli, jobs.worker_cpu_milli), (ledger.mem_mib, jobs.worker_mem_mib)):
+    for free, wanted in (
+        (free_capacity.cpu_milli, jobs.worker_cpu_milli),
+        (free_capacity.mem_mib, jobs.worker_mem_mib),
+    ):
         if wanted[row] > 0:
             room = np.minimum(room, free // int(wanted[row]))
     usable = view.open_to(row) & jobs.allowed[row][view.cluster.type_of]

@@ -11,7 +11,7 @@ from typing import Any
 from trainmaster.policies.das.features import JOB_FEATURES, MACHINE_FEATURES, PAIR_FEATURES
 from trainmaster.policies.das.gaussian import Kernel
 from trainmaster.policies.das.network import VARIANTS, Agents, shapes
-from trainmaster.policies.weights_file import WeightsFormat
+from trainmaster.policies.shared.weights_file import WeightsFormat
 
 VERSION = 2
 """2: agents see as fitting what may start where it pays; 1 had them wait for whole machines at any price."""

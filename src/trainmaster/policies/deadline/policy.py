@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
-from trainmaster.model.job import P
-from trainmaster.model.memo import Memo
+from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy import PolicyTraits
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
-from trainmaster.policies.deadline import answers
-from trainmaster.policies.deadline import layout as col
+from trainmaster.policies.deadline import reservation_layout as col
 from trainmaster.policies.deadline import reservations as rs
-from trainmaster.policies.deadline.book import RETRIES, Book
-from trainmaster.policies.deadline.carrying_out import carry_out, changeable
-from trainmaster.policies.deadline.leftovers import grow_leftovers, in_use, start_leftovers
-from trainmaster.policies.deadline.worth import EASY, Offers, area_ms, booked
-from trainmaster.policies.ordering import decide_by_arrival
+from trainmaster.policies.deadline import verdicts
+from trainmaster.policies.deadline.admission_value import EASY, Offers, area_ms, booked
+from trainmaster.policies.deadline.best_effort import grow_leftovers, in_use, start_leftovers
+from trainmaster.policies.deadline.execution import carry_out, changeable
+from trainmaster.policies.deadline.reservation_book import RETRIES, ReservationBook
 from trainmaster.policies.registry import register
+from trainmaster.policies.shared.arrival_order import decide_by_arrival
 
 Ints = npt.NDArray[np.int64]
 
@@ -39,8 +39,8 @@ _SHOWN = 64
 """Waiting jobs whose planned start is stated in the reason; the next to start."""
 
 
-def _next_try(book: Book, slack_ms: float) -> float:
-    return book.now + max(_AGAIN_MS, slack_ms * _AGAIN)
+def _next_try(reservations: ReservationBook, slack_ms: float) -> float:
+    return reservations.now + max(_AGAIN_MS, slack_ms * _AGAIN)
 
 
 @register("deadline")
@@ -79,155 +79,173 @@ class Deadline:
         return decide_by_arrival(view, self._decide)
 
     def _decide(self, view: Snapshot) -> Plan:
-        draft = view.draft()
-        book = Book(view, self.confidence, self.admission)
+        builder = view.draft()
+        reservations = ReservationBook(view, self.confidence, self.admission)
         asked = view.memo.columns.get("asked")
         asked = np.zeros(len(view.jobs)) if asked is None else asked.copy()
         offers = Offers.read(view.memo.values.get("offers"))
-        self._answer(draft, book, asked, offers)
-        self._soften(draft, book, asked)
-        kind, size = book.jobs.held_kind.copy(), book.jobs.held.copy()
-        rest = self._rest(draft, book)
-        book.hasten(0.0, only_waiting=True, used=in_use(book, kind, size, rest))
-        rs.present(book.now, book.certs, kind, size)
+        self._answer(builder, reservations, asked, offers)
+        self._soften(builder, reservations, asked)
+        gpu_type, size = reservations.jobs.held_kind.copy(), reservations.jobs.held.copy()
+        rest = self._rest(builder, reservations)
+        reservations.pull_forward(0.0, only_waiting=True, used=in_use(reservations, gpu_type, size, rest))
+        rs.present(reservations.now, reservations.certs, gpu_type, size)
         waits = np.zeros(len(view.jobs), np.bool_)
         waits[view.waiting_rows()] = True
         window_ms = max(self.min_run_s * MS_PER_S, 4.0 * view.restart_cost_ms)
-        if not start_leftovers(book, kind, size, waits, rest, window_ms):
-            grown = in_use(book, kind, size, rest)
-            book.hasten(self.gain, only_waiting=False, used=grown)
-            kept_kind, kept_size = kind[rest], size[rest]
-            rs.present(book.now, book.certs, kind, size)
-            kind[rest], size[rest] = kept_kind, kept_size
-            grow_leftovers(book, kind, size, rest, window_ms, self.gain)
+        if not start_leftovers(reservations, gpu_type, size, waits, rest, window_ms):
+            grown = in_use(reservations, gpu_type, size, rest)
+            reservations.pull_forward(self.gain, only_waiting=False, used=grown)
+            kept_gpu_type, kept_size = gpu_type[rest], size[rest]
+            rs.present(reservations.now, reservations.certs, gpu_type, size)
+            gpu_type[rest], size[rest] = kept_gpu_type, kept_size
+            grow_leftovers(reservations, gpu_type, size, rest, window_ms, self.gain)
         unable = ~changeable(view.jobs.phase)
-        size[unable] = book.jobs.held[unable]
-        kind[unable] = book.jobs.held_kind[unable]
-        for row in draft.rejections:
+        size[unable] = reservations.jobs.held[unable]
+        gpu_type[unable] = reservations.jobs.held_kind[unable]
+        for row in builder.rejections:
             size[row] = 0
-        free_rows = book.certs[:, col.CLASS] == col.NONE
+        free_rows = reservations.certs[:, col.CLASS] == col.NONE
         rank = np.arange(len(size)) + 2**40
         by_due = np.flatnonzero(~free_rows)
-        rank[by_due[np.argsort(book.due[by_due], kind="stable")]] = np.arange(by_due.size)
-        failed = carry_out(draft, kind, size, rank, free_rows)
-        self._explain(draft, book, size)
-        return draft.plan(
-            memo=self._memo(book, asked, offers),
-            wake_at_ms=self._wake(book, bool(failed)),
+        rank[by_due[np.argsort(reservations.due[by_due], kind="stable")]] = np.arange(by_due.size)
+        failed = carry_out(builder, gpu_type, size, rank, free_rows)
+        self._explain(builder, reservations, size)
+        return builder.plan(
+            memo=self._memo(reservations, asked, offers),
+            wake_at_ms=self._wake(reservations, bool(failed)),
             default=Why.OUTRANKED,
         )
 
     # -- the answers -----------------------------------------------------------------------------------
 
-    def _answer(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64], offers: Offers) -> None:
+    def _answer(
+        self, builder: PlanBuilder, reservations: ReservationBook, asked: npt.NDArray[np.float64], offers: Offers
+    ) -> None:
         """Every hard deadline without a promise: new ones fully, kept ones by free room alone."""
-        open_rows = np.flatnonzero(book.is_hard & (book.certs[:, col.CLASS] == col.NONE) & draft.view.jobs.waiting)
+        open_rows = np.flatnonzero(
+            reservations.is_hard & (reservations.certs[:, col.CLASS] == col.NONE) & builder.view.jobs.waiting
+        )
         candidates: list[int] = []
         for row in open_rows[asked[open_rows] == 0].tolist():
-            asked[row] = _next_try(book, float(book.slack()[row]))
-            details = answers.impossible(book, row)
+            asked[row] = _next_try(reservations, float(reservations.slack()[row]))
+            details = verdicts.impossible(reservations, row)
             if details is not None:
-                draft.reject(row, Why.DEADLINE, **details)
+                builder.reject(row, Why.DEADLINE, **details)
                 continue
             if self.selective > 0:
-                offers.offered(book, row)
-            details = self._too_large(book, row, offers)
+                offers.offered(reservations, row)
+            details = self._too_large(reservations, row, offers)
             if details is not None:
-                self._refuse(draft, row, details)
+                self._refuse(builder, row, details)
             else:
                 candidates.append(row)
-        if len(candidates) == 1 or not book.promise_all(candidates):
+        if len(candidates) == 1 or not reservations.promise_all(candidates):
             for row in candidates:
-                if book.certs[row, col.CLASS] == col.NONE and not book.promise(row):
+                if reservations.certs[row, col.CLASS] == col.NONE and not reservations.promise(row):
                     offers.refused()
-                    self._refuse(draft, row, answers.refused(book, row))
+                    self._refuse(builder, row, verdicts.refused(reservations, row))
         for row in candidates:
-            if book.certs[row, col.CLASS] == col.PROMISED:
-                self._accept(draft, book, row)
+            if reservations.certs[row, col.CLASS] == col.PROMISED:
+                self._accept(builder, reservations, row)
         if self.keep_trying:
-            self._try_again(draft, book, asked, offers)
+            self._try_again(builder, reservations, asked, offers)
 
-    def _refuse(self, draft: Draft, row: int, details: dict[str, Any]) -> None:
+    def _refuse(self, builder: PlanBuilder, row: int, details: dict[str, Any]) -> None:
         if self.keep_trying:
-            draft.wait(row, Why.DEADLINE, -1, **details)
+            builder.wait(row, Why.DEADLINE, -1, **details)
         else:
-            draft.reject(row, Why.DEADLINE, **details)
+            builder.reject(row, Why.DEADLINE, **details)
 
-    def _too_large(self, book: Book, row: int, offers: Offers) -> dict[str, Any] | None:
+    def _too_large(self, reservations: ReservationBook, row: int, offers: Offers) -> dict[str, Any] | None:
         """The answer to a job that would take the room of many while room is short; else None."""
         if self.selective > 0:
-            price = area_ms(book, row) / max(float(book.view.jobs.weight[row]), 1e-9)
+            price = area_ms(reservations, row) / max(float(reservations.view.jobs.weight[row]), 1e-9)
             highest = offers.highest_price(self.selective)
-            if price > highest and booked(book, row) > EASY:
-                return answers.not_worth_it(book, row, price / highest)
+            if price > highest and booked(reservations, row) > EASY:
+                return verdicts.not_worth_it(reservations, row, price / highest)
         return None
 
-    def _accept(self, draft: Draft, book: Book, row: int) -> None:
-        draft.admit(row)
-        draft.details[row] = answers.accepted(book, row)
+    def _accept(self, builder: PlanBuilder, reservations: ReservationBook, row: int) -> None:
+        builder.admit(row)
+        builder.details[row] = verdicts.accepted(reservations, row)
 
-    def _try_again(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64], offers: Offers) -> None:
+    def _try_again(
+        self, builder: PlanBuilder, reservations: ReservationBook, asked: npt.NDArray[np.float64], offers: Offers
+    ) -> None:
         """Refused before: a promise after all if there is room by now, the end when it is hopeless."""
-        phase = draft.view.jobs.phase
-        rows = np.flatnonzero(book.is_hard & (asked > 0) & (book.certs[:, col.CLASS] == col.NONE) & changeable(phase))
-        slack = book.slack()[rows]
-        for row in rows[(slack < 0) & (phase[rows] == P.PENDING)].tolist():
-            if row not in draft.rejections:
-                draft.reject(row, Why.DEADLINE, **(answers.impossible(book, row) or answers.refused(book, row)))
+        phase = builder.view.jobs.phase
+        rows = np.flatnonzero(
+            reservations.is_hard & (asked > 0) & (reservations.certs[:, col.CLASS] == col.NONE) & changeable(phase)
+        )
+        slack = reservations.slack()[rows]
+        for row in rows[(slack < 0) & (phase[rows] == PhaseCode.PENDING)].tolist():
+            if row not in builder.rejections:
+                builder.reject(
+                    row, Why.DEADLINE, **(verdicts.impossible(reservations, row) or verdicts.refused(reservations, row))
+                )
         rows, slack = rows[slack >= 0], slack[slack >= 0]
         planned = 0
         for row, spare in sorted(zip(rows.tolist(), slack.tolist(), strict=True), key=lambda r: (r[1], r[0]))[:RETRIES]:
-            if self._too_large(book, row, offers) is not None:
+            if self._too_large(reservations, row, offers) is not None:
                 continue
-            found = book.book(row, col.PROMISED, float(book.due[row]))
-            if not found and asked[row] <= book.now and planned < _PLANNED:
+            found = reservations.reservations(row, col.PROMISED, float(reservations.due[row]))
+            if not found and asked[row] <= reservations.now and planned < _PLANNED:
                 planned += 1
-                asked[row] = _next_try(book, spare)
-                found = book.fit_in(row, col.PROMISED)
+                asked[row] = _next_try(reservations, spare)
+                found = reservations.fit_in(row, col.PROMISED)
             if found:
-                self._accept(draft, book, row)
+                self._accept(builder, reservations, row)
 
-    def _soften(self, draft: Draft, book: Book, asked: npt.NDArray[np.float64]) -> None:
+    def _soften(self, builder: PlanBuilder, reservations: ReservationBook, asked: npt.NDArray[np.float64]) -> None:
         """Reserve for soft deadlines in what the promises leave, least slack first."""
-        jobs = draft.view.jobs
-        rows = np.flatnonzero(book.is_soft & changeable(jobs.phase) & (book.certs[:, col.CLASS] == col.NONE))
+        jobs = builder.view.jobs
+        rows = np.flatnonzero(
+            reservations.is_soft & changeable(jobs.phase) & (reservations.certs[:, col.CLASS] == col.NONE)
+        )
         if rows.size == 0:
             return
-        slack = book.slack()
-        steps_left = np.array([book.steps(row)[-1] >= book.fastest_finish()[row] for row in rows.tolist()], np.bool_)
+        slack = reservations.slack()
+        steps_left = np.array(
+            [reservations.steps(row)[-1] >= reservations.fastest_finish()[row] for row in rows.tolist()], np.bool_
+        )
         rows = rows[steps_left]
         for row in rows[np.lexsort((rows, slack[rows], slack[rows] < 0))][:RETRIES].tolist():
-            due = float(book.due[row])
+            due = float(reservations.due[row])
             if slack[row] >= 0:
-                if book.book(row, col.SOFT, due):
+                if reservations.reservations(row, col.SOFT, due):
                     continue
-                if book.now >= asked[row]:
-                    asked[row] = _next_try(book, float(slack[row]))
-                    if book.soften(row):
+                if reservations.now >= asked[row]:
+                    asked[row] = _next_try(reservations, float(slack[row]))
+                    if reservations.soften(row):
                         continue
-            book.book_soft(row)
+            reservations.reserve_soft(row)
 
-    def _rest(self, draft: Draft, book: Book) -> Ints:
+    def _rest(self, builder: PlanBuilder, reservations: ReservationBook) -> Ints:
         """Rows that fill what is left: priority, then deadlines still possible by slack, then arrival."""
-        jobs = draft.view.jobs
-        kept = (book.certs[:, col.CLASS] == col.NONE) & (jobs.phase != P.PAUSED) & (jobs.phase != P.LOST)
-        if draft.rejections:
-            kept[list(draft.rejections)] = False
+        jobs = builder.view.jobs
+        kept = (
+            (reservations.certs[:, col.CLASS] == col.NONE)
+            & (jobs.phase != PhaseCode.PAUSED)
+            & (jobs.phase != PhaseCode.LOST)
+        )
+        if builder.rejections:
+            kept[list(builder.rejections)] = False
         if self.admission and not self.keep_trying:
-            kept &= ~book.is_hard | (jobs.admitted > 0)
+            kept &= ~reservations.is_hard | (jobs.admitted > 0)
         # Without a promise and too late by now: a hard deadline has no value afterwards.
-        hopeless = book.due <= book.now if book.beliefs.pool.count else book.slack() < 0
-        kept &= ~(book.is_hard & (jobs.admitted == 0) & hopeless)
+        hopeless = reservations.due <= reservations.now if reservations.beliefs.pool.count else reservations.slack() < 0
+        kept &= ~(reservations.is_hard & (jobs.admitted == 0) & hopeless)
         rows = np.flatnonzero(kept)
-        slack = np.where(book.is_soft | book.is_hard, book.slack(), np.inf)[rows]
+        slack = np.where(reservations.is_soft | reservations.is_hard, reservations.slack(), np.inf)[rows]
         slack = np.where(slack < 0, np.inf, slack)
         return rows[np.lexsort((rows, slack, -jobs.priority[rows]))]
 
     # -- the end ---------------------------------------------------------------------------------------
 
-    def _explain(self, draft: Draft, book: Book, size: Ints) -> None:
+    def _explain(self, builder: PlanBuilder, reservations: ReservationBook, size: Ints) -> None:
         """Reserved jobs that wait are told when their turn is."""
-        certs = book.certs
+        certs = reservations.certs
         waits = np.flatnonzero((certs[:, col.CLASS] > 0) & (size == 0) & (certs[:, col.COUNT] > 0))
         if waits.size == 0:
             return
@@ -235,20 +253,25 @@ class Deadline:
         start_s, finish_s = (certs[next_ones][:, [col.FIRST, col.FINISH]].T / MS_PER_S).tolist()
         promised = (certs[next_ones, col.CLASS] == col.PROMISED).tolist()
         for row, start, finish, kept in zip(next_ones.tolist(), start_s, finish_s, promised, strict=True):
-            if row not in draft.details:
-                draft.details[row] = {"planned_start_s": start, "planned_finish_s": finish, "promised": kept}
+            if row not in builder.details:
+                builder.details[row] = {"planned_start_s": start, "planned_finish_s": finish, "promised": kept}
 
-    def _memo(self, book: Book, asked: Any, offers: Offers) -> Memo:
-        pool = book.beliefs.pool
-        return Memo(
+    def _memo(self, reservations: ReservationBook, asked: Any, offers: Offers) -> PolicyState:
+        pool = reservations.beliefs.pool
+        return PolicyState(
             values={"ratios": [pool.count, pool.total, pool.squares], "offers": offers.plain()},
-            columns={"plan": book.certs, "sizes": book.tables, "seen": book.beliefs.seen, "asked": asked},
+            columns={
+                "plan": reservations.certs,
+                "sizes": reservations.tables,
+                "seen": reservations.beliefs.seen,
+                "asked": asked,
+            },
         )
 
-    def _wake(self, book: Book, failed: bool) -> int | None:
-        wake = rs.next_break(book.now, book.certs)
-        if book.beliefs.pool.count:
-            wake = min(wake, book.now + self.look_s * MS_PER_S)
+    def _wake(self, reservations: ReservationBook, failed: bool) -> int | None:
+        wake = rs.next_break(reservations.now, reservations.certs)
+        if reservations.beliefs.pool.count:
+            wake = min(wake, reservations.now + self.look_s * MS_PER_S)
         if failed:
-            wake = min(wake, book.now + _RETRY_MS)
+            wake = min(wake, reservations.now + _RETRY_MS)
         return int(wake) if wake < col.FOREVER else None

@@ -16,9 +16,9 @@ from trainmaster.model.job import JobId
 from trainmaster.model.reason_text import deadline_refusal
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import NEVER_MS
-from trainmaster.policies.deadline import answers
-from trainmaster.policies.deadline import layout as col
-from trainmaster.policies.deadline.book import Book
+from trainmaster.policies.deadline import reservation_layout as col
+from trainmaster.policies.deadline import verdicts
+from trainmaster.policies.deadline.reservation_book import ReservationBook
 
 PROMISED, POSSIBLE, REFUSED, SOFT, NONE = "accepted", "possible", "refused", "soft", "none"
 
@@ -35,18 +35,20 @@ def admission_answer(view: Snapshot, job_id: str, confidence: float = 0.9) -> di
     jobs = view.jobs
     if jobs.deadline_ms[row] >= NEVER_MS:
         return {"job_id": job_id, "answer": NONE}
-    book = Book(view, confidence, admission=True)
-    reserved = book.certs[row, col.CLASS] > 0 and book.certs[row, col.COUNT] > 0
-    if not book.is_hard[row]:
-        plan = answers.accepted(book, row) if reserved else {"deadline_s": float(book.due[row]) / 1000.0}
+    reservations = ReservationBook(view, confidence, admission=True)
+    reserved = reservations.certs[row, col.CLASS] > 0 and reservations.certs[row, col.COUNT] > 0
+    if not reservations.is_hard[row]:
+        plan = (
+            verdicts.accepted(reservations, row) if reserved else {"deadline_s": float(reservations.due[row]) / 1000.0}
+        )
         return {**plan, "job_id": job_id, "answer": SOFT, "reserved": bool(reserved)}
-    if reserved and book.certs[row, col.CLASS] == col.PROMISED:
-        kept = bool(book.certs[row, col.FINISH] <= book.due[row])
-        return {**answers.accepted(book, row), "job_id": job_id, "answer": PROMISED, "kept": kept}
-    details = answers.impossible(book, row)
-    if details is None and book.promise(row):
-        return {**answers.accepted(book, row), "job_id": job_id, "answer": POSSIBLE}
-    return {**(details or answers.refused(book, row)), "job_id": job_id, "answer": REFUSED}
+    if reserved and reservations.certs[row, col.CLASS] == col.PROMISED:
+        kept = bool(reservations.certs[row, col.FINISH] <= reservations.due[row])
+        return {**verdicts.accepted(reservations, row), "job_id": job_id, "answer": PROMISED, "kept": kept}
+    details = verdicts.impossible(reservations, row)
+    if details is None and reservations.promise(row):
+        return {**verdicts.accepted(reservations, row), "job_id": job_id, "answer": POSSIBLE}
+    return {**(details or verdicts.refused(reservations, row)), "job_id": job_id, "answer": REFUSED}
 
 
 def _row(view: Snapshot, job_id: str) -> int:

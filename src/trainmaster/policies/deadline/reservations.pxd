@@ -4,7 +4,7 @@ from trainmaster.core.int_list cimport IntList, new_floats
 from trainmaster.core.sorting cimport sort_by
 from trainmaster.core.types cimport B1, F1, F2, I1, I2, i64
 
-cdef Py_ssize_t CLASS, COUNT, DUE, FINISH, FIRST, KIND, MAX_SEGMENTS, WIDTH
+cdef Py_ssize_t CLASS, COUNT, DUE, FINISH, FIRST, GPU_TYPE, MAX_SEGMENTS, WIDTH
 cdef double FOREVER, PAD_MS, PIECES, SLIP_MS
 
 @cython.final
@@ -51,7 +51,7 @@ cdef class Profile:
         now=double, trial=F1, best=F1, cost=double, changed=i64, j=Py_ssize_t, row=Py_ssize_t, cert=F1, k=Py_ssize_t,
         starts_now=bint, size=i64, top=Py_ssize_t, old=double, best_finish=double, lowest=Py_ssize_t, planned=double,
         s=Py_ssize_t, level=Py_ssize_t, finish=double)
-    cpdef i64 hasten(self, JobArrays jobs, I1 rows, F2 certs, double least_gain, bint only_waiting) noexcept
+    cpdef i64 pull_forward(self, JobArrays jobs, I1 rows, F2 certs, double least_gain, bint only_waiting) noexcept
 
 @cython.locals(j=Py_ssize_t)
 cdef void _clear(F1 cert) noexcept
@@ -63,6 +63,6 @@ cdef void _copy(F1 source, F1 target) noexcept
     speed=double, rate=double, need_ms=double)
 cpdef void follow(double now, JobArrays jobs, F2 certs, F1 finish) noexcept
 @cython.locals(row=Py_ssize_t, s=Py_ssize_t)
-cpdef void present(double now, F2 certs, I1 kind, I1 size) noexcept
+cpdef void present(double now, F2 certs, I1 gpu_type, I1 size) noexcept
 @cython.locals(row=Py_ssize_t, s=Py_ssize_t, j=Py_ssize_t, first=double, at=double)
 cpdef double next_break(double now, F2 certs) noexcept

@@ -20,14 +20,14 @@ import numpy.typing as npt
 
 from trainmaster.core.int_list import IntList, new_floats
 from trainmaster.core.sorting import sort_by
-from trainmaster.policies.deadline.layout import (
+from trainmaster.policies.deadline.reservation_layout import (
     CLASS,
     COUNT,
     DUE,
     FINISH,
     FIRST,
     FOREVER,
-    KIND,
+    GPU_TYPE,
     MAX_SEGMENTS,
     PAD_MS,
     PIECES,
@@ -88,7 +88,7 @@ class Profile:
         self.capacity = capacity
         booked = (certs[:, CLASS] >= lowest_class) & (certs[:, CLASS] > 0)
         counts = np.bincount(
-            certs[booked, KIND].astype(np.int64), weights=certs[booked, COUNT], minlength=len(capacity)
+            certs[booked, GPU_TYPE].astype(np.int64), weights=certs[booked, COUNT], minlength=len(capacity)
         ).astype(np.int64)
         width = 2 * int(counts.max(initial=0)) + room + 4
         self.times = np.empty((len(capacity), width))
@@ -107,7 +107,7 @@ class Profile:
             order.clear()
             for j in range(len(rows)):
                 row = rows[j]
-                if int(certs[row, KIND]) != k:
+                if int(certs[row, GPU_TYPE]) != k:
                     continue
                 for s in range(int(certs[row, COUNT])):
                     a, b = certs[row, FIRST + 3 * s], certs[row, FIRST + 3 * s + 1]
@@ -162,7 +162,7 @@ class Profile:
 
     def occupy(self, cert: Floats, each: int, sign: int) -> bool:
         """Take (sign 1) a reservation out of the profile, or give it back (-1). False: too many breaks."""
-        k = int(cert[KIND])
+        k = int(cert[GPU_TYPE])
         if self._n[k] + 2 * int(cert[COUNT]) > self._times.shape[1]:
             return False
         for s in range(int(cert[COUNT])):
@@ -287,7 +287,7 @@ class Profile:
                 finish = begin + left_ms
                 gpu_ms += (finish - a) * size * each
                 cert[FIRST + 3 * pieces - 2] = finish + PAD_MS
-                cert[KIND], cert[COUNT], cert[DUE], cert[FINISH] = k, pieces, due, finish
+                cert[GPU_TYPE], cert[COUNT], cert[DUE], cert[FINISH] = k, pieces, due, finish
                 if finish + SLIP_MS * (pieces - 1) > due:
                     return -1.0
                 self.gpu_ms = gpu_ms
@@ -357,7 +357,7 @@ class Profile:
                 return i
         return len(rows)
 
-    def hasten(self, jobs: JobArrays, rows: Ints, certs: Floats, least_gain: float, only_waiting: bool) -> int:
+    def pull_forward(self, jobs: JobArrays, rows: Ints, certs: Floats, least_gain: float, only_waiting: bool) -> int:
         """Let reserved jobs use what would stand idle now: start sooner, or grow, when that pays.
 
         A change must start now and bring the finish forward by the fraction `least_gain` of the time left and
@@ -372,7 +372,7 @@ class Profile:
         for j in range(len(rows)):
             row = rows[j]
             cert = certs[row]
-            k = int(cert[KIND])
+            k = int(cert[GPU_TYPE])
             starts_now = cert[COUNT] > 0 and cert[FIRST] <= now
             if only_waiting == starts_now:
                 continue
@@ -425,7 +425,7 @@ def follow(now: float, jobs: JobArrays, certs: Floats, finish: Floats) -> None:
         finish[row] = -1.0
         if certs[row, CLASS] == 0.0:
             continue
-        k = int(certs[row, KIND])
+        k = int(certs[row, GPU_TYPE])
         count = int(certs[row, COUNT])
         drop = 0
         while drop < count and certs[row, FIRST + 3 * drop + 1] <= now:
@@ -472,14 +472,14 @@ def follow(now: float, jobs: JobArrays, certs: Floats, finish: Floats) -> None:
                 pending = a + pending - b
 
 
-def present(now: float, certs: Floats, kind: Ints, size: Ints) -> None:
+def present(now: float, certs: Floats, gpu_type: Ints, size: Ints) -> None:
     """Type and size that each reservation asks for at this moment."""
     for row in range(certs.shape[0]):
-        kind[row], size[row] = -1, 0
+        gpu_type[row], size[row] = -1, 0
         if certs[row, CLASS] > 0.0:
             for s in range(int(certs[row, COUNT])):
                 if certs[row, FIRST + 3 * s] <= now < certs[row, FIRST + 3 * s + 1]:
-                    kind[row], size[row] = int(certs[row, KIND]), int(certs[row, FIRST + 3 * s + 2])
+                    gpu_type[row], size[row] = int(certs[row, GPU_TYPE]), int(certs[row, FIRST + 3 * s + 2])
 
 
 def next_break(now: float, certs: Floats) -> float:

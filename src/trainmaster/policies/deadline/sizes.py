@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.model.job_table import JobTable
 from trainmaster.model.snapshot import Snapshot
-from trainmaster.model.table import JobTable
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

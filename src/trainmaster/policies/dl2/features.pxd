@@ -2,7 +2,7 @@ cimport cython
 cimport libc.math as math
 from trainmaster.core.int_list cimport new_floats
 from trainmaster.core.types cimport F1, S1, S2, i64
-from trainmaster.policies.speed_curves cimport SpeedCurves
+from trainmaster.policies.shared.speed_curves cimport SpeedCurves
 
 cdef double LEAST_GAIN
 

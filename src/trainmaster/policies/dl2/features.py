@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.core.int_list import Floats, new_floats
-from trainmaster.policies.speed_curves import SpeedCurves
+from trainmaster.policies.shared.speed_curves import SpeedCurves
 
 Singles = npt.NDArray[np.float32]
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.policies.dl2.actions import Granting
 from trainmaster.policies.dl2.features import N_JOB
-from trainmaster.policies.dl2.granting import Granting
 from trainmaster.policies.dl2.incremental import IncrementalNetwork
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 from trainmaster.policies.dl2.outcomes import NOT_FINITE, STOPPED_AT_ONCE, USED_UP
-from trainmaster.policies.pools import Demands, Pools
-from trainmaster.policies.room import Room
+from trainmaster.policies.shared.node_capacity import Room
+from trainmaster.policies.shared.pools import Demands, Pools
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -32,7 +32,7 @@ class Candidates(NamedTuple):
     work_slots * step_time(coefficients, w, p)."""
 
     row: Ints
-    kind: Ints
+    gpu_type: Ints
     coefficients: Floats
     work_slots: Floats
     age_slots: Floats

@@ -16,17 +16,17 @@ from trainmaster.model.scaling import Scaling
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
-from trainmaster.policies.could_run import could_run
 from trainmaster.policies.dl2.growth import AbsurdScores, Candidates, grow
-from trainmaster.policies.dl2.profiles import learn_speeds
+from trainmaster.policies.dl2.speed_profiles import learn_speeds
 from trainmaster.policies.dl2.waiting_order import Turns, take_turns
 from trainmaster.policies.dl2.weights import load_once
-from trainmaster.policies.optimus_estimates import TERMS, Beliefs, believe
-from trainmaster.policies.ordering import decide_by_arrival
-from trainmaster.policies.pools import Demands, Pools, capacity, demands, free_pools, sizes_when_giving_way
 from trainmaster.policies.registry import register
-from trainmaster.policies.room import JobSizes, Room
-from trainmaster.policies.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
+from trainmaster.policies.shared.arrival_order import decide_by_arrival
+from trainmaster.policies.shared.could_run import could_run
+from trainmaster.policies.shared.node_capacity import JobSizes, Room
+from trainmaster.policies.shared.optimus_estimates import TERMS, Estimates, believe
+from trainmaster.policies.shared.pools import Demands, Pools, capacity, demands, free_pools, sizes_when_giving_way
+from trainmaster.policies.shared.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -87,22 +87,22 @@ class Dl2:
         except AbsurdScores as absurd:
             plan = registry.create(self.teacher).decide(view)
             return replace(plan, notes=(*plan.notes, f"dl2: the network gave {absurd}; {self.teacher} decided"))
-        draft = view.draft()
+        builder = view.draft()
         kept_for = np.array([turns.kept_for]) if turns.kept_for >= 0 else None
-        apply_sizes(draft, sizes, np.concatenate([np.flatnonzero(resizable), turns.rows]), kept_for)
+        apply_sizes(builder, sizes, np.concatenate([np.flatnonzero(resizable), turns.rows]), kept_for)
         # Remaining times shrink while nothing else happens: the sizes are looked at again in the next slot.
         slot_ms = view.round_ms or int(SLOT_S * MS_PER_S)
         wake_at_ms = (view.now_ms // slot_ms + 1) * slot_ms if growable.any() else None
-        return draft.plan(memo=beliefs.memo, wake_at_ms=wake_at_ms)
+        return builder.plan(memo=beliefs.memo, wake_at_ms=wake_at_ms)
 
     def _sizes(
-        self, view: Snapshot, beliefs: Beliefs, waiting: Ints, growable: npt.NDArray[np.bool_]
+        self, view: Snapshot, beliefs: Estimates, waiting: Ints, growable: npt.NDArray[np.bool_]
     ) -> tuple[Sizes, Turns]:
         start_servers = smallest_servers(view)
         need, pools, total = demands(view), free_pools(view), capacity(view)
         sizes = Sizes(*sizes_when_giving_way(view, growable & view.jobs.holding, start_servers, need, pools))
         turns = Turns(waiting, -1)
-        trial = Sizes(sizes.workers.copy(), sizes.servers.copy(), sizes.kind.copy())
+        trial = Sizes(sizes.workers.copy(), sizes.servers.copy(), sizes.gpu_type.copy())
         if not _begin(view, Pools(*(free.copy() for free in pools)), need, waiting, start_servers, trial):
             turns = take_turns(view, waiting, beliefs, growable, need, total, start_servers)
         kept_for = turns.kept_for
@@ -111,11 +111,11 @@ class Dl2:
                 free[view.jobs.allowed[kept_for]] = 0.0
             sizes.workers[kept_for], sizes.servers[kept_for] = view.jobs.workers_min[kept_for], start_servers[kept_for]
         _begin(view, pools, need, turns.rows[0 if kept_for < 0 else 1 :], start_servers, sizes)
-        rows = np.flatnonzero(growable & (sizes.workers > 0) & (sizes.kind >= 0))
+        rows = np.flatnonzero(growable & (sizes.workers > 0) & (sizes.gpu_type >= 0))
         if len(rows):
             grow(
                 load_once(self.weights).network,
-                _candidates(view, beliefs, rows, sizes.kind, need, total, start_servers),
+                _candidates(view, beliefs, rows, sizes.gpu_type, need, total, start_servers),
                 pools, need, total, sizes.workers, sizes.servers, GRANTS_MAX,
             )  # fmt: skip
         return sizes, turns
@@ -125,21 +125,28 @@ def _begin(view: Snapshot, pools: Pools, need: Demands, waiting: Ints, start_ser
     """The smallest size for each in this order, where it fits; whether all have one."""
     jobs = view.jobs
     rows = JobSizes(
-        sizes.workers, sizes.servers, sizes.kind, jobs.workers_min, jobs.workers_max, start_servers, jobs.servers_max,
-        jobs.allowed, jobs.throughput,
-    )  # fmt: skip
+        sizes.workers,
+        sizes.servers,
+        sizes.gpu_type,
+        jobs.workers_min,
+        jobs.workers_max,
+        start_servers,
+        jobs.servers_max,
+        jobs.allowed,
+        jobs.throughput,
+    )
     rows.start_small(Room(pools, need), waiting, np.zeros(jobs.allowed.shape[1], np.bool_))
-    return bool((sizes.kind[waiting] >= 0).all())
+    return bool((sizes.gpu_type[waiting] >= 0).all())
 
 
 def _candidates(
-    view: Snapshot, beliefs: Beliefs, rows: Ints, kind: Ints, need: Demands, total: Floats, start_servers: Ints
+    view: Snapshot, beliefs: Estimates, rows: Ints, gpu_type: Ints, need: Demands, total: Floats, start_servers: Ints
 ) -> Candidates:
     jobs = view.jobs
     slot_s = view.round_ms / MS_PER_S if view.round_ms else SLOT_S
     age_s = (view.now_ms - jobs.submit_ms[rows]) / MS_PER_S
-    kinds = np.maximum(kind[rows], 0)
-    scale = np.maximum(beliefs.scale[rows, kinds], 1e-12)
+    gpu_types = np.maximum(gpu_type[rows], 0)
+    scale = np.maximum(beliefs.scale[rows, gpu_types], 1e-12)
     coefficients = beliefs.coefficients[rows].copy()
     for i in np.flatnonzero(beliefs.table[rows] >= 0).tolist():
         coefficients[i] = _smooth(jobs.scaling(int(rows[i])))
@@ -152,7 +159,7 @@ def _candidates(
     server_cost = np.maximum(need.server_cpu[rows] / total[1], need.server_mem[rows] / total[2])
     return Candidates(
         row=rows,
-        kind=kind[rows],
+        gpu_type=gpu_type[rows],
         coefficients=coefficients,
         work_slots=np.maximum(remaining, 0.0) / scale / slot_s,
         age_slots=np.maximum(age_s, 0.0) / slot_s,

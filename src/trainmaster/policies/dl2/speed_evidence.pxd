@@ -2,7 +2,7 @@ cimport cython
 cimport libc.math as math
 from trainmaster.core.int_list cimport new_floats
 from trainmaster.core.types cimport B1, F1, F2, F3, I1, i64
-from trainmaster.policies.speed_curves cimport SpeedCurves
+from trainmaster.policies.shared.speed_curves cimport SpeedCurves
 
 cdef Py_ssize_t N_TERM, TURNS
 cdef double FACTOR_TRUST

@@ -19,7 +19,7 @@ import numpy as np
 
 from trainmaster.core.int_list import Bools, Floats, Ints, new_floats
 from trainmaster.policies.dl2.evidence_terms import FACTOR_TRUST, N_TERM, TURNS
-from trainmaster.policies.speed_curves import SpeedCurves
+from trainmaster.policies.shared.speed_curves import SpeedCurves
 
 
 def terms(w: float, p: float, out: Floats) -> None:

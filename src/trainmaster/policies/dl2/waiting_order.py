@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
-from trainmaster.policies.optimus_estimates import Beliefs
-from trainmaster.policies.pools import Demands
-from trainmaster.policies.speed_curves import SpeedCurves
+from trainmaster.policies.shared.optimus_estimates import Estimates
+from trainmaster.policies.shared.pools import Demands
+from trainmaster.policies.shared.speed_curves import SpeedCurves
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -41,7 +41,13 @@ def discounted_area(time_s: Floats, share: Floats | float, waited_s: Floats) -> 
 
 
 def take_turns(
-    view: Snapshot, waiting: Ints, beliefs: Beliefs, growable: Bools, need: Demands, total: Floats, start_servers: Ints
+    view: Snapshot,
+    waiting: Ints,
+    beliefs: Estimates,
+    growable: Bools,
+    need: Demands,
+    total: Floats,
+    start_servers: Ints,
 ) -> Turns:
     jobs = view.jobs
     waited_s = np.maximum(view.now_ms - jobs.waiting_since_ms[waiting], 0) / MS_PER_S
@@ -55,7 +61,7 @@ def take_turns(
     return Turns(waiting[np.concatenate([[latest], order[order != latest]])], int(waiting[latest]))
 
 
-def least_time_s(view: Snapshot, rows: Ints, beliefs: Beliefs, growable: Bools, start_servers: Ints) -> Floats:
+def least_time_s(view: Snapshot, rows: Ints, beliefs: Estimates, growable: Bools, start_servers: Ints) -> Floats:
     """Time left at the smallest size on the fastest type. Work of unknown amount: as long again as it has run so far,
     and `UNKNOWN_S` at least."""
     jobs = view.jobs
@@ -66,14 +72,14 @@ def least_time_s(view: Snapshot, rows: Ints, beliefs: Beliefs, growable: Bools, 
     speed = np.where(jobs.allowed, jobs.throughput, 0.0)
     for i in np.flatnonzero(growable[rows] & np.isfinite(beliefs.remaining[rows])).tolist():
         row = int(rows[i])
-        kind = int(np.argmax(speed[row]))
+        gpu_type = int(np.argmax(speed[row]))
         least = max(int(jobs.workers_min[row]), 1)
         if beliefs.table[row] >= 0:
             by_workers = beliefs.tables[beliefs.table[row]]
             step = 1.0 / max(float(by_workers[min(least, len(by_workers) - 1)]), 1e-12)
         else:
             step = curves.step_time(row, least, int(start_servers[row]))
-        time_s[i] = beliefs.remaining[row] * step / max(float(beliefs.scale[row, kind]), 1e-12)
+        time_s[i] = beliefs.remaining[row] * step / max(float(beliefs.scale[row, gpu_type]), 1e-12)
     return time_s
 
 

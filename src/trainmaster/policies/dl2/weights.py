@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from trainmaster.policies.dl2.features import GLOBAL_FEATURES, JOB_FEATURES, N_ACTION, N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork, shapes
-from trainmaster.policies.weights_file import WeightsFormat
+from trainmaster.policies.shared.weights_file import WeightsFormat
 
 VERSION = 1
 FORMAT = WeightsFormat("dl2", VERSION, {"job_features": JOB_FEATURES, "global_features": GLOBAL_FEATURES})

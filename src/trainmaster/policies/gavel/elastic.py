@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.model.draft import Draft
-from trainmaster.model.job import P
+from trainmaster.model.job import PhaseCode
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.snapshot import Snapshot
 
 Ints = npt.NDArray[np.int64]
@@ -19,40 +19,42 @@ Flags = npt.NDArray[np.bool_]
 
 
 def elastic_rows(view: Snapshot) -> Flags:
-    ints, slots = view.jobs.columns.ints, view.jobs.slots
-    return ints["workers_max"][slots] > ints["workers_min"][slots]
+    ints, job_indices = view.jobs.columns.ints, view.jobs.job_indices
+    return ints["workers_max"][job_indices] > ints["workers_min"][job_indices]
 
 
-def turn_over(view: Snapshot, draft: Draft, elastic: Flags, chosen: Ints, stop: Ints, start: Ints, kinds: Ints) -> Ints:
+def turn_over(
+    view: Snapshot, builder: PlanBuilder, elastic: Flags, chosen: Ints, stop: Ints, start: Ints, gpu_types: Ints
+) -> Ints:
     """Stop and start as the round wants it, but leave elastic jobs that nobody chose at their smallest size where
     that is in nobody's way. Returns the rows that did not fit."""
     jobs = view.jobs
-    kept = [row for row in stop.tolist() if elastic[row] and chosen[row] < 0 and jobs.phase[row] == P.RUNNING]
-    draft.release_rows(np.setdiff1d(stop, np.array(kept, np.int64), assume_unique=True))
+    kept = [row for row in stop.tolist() if elastic[row] and chosen[row] < 0 and jobs.phase[row] == PhaseCode.RUNNING]
+    builder.release_rows(np.setdiff1d(stop, np.array(kept, np.int64), assume_unique=True))
     for row in kept:
-        draft.resize(row, int(jobs.workers_min[row]))
-    failed = draft.place_on(start, kinds)
+        builder.resize(row, int(jobs.workers_min[row]))
+    failed = builder.place_on(start, gpu_types)
     if kept and len(failed):
         for row in kept:
-            draft.release(row)
+            builder.release(row)
         again = np.isin(start, failed)
-        failed = draft.place_on(start[again], kinds[again])
+        failed = builder.place_on(start[again], gpu_types[again])
     return failed
 
 
-def fill(view: Snapshot, draft: Draft, elastic: Flags, rows: Flags) -> None:
+def fill(view: Snapshot, builder: PlanBuilder, elastic: Flags, rows: Flags) -> None:
     """Give what is idle to elastic jobs, in order of arrival; `rows` are those that may be changed."""
     jobs = view.jobs
     for row in view.in_arrival_order(np.flatnonzero(elastic)).tolist():
-        if not draft.ledger.device_milli.any():
+        if not builder.free_capacity.device_milli.any():
             return
-        given = draft.allocation(row)
+        given = builder.allocation(row)
         low, high = int(jobs.workers_min[row]), int(jobs.workers_max[row])
         if given is None:
-            sizes = range(high, low - 1, -1) if rows[row] and jobs.phase[row] == P.PENDING else range(0)
+            sizes = range(high, low - 1, -1) if rows[row] and jobs.phase[row] == PhaseCode.PENDING else range(0)
         else:
-            changed = row in draft.changes
-            sizes = range(high, given.workers, -1) if changed or jobs.phase[row] == P.RUNNING else range(0)
+            changed = row in builder.changes
+            sizes = range(high, given.workers, -1) if changed or jobs.phase[row] == PhaseCode.RUNNING else range(0)
         for workers in sizes:
-            if draft.resize(row, workers):
+            if builder.resize(row, workers):
                 break

@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.core.int_list import IntList
-from trainmaster.model.draft import Draft
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel import elastic, space_sharing
 from trainmaster.policies.gavel.codes import BY_TYPE, ONLY_POSITIVE, SHUFFLED
 from trainmaster.policies.gavel.objectives import NO_PAIRS, allocate
-from trainmaster.policies.gavel.pair_book import PairBook
+from trainmaster.policies.gavel.pair_state import PairState
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult
 from trainmaster.policies.gavel.round_pass import RoundPass
 from trainmaster.policies.gavel.round_state import RoundState, rows_of
@@ -111,58 +111,58 @@ class RoundPolicy:
 
     def decide(self, view: Snapshot) -> Plan:
         """One decision of the mechanism: a new round, or (unless `original`) a look at free devices inside one."""
-        rounds, state, which, draft = self.rounds(), RoundState.recall(view, self.name), rows_of(view), view.draft()
+        rounds, state, which, builder = self.rounds(), RoundState.recall(view, self.name), rows_of(view), view.draft()
         state.bind(view, rounds)
         columns, now_ms, placement = view.jobs.columns, view.now_ms, int(view.placement)
         rounds.survey(columns, which, now_ms)
         if rounds.without_gpus:
-            _start_without_gpus(view, draft)
+            _start_without_gpus(view, builder)
         inside = rounds.is_inside(now_ms)
         if rounds.halved:
-            space_sharing.take_whole_devices(view, draft)
+            space_sharing.take_whole_devices(view, builder)
         if inside and self.is_original:
-            return draft.plan(memo=view.memo, wake_at_ms=rounds.round_end_ms, default=Why.NEXT_ROUND)
+            return builder.plan(memo=view.memo, wake_at_ms=rounds.round_end_ms, default=Why.NEXT_ROUND)
         due = not inside and rounds.shares_are_due(columns, which, now_ms, view.nodes, placement)
         left_s = rounds.begin(now_ms, inside)
         if due:
             shares = Shares(self, view.cluster, view.nodes, placement)
-            shares.renew(rounds, columns, which, now_ms, state.isolated, draft.notes, view)
-            state.pairs = shares.pairs or PairBook.empty(len(view.cluster.types))
+            shares.renew(rounds, columns, which, now_ms, state.isolated, builder.notes, view)
+            state.pairs = shares.pairs or PairState.empty(len(view.cluster.types))
             state.bind_pairs(rounds)
-        rounds.choose(columns, which, now_ms, inside, view.nodes, view.ledger, placement)
-        _bring_about(self, view, rounds, state, draft)
+        rounds.choose(columns, which, now_ms, inside, view.nodes, view.free_capacity, placement)
+        _bring_about(self, view, rounds, state, builder)
         rounds.give_time(columns, which, now_ms, left_s)
         wake_at_ms = rounds.end(now_ms)
         memo = state.memo(view, rounds)
-        return draft.plan(memo=memo, wake_at_ms=None if wake_at_ms < 0 else wake_at_ms, default=Why.SHARE)
+        return builder.plan(memo=memo, wake_at_ms=None if wake_at_ms < 0 else wake_at_ms, default=Why.SHARE)
 
 
-def _bring_about(policy: RoundPolicy, view: Snapshot, rounds: Rounds, state: RoundState, draft: Draft) -> None:
+def _bring_about(policy: RoundPolicy, view: Snapshot, rounds: Rounds, state: RoundState, builder: PlanBuilder) -> None:
     """Stop and start jobs as the round wants it; who finds no room is not chosen."""
     if rounds.halved or rounds.pairs:
-        space_sharing.assign(view, draft, rounds, state.pairs)
+        space_sharing.assign(view, builder, rounds, state.pairs)
         return
-    stop, start, kinds = _values(rounds.stop), _values(rounds.start), _values(rounds.kinds)
+    stop, start, gpu_types = _values(rounds.stop), _values(rounds.start), _values(rounds.gpu_types)
     if rounds.elastic and not policy.is_original:
         elastic_rows = elastic.elastic_rows(view)
-        kind_of = np.asarray(rounds.kind_of)[: len(view.jobs)]
-        failed = elastic.turn_over(view, draft, elastic_rows, kind_of, stop, start, kinds)
-        kind_of[failed] = -1
-        elastic.fill(view, draft, elastic_rows, np.asarray(rounds.movable)[: len(view.jobs)].view(np.bool_))
+        gpu_type_of = np.asarray(rounds.gpu_type_of)[: len(view.jobs)]
+        failed = elastic.turn_over(view, builder, elastic_rows, gpu_type_of, stop, start, gpu_types)
+        gpu_type_of[failed] = -1
+        elastic.fill(view, builder, elastic_rows, np.asarray(rounds.movable)[: len(view.jobs)].view(np.bool_))
     else:
-        draft.release_rows(stop)
-        np.asarray(rounds.kind_of)[draft.place_on(start, kinds)] = -1
+        builder.release_rows(stop)
+        np.asarray(rounds.gpu_type_of)[builder.place_on(start, gpu_types)] = -1
 
 
 def _values(items: IntList) -> npt.NDArray[np.int64]:
     return np.asarray(items.values)[: items.n]
 
 
-def _start_without_gpus(view: Snapshot, draft: Draft) -> None:
+def _start_without_gpus(view: Snapshot, builder: PlanBuilder) -> None:
     """Jobs that need no GPU have no share of any: they take part in no round, start as soon as there is room and run
     to their end."""
     ready = view.waiting_rows()
-    draft.place_rows(ready[view.jobs.ask_gpu_milli[ready] == 0])
+    builder.place_rows(ready[view.jobs.ask_gpu_milli[ready] == 0])
 
 
 @register("gavel-max-min", fair=True)

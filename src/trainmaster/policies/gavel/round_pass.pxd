@@ -1,11 +1,11 @@
 cimport cython
-from trainmaster.core.cluster_arrays cimport ClusterArrays
-from trainmaster.core.free_resources cimport FreeResources, give_gang, take_gang
+from trainmaster.core.state.cluster_arrays cimport ClusterArrays
+from trainmaster.core.state.free_resources cimport FreeResources, give_gang, take_gang
 from trainmaster.core.int_list cimport IntList
-from trainmaster.core.job_arrays cimport JobArrays
-from trainmaster.core.passes cimport Pass
-from trainmaster.core.placement cimport Placer
-from trainmaster.core.plan_arrays cimport PlanArrays
+from trainmaster.core.state.job_arrays cimport JobArrays
+from trainmaster.core.engine.decision_pass cimport Pass
+from trainmaster.core.engine.placement cimport Placer
+from trainmaster.core.state.plan_arrays cimport PlanArrays
 from trainmaster.core.types cimport F1, F2, i64
 from trainmaster.policies.gavel.rounds cimport Rounds
 

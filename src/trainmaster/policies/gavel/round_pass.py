@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.core.cluster_arrays import ClusterArrays
-from trainmaster.core.free_resources import FreeResources, give_gang, take_gang
+from trainmaster.core.engine.decision_pass import Pass
+from trainmaster.core.engine.placement import Placer
 from trainmaster.core.int_list import IntList
-from trainmaster.core.job_arrays import JobArrays
-from trainmaster.core.passes import Pass
-from trainmaster.core.placement import Placer
-from trainmaster.core.plan_arrays import PlanArrays
+from trainmaster.core.state.cluster_arrays import ClusterArrays
+from trainmaster.core.state.free_resources import FreeResources, give_gang, take_gang
+from trainmaster.core.state.job_arrays import JobArrays
+from trainmaster.core.state.plan_arrays import PlanArrays
 from trainmaster.policies.gavel.codes import DEFAULT_ROUND_MS, NEXT_ROUND, SHARE_DUE, type_order
 from trainmaster.policies.gavel.round_state import ISOLATED, REMEMBERED, values_of
 from trainmaster.policies.gavel.rounds import Rounds
@@ -99,10 +99,10 @@ class RoundPass(Pass):
                 memo[name][slots] = getattr(isolated, name)
         for k in range(which.n):
             i = which.values[k]
-            for kind in range(rounds.types):
-                self._share[i, kind] = rounds.share[k, kind]
-                self._deficit_s[i, kind] = rounds.deficit_s[k, kind]
-                self._speeds[i, kind] = rounds.speeds[k, kind]
+            for gpu_type in range(rounds.types):
+                self._share[i, gpu_type] = rounds.share[k, gpu_type]
+                self._deficit_s[i, gpu_type] = rounds.deficit_s[k, gpu_type]
+                self._speeds[i, gpu_type] = rounds.speeds[k, gpu_type]
 
     def _gather(self, which: IntList, types: int) -> None:
         rounds = self.rounds
@@ -114,11 +114,11 @@ class RoundPass(Pass):
         for k in range(which.n):
             i = which.values[k]
             rounds.known[k] = self._known[i]
-            for kind in range(types):
-                rounds.share[k, kind] = self._share[i, kind]
-                rounds.received_s[k, kind] = self._received_s[i, kind]
-                rounds.deficit_s[k, kind] = self._deficit_s[i, kind]
-                rounds.speeds[k, kind] = self._speeds[i, kind]
+            for gpu_type in range(types):
+                rounds.share[k, gpu_type] = self._share[i, gpu_type]
+                rounds.received_s[k, gpu_type] = self._received_s[i, gpu_type]
+                rounds.deficit_s[k, gpu_type] = self._deficit_s[i, gpu_type]
+                rounds.speeds[k, gpu_type] = self._speeds[i, gpu_type]
 
     def _scatter(self, which: IntList) -> None:
         """Write what a round changes."""
@@ -126,8 +126,8 @@ class RoundPass(Pass):
         for k in range(which.n):
             i = which.values[k]
             self._known[i] = rounds.known[k]
-            for kind in range(rounds.types):
-                self._received_s[i, kind] = rounds.received_s[k, kind]
+            for gpu_type in range(rounds.types):
+                self._received_s[i, gpu_type] = rounds.received_s[k, gpu_type]
 
     def _place(self, jobs: JobArrays, which: IntList, free: FreeResources, placer: Placer, plan: PlanArrays) -> None:
         """Find places for those that start, write the plan, and undo it in the free resources."""
@@ -142,14 +142,16 @@ class RoundPass(Pass):
             row = rounds.start.values[k]
             starters.append(which.values[row])
         placer.begin()
-        placer.place_list(jobs, starters, 0, starters.n, rounds.kinds, False, jobs.workers_ask, jobs.servers_ask, free)
+        placer.place_list(
+            jobs, starters, 0, starters.n, rounds.gpu_types, False, jobs.workers_ask, jobs.servers_ask, free
+        )
         plan.stated.reserve(2 * starters.n)
         for k in range(starters.n):
             if at < placed.n and placed.values[at] == k:
                 placer.take_back(jobs, starters.values[k], placer.first.values[at], free)
                 at += 1
             else:
-                rounds.kind_of[rounds.start.values[k]] = -1
+                rounds.gpu_type_of[rounds.start.values[k]] = -1
                 plan.stated.append(starters.values[k])
                 plan.stated.append(placer.why.values[k])
         plan.jobs.reserve(rounds.stop.n + placed.n)
@@ -158,7 +160,7 @@ class RoundPass(Pass):
             row = rounds.stop.values[k]
             i = which.values[row]
             take_gang(free, jobs.allocation, i * jobs.width, i, jobs)
-            if rounds.kind_of[row] < 0:
+            if rounds.gpu_type_of[row] < 0:
                 plan.insert(jobs, i, -1, 0)
         stops = plan.jobs.n
         for k in range(placed.n):

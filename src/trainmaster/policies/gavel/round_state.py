@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.core.int_list import IntList
-from trainmaster.model.memo import Memo
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel.codes import DEFAULT_ROUND_MS, type_order
-from trainmaster.policies.gavel.pair_book import PairBook
+from trainmaster.policies.gavel.pair_state import PairState
 from trainmaster.policies.gavel.rounds import Rounds
 from trainmaster.policies.gavel.shares import Isolated
 
@@ -35,7 +35,7 @@ class RoundState:
     """Steps per second by type for which the shares were computed."""
     isolated: Isolated | None
     values: dict[str, Any]
-    pairs: PairBook
+    pairs: PairState
 
     @classmethod
     def recall(cls, view: Snapshot, name: str) -> RoundState:
@@ -53,7 +53,7 @@ class RoundState:
 
         share, received_s = matrix("share"), matrix("received_s")
         isolated = Isolated(*map(vector, ISOLATED)) if name == "gavel-ftf" else None
-        pairs = PairBook.recall(view, values, share, received_s)
+        pairs = PairState.recall(view, values, share, received_s)
         return cls(share, received_s, matrix("deficit_s"), vector("known"), matrix("speeds"), isolated, values, pairs)
 
     def bind(self, view: Snapshot, rounds: Rounds) -> None:
@@ -73,13 +73,13 @@ class RoundState:
         book = self.pairs
         rounds.set_pairs(book.rows, book.speed, book.share, book.received_s)
 
-    def memo(self, view: Snapshot, rounds: Rounds) -> Memo:
+    def memo(self, view: Snapshot, rounds: Rounds) -> PolicyState:
         self.pairs.write(view, self.values)
         self.values.update(values_of(rounds))
         columns = {name: getattr(self, name) for name in REMEMBERED}
         if self.isolated is not None:
             columns |= {name: getattr(self.isolated, name) for name in ISOLATED}
-        return Memo(self.values, columns)
+        return PolicyState(self.values, columns)
 
 
 def values_of(rounds: Rounds) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def values_of(rounds: Rounds) -> dict[str, Any]:
 def rows_of(view: Snapshot) -> IntList:
     """The job indices of the rows of a snapshot."""
     which = IntList(len(view.jobs))
-    which.values[:] = view.jobs.slots
+    which.values[:] = view.jobs.job_indices
     which.n = len(view.jobs)
     return which
 

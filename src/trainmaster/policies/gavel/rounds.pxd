@@ -1,9 +1,9 @@
 cimport cython
 from libc cimport math
-from trainmaster.core.cluster_arrays cimport ClusterArrays
-from trainmaster.core.free_resources cimport FreeResources
+from trainmaster.core.state.cluster_arrays cimport ClusterArrays
+from trainmaster.core.state.free_resources cimport FreeResources
 from trainmaster.core.int_list cimport IntList, new_floats, new_ints
-from trainmaster.core.job_arrays cimport JobArrays, work_now
+from trainmaster.core.state.job_arrays cimport JobArrays, work_now
 from trainmaster.core.sorting cimport sort_by
 from trainmaster.core.types cimport B1, F1, F2, I1, I2, RF2, i64
 
@@ -19,10 +19,10 @@ cdef class Rounds:
     cdef public i64 n, types, pairs, n_new, n_computed
     cdef public F2 share, received_s, deficit_s, speeds, speed_of, pair_share, pair_received_s, pair_speed
     cdef public F1 known, worker_s
-    cdef public I1 type_order, kind_of, pair_of
+    cdef public I1 type_order, gpu_type_of, pair_of
     cdef public I2 members
     cdef public B1 movable, holds
-    cdef public IntList order, stop, start, kinds
+    cdef public IntList order, stop, start, gpu_types
     cdef IntList entries, spare
     cdef F1 first_key, second_key, third_key, arrival_key, slice_s, free_gpus, given_s, largest
     cdef I1 turns
@@ -54,7 +54,7 @@ cdef class Rounds:
     cpdef void choose(
         self, JobArrays jobs, IntList which, i64 now_ms, bint inside, ClusterArrays cluster, FreeResources free,
         i64 placement) noexcept
-    @cython.locals(i=i64, kind=Py_ssize_t)
+    @cython.locals(i=i64, gpu_type=Py_ssize_t)
     cdef void _find_speeds(self, JobArrays jobs, IntList which, ClusterArrays cluster, i64 placement) noexcept
     @cython.locals(in_order=bint)
     cdef void _sort_by_arrival(self, JobArrays jobs, IntList which) noexcept
@@ -65,7 +65,7 @@ cdef class Rounds:
     cdef void _prioritise(self, JobArrays jobs, IntList which, i64 now_ms) noexcept
     @cython.locals(state=i64, other=i64, kept=i64, at=i64, total=double)
     cpdef object find_turns(self, i64 now_ms)
-    @cython.locals(low=i64, kind=i64, k=i64, wanted=bint)
+    @cython.locals(low=i64, gpu_type=i64, k=i64, wanted=bint)
     cdef void _list_entries(self, bint with_priority, bint without) noexcept
     @cython.locals(source=I1, target=I1, end=i64, width=i64, begin=i64, middle=i64, high=i64, left=i64, right=i64)
     cdef void _sort(self, i64 low) noexcept
@@ -73,17 +73,17 @@ cdef class Rounds:
     @cython.locals(a=i64, b=i64, need=double, without=bint)
     cdef object _fill(self, JobArrays jobs, IntList which, i64 now_ms)
     cdef bint _any_free(self) noexcept
-    @cython.locals(u=i64, kind=i64, a=i64, b=i64, need=double)
+    @cython.locals(u=i64, gpu_type=i64, a=i64, b=i64, need=double)
     cdef void _take(self, JobArrays jobs, IntList which) noexcept
     @cython.locals(k=i64, stays=bint)
     cdef void _compare(self, JobArrays jobs, IntList which) noexcept
-    @cython.locals(k=i64, kind=i64, slice_s=double, shared=bint, a=i64, b=i64)
+    @cython.locals(k=i64, gpu_type=i64, slice_s=double, shared=bint, a=i64, b=i64)
     cpdef void give_time(self, JobArrays jobs, IntList which, i64 now_ms, double left_s) noexcept
     @cython.locals(p=i64)
-    cdef double _speed(self, i64 k, i64 kind) noexcept
+    cdef double _speed(self, i64 k, i64 gpu_type) noexcept
     @cython.locals(steps=double, remaining=double)
     cdef double _slice_s(self, JobArrays jobs, i64 i, i64 now_ms, double speed, double left_s) noexcept
-    @cython.locals(i=i64, kind=i64)
+    @cython.locals(i=i64, gpu_type=i64)
     cdef bint _could_change(self, JobArrays jobs, IntList which) noexcept
     cpdef i64 end(self, i64 now_ms) noexcept
 

@@ -11,12 +11,12 @@ import math
 
 import numpy as np
 
-from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.codes import COUNT, LOST, MS_PER_S, NEVER_MS, PAUSED, PENDING, RESERVED, RUNNING
-from trainmaster.core.free_resources import FreeResources
 from trainmaster.core.int_list import Floats, IntList, Ints, new_floats, new_ints
-from trainmaster.core.job_arrays import JobArrays, work_now
 from trainmaster.core.sorting import sort_by
+from trainmaster.core.state.cluster_arrays import ClusterArrays
+from trainmaster.core.state.free_resources import FreeResources
+from trainmaster.core.state.job_arrays import JobArrays, work_now
 from trainmaster.policies.gavel.codes import BY_TYPE, ONLY_POSITIVE, SHUFFLED
 
 NEVER_RUN = 1e9
@@ -43,8 +43,8 @@ class Rounds:
         self.n = self.types = self.pairs = 0
         self.type_order: Ints = new_ints(0)
         self.order, self.entries, self.spare = IntList(64), IntList(64), IntList(64)
-        self.stop, self.start, self.kinds = IntList(64), IntList(64), IntList(64)
-        self.kind_of: Ints = new_ints(0)
+        self.stop, self.start, self.gpu_types = IntList(64), IntList(64), IntList(64)
+        self.gpu_type_of: Ints = new_ints(0)
         self.longest_s, self.idle = -1.0, True
         self.speeds_found = False
         self.worker_s: Floats = new_floats(0)
@@ -72,9 +72,9 @@ class Rounds:
     def _reserve(self, n: int, types: int) -> None:
         """Make room for the work on n jobs (and the pairs)."""
         units = n + self.pairs
-        if units > len(self.kind_of) or types != self.types:
+        if units > len(self.gpu_type_of) or types != self.types:
             room = 2 * units + 16
-            self.pair_of, self.kind_of = new_ints(room), new_ints(room)
+            self.pair_of, self.gpu_type_of = new_ints(room), new_ints(room)
             self.movable, self.holds = np.zeros(room, np.uint8), np.zeros(room, np.uint8)
             self.speed_of = np.zeros((room, types))
             self.first_key, self.second_key = new_floats(room * types), new_floats(room * types)
@@ -84,7 +84,7 @@ class Rounds:
             self.turns = new_ints(types)
         for items in (self.entries, self.spare):
             items.reserve(units * types + 16)
-        for items in (self.order, self.stop, self.start, self.kinds):
+        for items in (self.order, self.stop, self.start, self.gpu_types):
             items.reserve(n + 16)
         self.n, self.types = n, types
 
@@ -113,8 +113,8 @@ class Rounds:
             elif self.known[k] == 1.0:
                 self.n_computed += 1
             if not self.to_run and _changeable(jobs, i, now_ms):
-                for kind in range(self.types):
-                    if self.share[k, kind] > 0.0:
+                for gpu_type in range(self.types):
+                    if self.share[k, gpu_type] > 0.0:
                         self.to_run = True
 
     def is_inside(self, now_ms: int) -> bool:
@@ -140,8 +140,8 @@ class Rounds:
         """Whether something was measured that the shares do not know."""
         self._find_speeds(jobs, which, cluster, placement)
         for k in range(self.n):
-            for kind in range(self.types):
-                now, then = self.speed_of[k, kind], self.speeds[k, kind]
+            for gpu_type in range(self.types):
+                now, then = self.speed_of[k, gpu_type], self.speeds[k, gpu_type]
                 if abs(now - then) > CHANGED_SPEED * max(now, then):
                     return True
         return False
@@ -155,10 +155,10 @@ class Rounds:
             for k in range(self.n):
                 if self.known[k] == 0.0:
                     self.known[k] = 0.5
-                    for kind in range(self.types):
-                        self.received_s[k, kind] = half_s
-            for kind in range(self.types):
-                self.worker_s[kind] += self.n_new * half_s
+                    for gpu_type in range(self.types):
+                        self.received_s[k, gpu_type] = half_s
+            for gpu_type in range(self.types):
+                self.worker_s[gpu_type] += self.n_new * half_s
         return (self.round_end_ms - now_ms) / MS_PER_S
 
     # -- new shares ----------------------------------------------------------------------------------
@@ -170,11 +170,13 @@ class Rounds:
         self._find_speeds(jobs, which, cluster, placement)
         for k in range(self.n):
             self.known[k] = 1.0
-            for kind in range(self.types):
-                self.deficit_s[k, kind] += self.share[k, kind] * elapsed_s - (self.received_s[k, kind] - half_s)
-                self.received_s[k, kind] = half_s
-                self.speeds[k, kind] = self.speed_of[k, kind]
-                self.share[k, kind] = 0.0
+            for gpu_type in range(self.types):
+                self.deficit_s[k, gpu_type] += self.share[k, gpu_type] * elapsed_s - (
+                    self.received_s[k, gpu_type] - half_s
+                )
+                self.received_s[k, gpu_type] = half_s
+                self.speeds[k, gpu_type] = self.speed_of[k, gpu_type]
+                self.share[k, gpu_type] = 0.0
         self.computed_jobs, self.nodes_then, self.last_reset_ms = self.n, count_up(cluster), now_ms
 
     def competitors(self, jobs: JobArrays, which: IntList) -> Ints:
@@ -214,8 +216,8 @@ class Rounds:
         speeds = np.empty((len(rows), self.types))
         out: Floats = speeds
         for k in range(len(rows)):
-            for kind in range(self.types):
-                out[k, kind] = self.speed_of[rows[k], kind]
+            for gpu_type in range(self.types):
+                out[k, gpu_type] = self.speed_of[rows[k], gpu_type]
         return speeds
 
     def gpus_up(self, cluster: ClusterArrays) -> Floats:
@@ -231,10 +233,10 @@ class Rounds:
         """The new shares of the jobs at `rows`."""
         half_s = self.round_ms / MS_PER_S / 2.0
         for k in range(len(rows)):
-            for kind in range(self.types):
-                self.share[rows[k], kind] = share[k, kind]
-        for kind in range(self.types):
-            self.worker_s[kind] = (self.n + n_pairs) * half_s
+            for gpu_type in range(self.types):
+                self.share[rows[k], gpu_type] = share[k, gpu_type]
+        for gpu_type in range(self.types):
+            self.worker_s[gpu_type] = (self.n + n_pairs) * half_s
 
     # -- who runs on what ----------------------------------------------------------------------------
 
@@ -242,9 +244,9 @@ class Rounds:
         self, jobs: JobArrays, which: IntList, now_ms: int, inside: bool, cluster: ClusterArrays, free: FreeResources,
         placement: int,
     ) -> None:  # fmt: skip
-        """Choose for the rest of the round: `kind_of` (a type, or -1), `pair_of` (a pair, or -1: alone), and the
-        positions to `stop` and to `start` (on `kinds`), in order of arrival. In the original, jobs that the shares do
-        not know yet take room and do not run."""
+        """Choose for the rest of the round: `gpu_type_of` (a type, or -1), `pair_of` (a pair, or -1: alone), and the
+        positions to `stop` and to `start` (on `gpu_types`), in order of arrival. In the original, jobs that the shares
+        do not know yet take room and do not run."""
         self._find_speeds(jobs, which, cluster, placement)
         self._sort_by_arrival(jobs, which)
         self._mark(jobs, which, now_ms, inside, cluster, free)
@@ -258,20 +260,20 @@ class Rounds:
         if self.speeds_found:
             return
         self.speeds_found = True
-        for kind in range(self.types):
-            self.largest[kind] = 0.0
+        for gpu_type in range(self.types):
+            self.largest[gpu_type] = 0.0
         for node in range(cluster.n_nodes):
-            kind = cluster.type_of[node]
-            self.largest[kind] = max(self.largest[kind], float(cluster.gpus[node]))
+            gpu_type = cluster.type_of[node]
+            self.largest[gpu_type] = max(self.largest[gpu_type], float(cluster.gpus[node]))
         for k in range(self.n):
             i = which.values[k]
-            for kind in range(self.types):
-                if not jobs.may_use[i, kind]:
-                    self.speed_of[k, kind] = 0.0
-                elif placement != COUNT and jobs.ask_gpu_milli[i] / GPU_MILLI > self.largest[kind]:
-                    self.speed_of[k, kind] = jobs.speed_spread[i, kind]
+            for gpu_type in range(self.types):
+                if not jobs.may_use[i, gpu_type]:
+                    self.speed_of[k, gpu_type] = 0.0
+                elif placement != COUNT and jobs.ask_gpu_milli[i] / GPU_MILLI > self.largest[gpu_type]:
+                    self.speed_of[k, gpu_type] = jobs.speed_spread[i, gpu_type]
                 else:
-                    self.speed_of[k, kind] = jobs.speed[i, kind]
+                    self.speed_of[k, gpu_type] = jobs.speed[i, gpu_type]
 
     def _sort_by_arrival(self, jobs: JobArrays, which: IntList) -> None:
         in_order = True
@@ -288,9 +290,9 @@ class Rounds:
         self, jobs: JobArrays, which: IntList, now_ms: int, inside: bool, cluster: ClusterArrays, free: FreeResources
     ) -> None:
         """Mark whose allocation may be changed and who holds something; count the GPUs that are free of the former."""
-        for kind in range(self.types):
-            self.given_s[kind] = 0.0
-            self.free_gpus[kind] = 0.0
+        for gpu_type in range(self.types):
+            self.given_s[gpu_type] = 0.0
+            self.free_gpus[gpu_type] = 0.0
         for k in range(self.n):
             i = which.values[k]
             self.holds[k] = jobs.workers[i] > 0 and jobs.phase[i] != LOST
@@ -303,8 +305,8 @@ class Rounds:
                 for device in range(free.milli.shape[1]):
                     milli += free.milli[node, device]
                 self.free_gpus[cluster.type_of[node]] += milli / GPU_MILLI
-        for kind in range(self.types):
-            self.free_gpus[kind] += self.given_s[kind]
+        for gpu_type in range(self.types):
+            self.free_gpus[gpu_type] += self.given_s[gpu_type]
 
     def _prioritise(self, jobs: JobArrays, which: IntList, now_ms: int) -> None:
         """The share due over the share received; who has waited too long goes first, because shares alone starve large
@@ -314,20 +316,20 @@ class Rounds:
             i = which.values[k]
             waited_s = (now_ms - jobs.waiting_since_ms[i]) / MS_PER_S if jobs.phase[i] == PENDING else 0.0
             late = self.patience_s > 0.0 and waited_s >= self.patience_s
-            for kind in range(types):
-                due, priority = self.share[k, kind], 0.0
-                if self.speed_of[k, kind] > 0.0:
-                    priority = _priority(due, self.received_s[k, kind], self.worker_s[kind])
+            for gpu_type in range(types):
+                due, priority = self.share[k, gpu_type], 0.0
+                if self.speed_of[k, gpu_type] > 0.0:
+                    priority = _priority(due, self.received_s[k, gpu_type], self.worker_s[gpu_type])
                     if late:
                         priority = 1e15 * waited_s + (due if due > 0.0 else 1e-6)
-                self.first_key[k * types + kind] = priority
-                self.second_key[k * types + kind] = self.deficit_s[k, kind]
-                self.third_key[k * types + kind] = due
+                self.first_key[k * types + gpu_type] = priority
+                self.second_key[k * types + gpu_type] = self.deficit_s[k, gpu_type]
+                self.third_key[k * types + gpu_type] = due
         for p in range(self.pairs):
-            for kind in range(types):
-                entry = (self.n + p) * types + kind
-                due = self.pair_share[p, kind]
-                self.first_key[entry] = _priority(due, self.pair_received_s[p, kind], self.worker_s[kind])
+            for gpu_type in range(types):
+                entry = (self.n + p) * types + gpu_type
+                due = self.pair_share[p, gpu_type]
+                self.first_key[entry] = _priority(due, self.pair_received_s[p, gpu_type], self.worker_s[gpu_type])
                 self.second_key[entry] = 0.0
                 self.third_key[entry] = due
 
@@ -336,8 +338,8 @@ class Rounds:
         Yates with Lehmer's generator)."""
         types, turns = self.types, self.turns
         if self.queueing & BY_TYPE:
-            for kind in range(types):
-                turns[kind] = self.type_order[kind]
+            for gpu_type in range(types):
+                turns[gpu_type] = self.type_order[gpu_type]
             if self.queueing & SHUFFLED:
                 state = now_ms % (MODULUS - 1) + 1
                 for _ in range(4):
@@ -349,16 +351,16 @@ class Rounds:
                     turns[last] = turns[other]
                     turns[other] = kept
             return turns
-        for kind in range(types):
+        for gpu_type in range(types):
             total = 0.0
             for k in range(self.n):
-                total += self.speed_of[k, kind]
-            self.given_s[kind] = total
-            at = kind
+                total += self.speed_of[k, gpu_type]
+            self.given_s[gpu_type] = total
+            at = gpu_type
             while at > 0 and self.given_s[turns[at - 1]] < total:
                 turns[at] = turns[at - 1]
                 at -= 1
-            turns[at] = kind
+            turns[at] = gpu_type
         return turns
 
     def _list_entries(self, with_priority: bool, without: bool) -> None:
@@ -367,16 +369,16 @@ class Rounds:
         entries.clear()
         low = 0
         for t in range(types):
-            kind = self.turns[t]
+            gpu_type = self.turns[t]
             for place in range(self.n):
                 k = self.order.values[place]
-                wanted = with_priority if self.first_key[k * types + kind] > 0.0 else without
-                if wanted and self.movable[k] and self.speed_of[k, kind] > 0.0:
-                    entries.append(k * types + kind)
+                wanted = with_priority if self.first_key[k * types + gpu_type] > 0.0 else without
+                if wanted and self.movable[k] and self.speed_of[k, gpu_type] > 0.0:
+                    entries.append(k * types + gpu_type)
             if with_priority:
                 for u in range(self.n, self.n + self.pairs):
-                    if self.first_key[u * types + kind] > 0.0:
-                        entries.append(u * types + kind)
+                    if self.first_key[u * types + gpu_type] > 0.0:
+                        entries.append(u * types + gpu_type)
             if self.queueing & BY_TYPE:
                 self._sort(low)
                 low = entries.n
@@ -414,7 +416,7 @@ class Rounds:
     def _fill(self, jobs: JobArrays, which: IntList, now_ms: int) -> None:
         """Go greedily down the entries; those without a priority only get what the others leave. Unless `original`,
         pairs for which there is room left over are taken apart: both run faster alone, at nobody's expense."""
-        n, free, chosen = self.n, self.free_gpus, self.kind_of
+        n, free, chosen = self.n, self.free_gpus, self.gpu_type_of
         for k in range(n):
             chosen[k] = self.pair_of[k] = -1
         self.find_turns(now_ms)
@@ -441,43 +443,43 @@ class Rounds:
                 self.pair_of[a] = self.pair_of[b] = -1
 
     def _any_free(self) -> bool:
-        for kind in range(self.types):  # noqa: SIM110 - compiled
-            if self.free_gpus[kind] > 0.0:
+        for gpu_type in range(self.types):  # noqa: SIM110 - compiled
+            if self.free_gpus[gpu_type] > 0.0:
                 return True
         return False
 
     def _take(self, jobs: JobArrays, which: IntList) -> None:
         """Give devices to those of the listed entries for which there is room."""
         for at in range(self.entries.n):
-            u, kind = self.entries.values[at] // self.types, self.entries.values[at] % self.types
+            u, gpu_type = self.entries.values[at] // self.types, self.entries.values[at] % self.types
             a = u if u < self.n else self.members[u - self.n, 0]
             need = jobs.ask_gpu_milli[which.values[a]] / GPU_MILLI
-            if self.kind_of[a] >= 0 or need > self.free_gpus[kind]:
+            if self.gpu_type_of[a] >= 0 or need > self.free_gpus[gpu_type]:
                 continue
             if u >= self.n:
                 b = self.members[u - self.n, 1]
-                if self.kind_of[b] >= 0 or not self.movable[a] or not self.movable[b]:
+                if self.gpu_type_of[b] >= 0 or not self.movable[a] or not self.movable[b]:
                     continue
-                self.kind_of[b] = kind
+                self.gpu_type_of[b] = gpu_type
                 self.pair_of[a] = self.pair_of[b] = u - self.n
-            self.kind_of[a] = kind
-            self.free_gpus[kind] -= need
+            self.gpu_type_of[a] = gpu_type
+            self.free_gpus[gpu_type] -= need
 
     def _compare(self, jobs: JobArrays, which: IntList) -> None:
         """List who stops and who starts."""
         self.stop.clear()
         self.start.clear()
-        self.kinds.clear()
+        self.gpu_types.clear()
         for place in range(self.n):
             k: int = self.order.values[place]
-            stays = self.holds[k] and self.kind_of[k] == jobs.held_type[which.values[k]]
+            stays = self.holds[k] and self.gpu_type_of[k] == jobs.held_type[which.values[k]]
             if not self.movable[k] or stays:
                 continue
             if self.holds[k]:
                 self.stop.append(k)
-            if self.kind_of[k] >= 0:
+            if self.gpu_type_of[k] >= 0:
                 self.start.append(k)
-                self.kinds.append(self.kind_of[k])
+                self.gpu_types.append(self.gpu_type_of[k])
 
     # -- the time that they will have had --------------------------------------------------------------
 
@@ -486,37 +488,37 @@ class Rounds:
         end. A pair has its time once, as long as either runs. Sets `longest_s` (-1: nobody runs) and `idle`."""
         types, given_s = self.types, self.given_s
         self.longest_s = -1.0
-        for kind in range(types):
-            given_s[kind] = 0.0
+        for gpu_type in range(types):
+            given_s[gpu_type] = 0.0
         for place in range(self.n):
             k: int = self.order.values[place]
-            kind = self.kind_of[k]
-            if kind < 0:
+            gpu_type = self.gpu_type_of[k]
+            if gpu_type < 0:
                 continue
-            slice_s = self._slice_s(jobs, which.values[k], now_ms, self._speed(k, kind), left_s)
+            slice_s = self._slice_s(jobs, which.values[k], now_ms, self._speed(k, gpu_type), left_s)
             self.slice_s[k] = slice_s
             self.longest_s = max(self.longest_s, slice_s)
             if self.pair_of[k] < 0:
-                self.received_s[k, kind] += slice_s
-                given_s[kind] += slice_s
-        for kind in range(types):
-            self.worker_s[kind] += given_s[kind]
+                self.received_s[k, gpu_type] += slice_s
+                given_s[gpu_type] += slice_s
+        for gpu_type in range(types):
+            self.worker_s[gpu_type] += given_s[gpu_type]
         shared = False
         for p in range(self.pairs):
             a, b = self.members[p, 0], self.members[p, 1]
             if self.pair_of[a] == p:
                 shared = True
-                kind, slice_s = self.kind_of[a], max(self.slice_s[a], self.slice_s[b])
-                self.pair_received_s[p, kind] += slice_s
-                self.worker_s[kind] += slice_s
+                gpu_type, slice_s = self.gpu_type_of[a], max(self.slice_s[a], self.slice_s[b])
+                self.pair_received_s[p, gpu_type] += slice_s
+                self.worker_s[gpu_type] += slice_s
         self.idle = not shared and not self._could_change(jobs, which)
 
-    def _speed(self, k: int, kind: int) -> float:
+    def _speed(self, k: int, gpu_type: int) -> float:
         """Of a job where it was chosen to run."""
         p = self.pair_of[k]
         if p < 0:
-            return self.speed_of[k, kind]
-        return self.pair_speed[p, 2 * kind + (1 if self.members[p, 1] == k else 0)]
+            return self.speed_of[k, gpu_type]
+        return self.pair_speed[p, 2 * gpu_type + (1 if self.members[p, 1] == k else 0)]
 
     def _slice_s(self, jobs: JobArrays, i: int, now_ms: int, speed: float, left_s: float) -> float:
         steps = math.floor(speed * left_s)
@@ -532,16 +534,16 @@ class Rounds:
         for k in range(self.n):
             i = which.values[k]
             if self.movable[k]:
-                kind = self.kind_of[k]
-                if kind < 0:
+                gpu_type = self.gpu_type_of[k]
+                if gpu_type < 0:
                     return True
             else:
                 if jobs.phase[i] == PENDING:
                     return True
-                kind = jobs.held_type[i] if self.holds[k] else -1
-            if kind >= 0:
+                gpu_type = jobs.held_type[i] if self.holds[k] else -1
+            if gpu_type >= 0:
                 for other in range(self.types):
-                    if self.speed_of[k, other] > self.speed_of[k, kind] * 1.001 and self.share[k, other] > 1e-6:
+                    if self.speed_of[k, other] > self.speed_of[k, gpu_type] * 1.001 and self.share[k, other] > 1e-6:
                         return True
         return False
 

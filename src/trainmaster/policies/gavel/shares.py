@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.core.cluster_arrays import ClusterArrays
 from trainmaster.core.int_list import IntList
-from trainmaster.core.job_arrays import JobArrays, work_done_column
+from trainmaster.core.state.cluster_arrays import ClusterArrays
+from trainmaster.core.state.job_arrays import JobArrays, work_done_column
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
@@ -22,7 +22,7 @@ from trainmaster.policies.gavel.artifact.tie_breaks import (
     makespan_share,
     spread_over_types,
 )
-from trainmaster.policies.gavel.pair_book import PairBook
+from trainmaster.policies.gavel.pair_state import PairState
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import AllocationProblem, Entity, Pairs, Status
 from trainmaster.policies.gavel.rounds import Rounds
@@ -86,7 +86,7 @@ class Shares:
     def __init__(self, policy: RoundPolicy, cluster: Cluster, nodes: ClusterArrays, placement: int) -> None:
         self.policy, self.nodes, self.placement, self.types = policy, nodes, placement, cluster.types
         self.cost_per_hour = np.nan_to_num(cluster.prices, nan=1.0)
-        self.pairs: PairBook | None = None
+        self.pairs: PairState | None = None
         """The pairs to which the last shares give time; None: no pairs."""
 
     def renew(
@@ -99,15 +99,15 @@ class Shares:
         share: Floats = np.zeros((0, len(counts)))
         half_s = rounds.round_ms / MS_PER_S / 2.0
         if counts.any() and len(rows):
-            slots = np.asarray(which.values)[: which.n]
+            job_indices = np.asarray(which.values)[: which.n]
             remaining = None
             if isolated is not None:
-                remaining = columns.floats["work_total"][slots] - work_done_column(columns, slots, now_ms)
+                remaining = columns.floats["work_total"][job_indices] - work_done_column(columns, job_indices, now_ms)
                 isolated.count(remaining)
             gpus, steps_remaining, elapsed_s, slo_s = rounds.figures(columns, which, rows, now_ms)
             teams = view is not None and self.policy.name == "gavel-hierarchical"
             entities, entity_of = _entities(view, rows) if view is not None and teams else ((), None)
-            throughput, competing = rounds.speeds_at(rows), slots[rows]
+            throughput, competing = rounds.speeds_at(rows), job_indices[rows]
             problem = AllocationProblem(
                 throughput=throughput,
                 gpus=gpus,
@@ -145,7 +145,7 @@ class Shares:
         if result.status != Status.OPTIMAL:
             notes.append(f"{policy.name}: {result.status.value}: {result.fallback}")
         if view is not None and problem.pairs is not None and result.pair_share is not None:
-            self.pairs = PairBook.of_result(view, rows, problem.pairs, result, half_s)
+            self.pairs = PairState.of_result(view, rows, problem.pairs, result, half_s)
         if published and policy.name == "gavel-makespan":
             return makespan_share(problem, policy.aware, result)
         if published and policy.name == "gavel-ftf":

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trainmaster.model.utility import FloatArray
-from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Schedule
+from trainmaster.policies.oasis.instance.formulation import AdmissionJob, Cluster, Schedule
 from trainmaster.policies.oasis.offers import best_path, lacking
 from trainmaster.policies.oasis.prices import Densities, Extent, PriceSettings, PriceTable, densities, price_table
 from trainmaster.policies.oasis.quotes import Quotes
@@ -59,19 +59,19 @@ def best_schedule(
 
     The payoff may be negative. `all_ends` computes the cost of every end slot even after the best one is known.
     """
-    slots = used.shape[0] - job.arrival
-    if slots < job.fewest_slots:
-        return Offer(None, -math.inf, 0.0, math.inf, np.full(max(slots, 0), np.inf), 1.0, True)
-    affordable = math.isqrt(max(1, limits.operations_max * job.chunks // (slots * job.worker_slots)))
+    time_slots = used.shape[0] - job.arrival
+    if time_slots < job.fewest_slots:
+        return Offer(None, -math.inf, 0.0, math.inf, np.full(max(time_slots, 0), np.inf), 1.0, True)
+    affordable = math.isqrt(max(1, limits.operations_max * job.chunks // (time_slots * job.worker_slots)))
     grains = max(1, min(job.chunks, affordable))
     options = -(-np.arange(grains + 1) * job.chunks // grains)
     quotes = Quotes(job, table, cluster, used[job.arrival :], options, limits.joint_operations_max)
-    gain = np.broadcast_to(np.arange(1, grains + 1), (slots, grains)).copy()
+    gain = np.broadcast_to(np.arange(1, grains + 1), (time_slots, grains)).copy()
     path = best_path(
         np.ascontiguousarray(quotes.cost[:, options[1:]]),
         gain,
         -(-job.worker_slots * grains // job.chunks),
-        job.utility.values(np.arange(slots, dtype=np.float64)),
+        job.utility.values(np.arange(time_slots, dtype=np.float64)),
         part_paid=False,
         all_ends=all_ends,
     )
@@ -89,11 +89,11 @@ def _trim(workers: np.ndarray, quotes: Quotes, excess: int) -> None:
     """Take up to `excess` worker-slots back, the dearest first, the latest among equals; in place."""
     for _ in range(excess):
         best_slot, best_saving = -1, -1e-300
-        for slot in np.flatnonzero(workers)[::-1]:
-            count = int(workers[slot])
-            saving = quotes.cost_at(slot, count) - quotes.cost_at(slot, count - 1)
+        for time_slot in np.flatnonzero(workers)[::-1]:
+            count = int(workers[time_slot])
+            saving = quotes.cost_at(time_slot, count) - quotes.cost_at(time_slot, count - 1)
             if saving > best_saving and math.isfinite(saving):
-                best_slot, best_saving = int(slot), saving
+                best_slot, best_saving = int(time_slot), saving
         if best_slot < 0:
             return
         workers[best_slot] -= 1
@@ -119,7 +119,7 @@ class Population:
         if ln_best == -math.inf or job.arrival + job.fewest_slots > horizon:
             return self
         roles = (job.worker_demand, job.worker_slots), (job.server_demand, job.ps_slots)
-        amounts = [amount * slots for demand, slots in roles for amount in demand]
+        amounts = [amount * time_slots for demand, time_slots in roles for amount in demand]
         totals = [sum(demand) for demand, _ in roles]
         extent = Extent(
             job.utility.log_value(horizon - job.arrival),

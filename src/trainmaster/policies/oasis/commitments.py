@@ -17,7 +17,7 @@ from trainmaster.model.job import JobId
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Place = tuple[tuple[int, int, int], ...]
+NodeCounts = tuple[tuple[int, int, int], ...]
 """(node, workers, servers) of a gang, by rising node."""
 _Pieces = tuple[list[JobId], Ints, Ints, Ints, Ints, Floats]
 
@@ -28,12 +28,12 @@ class Run(NamedTuple):
     start: int
     end: int
     steps_per_s: float
-    place: Place
+    place: NodeCounts
     workers: int
     servers: int
 
     @staticmethod
-    def of(start: int, end: int, steps_per_s: float, place: Place) -> Run:
+    def of(start: int, end: int, steps_per_s: float, place: NodeCounts) -> Run:
         return Run(start, end, steps_per_s, place, sum([p[1] for p in place]), sum([p[2] for p in place]))
 
 
@@ -58,26 +58,26 @@ class Promise(NamedTuple):
         finish_ms, utility, payoff, worker, server = rest
         return Promise(kind, runs, finish_ms, utility, payoff, tuple(worker), tuple(server))
 
-    def at(self, slot: int) -> Run | None:
+    def at(self, time_slot: int) -> Run | None:
         """The run of the first slot that is not past."""
-        return self.runs[0] if self.runs and self.runs[0].start <= slot < self.runs[0].end else None
+        return self.runs[0] if self.runs and self.runs[0].start <= time_slot < self.runs[0].end else None
 
-    def next_slot(self, slot: int) -> int | None:
-        """The first promised slot from `slot` on."""
-        return next((max(run.start, slot) for run in self.runs if run.end > slot), None)
+    def next_slot(self, time_slot: int) -> int | None:
+        """The first promised slot from `time_slot` on."""
+        return next((max(run.start, time_slot) for run in self.runs if run.end > time_slot), None)
 
-    def from_slot(self, slot: int) -> Promise:
+    def from_slot(self, time_slot: int) -> Promise:
         """Without what is past."""
-        if all(run.start >= slot for run in self.runs):
+        if all(run.start >= time_slot for run in self.runs):
             return self
         return self._replace(
-            runs=tuple(run._replace(start=max(run.start, slot)) for run in self.runs if run.end > slot)
+            runs=tuple(run._replace(start=max(run.start, time_slot)) for run in self.runs if run.end > time_slot)
         )
 
-    def with_slot(self, slot: int, run: Run | None) -> Promise:
+    def with_slot(self, time_slot: int, run: Run | None) -> Promise:
         """Another gang or place (or none) in one slot, the first of the promise."""
-        later = self.from_slot(slot + 1).runs
-        first = () if run is None else (run._replace(start=slot, end=slot + 1),)
+        later = self.from_slot(time_slot + 1).runs
+        first = () if run is None else (run._replace(start=time_slot, end=time_slot + 1),)
         return self._replace(runs=merged((*first, *later)))
 
     def without_last_slot(self) -> Promise:
@@ -114,7 +114,7 @@ class Commitments:
     promises: dict[JobId, Promise] = field(default_factory=dict)
     """Changed through `put` and `drop` alone."""
     densities: list[list[float | None]] = field(default_factory=list)
-    slot: int = -1
+    time_slot: int = -1
     down: frozenset[int] = frozenset()
     _pieces: _Pieces | None = None
 
@@ -129,7 +129,7 @@ class Commitments:
         return {
             "promises": {name: self.promises[name] for name in sorted(self.promises)},
             "densities": self.densities,
-            "slot": self.slot,
+            "slot": self.time_slot,
             "down": sorted(self.down),
         }
 
@@ -141,20 +141,20 @@ class Commitments:
         del self.promises[name]
         self._pieces = None
 
-    def used(self, slot: int, slots: int, nodes: int, resources: int, without: JobId | None = None) -> Floats:
-        """What is committed from `slot` on, slots x nodes x resources: sums of differences at the ends of runs."""
+    def used(self, time_slot: int, time_slots: int, nodes: int, resources: int, without: JobId | None = None) -> Floats:
+        """What is committed from `time_slot` on, slots x nodes x resources: sums of differences at the ends of runs."""
         if self._pieces is None:
             self._pieces = _pieces(self.promises, resources)
         names, owner, start, end, node, amount = self._pieces
-        kept = (end > slot) & (start < slot + slots)
+        kept = (end > time_slot) & (start < time_slot + time_slots)
         if without is not None and without in names:
             kept &= owner != names.index(without)
-        first = np.maximum(start[kept] - slot, 0) * nodes + node[kept]
-        after = np.minimum(end[kept] - slot, slots) * nodes + node[kept]
-        change = np.empty((slots + 1, nodes, resources))
+        first = np.maximum(start[kept] - time_slot, 0) * nodes + node[kept]
+        after = np.minimum(end[kept] - time_slot, time_slots) * nodes + node[kept]
+        change = np.empty((time_slots + 1, nodes, resources))
         for r, taken in enumerate(amount[kept].T):
-            sums = [np.bincount(at, taken, (slots + 1) * nodes) for at in (first, after)]
-            change[:, :, r] = (sums[0] - sums[1]).reshape(slots + 1, nodes)
+            sums = [np.bincount(at, taken, (time_slots + 1) * nodes) for at in (first, after)]
+            change[:, :, r] = (sums[0] - sums[1]).reshape(time_slots + 1, nodes)
         # Sums and differences of the same amounts leave dust behind, which must not read as a commitment.
         return np.round(np.cumsum(change[:-1], axis=0), 9) + 0.0
 

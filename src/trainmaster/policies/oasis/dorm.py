@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trainmaster.model.draft import Draft
-from trainmaster.model.job import P
-from trainmaster.model.memo import Memo
+from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy import PolicyTraits
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.oasis.dorm_program import Division, divide
-from trainmaster.policies.oasis.gangs import Floats, Pool, fits_idle, node_room, servers_for
+from trainmaster.policies.oasis.gang_options import Floats, Pool, fits_idle, node_room, servers_for
 from trainmaster.policies.registry import register
 
-_RESIZABLE = (P.RESERVED, P.RUNNING)
+_RESIZABLE = (PhaseCode.RESERVED, PhaseCode.RUNNING)
 
 
 @dataclass
@@ -47,30 +47,30 @@ class Dorm:
     traits = PolicyTraits(remembers_nodes=True)
 
     def decide(self, view: Snapshot) -> Plan:
-        jobs, draft = view.jobs, view.draft()
+        jobs, builder = view.jobs, view.draft()
         names = jobs.ids
         order = sorted(range(len(jobs)), key=lambda row: (int(jobs.submit_ms[row]), names[row]))
-        pending = [row for row in order if int(jobs.phase[row]) == P.PENDING]
+        pending = [row for row in order if int(jobs.phase[row]) == PhaseCode.PENDING]
         key = self._key(view, names, pending)
         if view.memo.values.get("divided") != key:
-            self._divide(view, draft, order)
-        left = [row for row in pending if draft.allocation(row) is None and row not in draft.rejections]
-        return draft.plan(memo=Memo({"divided": self._key(view, names, left)}))
+            self._divide(view, builder, order)
+        left = [row for row in pending if builder.allocation(row) is None and row not in builder.rejections]
+        return builder.plan(memo=PolicyState({"divided": self._key(view, names, left)}))
 
     def _key(self, view: Snapshot, names: Sequence[str], pending: list[int]) -> dict[str, list[str] | list[int]]:
         """What a division rests on: while it is the same, dividing again would only shuffle."""
         ready = sorted(names[row] for row in pending if view.jobs.not_before_ms[row] <= view.now_ms)
         return {"jobs": sorted(names), "waiting": ready, "down": np.flatnonzero(~view.up).tolist()}
 
-    def _divide(self, view: Snapshot, draft: Draft, order: list[int]) -> None:
+    def _divide(self, view: Snapshot, builder: PlanBuilder, order: list[int]) -> None:
         pool = Pool.of(view.cluster)
-        shares = self._chosen(view, draft, pool, order)
+        shares = self._chosen(view, builder, pool, order)
         for kind, present in sorted(shares.items()):
             if present:
                 counts = self._counts(view, pool, kind, present)
-                _carry_out(view, draft, kind, present, counts)
+                _carry_out(view, builder, kind, present, counts)
 
-    def _chosen(self, view: Snapshot, draft: Draft, pool: Pool, order: list[int]) -> dict[int, list[_Share]]:
+    def _chosen(self, view: Snapshot, builder: PlanBuilder, pool: Pool, order: list[int]) -> dict[int, list[_Share]]:
         """Jobs by type: those that hold something, then in order of arrival those whose least size fits."""
         jobs, kinds = view.jobs, view.cluster.type_of
         shares: dict[int, list[_Share]] = {kind: [] for kind in range(len(view.cluster.types))}
@@ -78,7 +78,7 @@ class Dorm:
         held = [row for row in order if jobs.holding[row]]
         ready = [
             row for row in order
-            if int(jobs.phase[row]) == P.PENDING and int(jobs.not_before_ms[row]) <= view.now_ms
+            if int(jobs.phase[row]) == PhaseCode.PENDING and int(jobs.not_before_ms[row]) <= view.now_ms
         ]  # fmt: skip
         for row in held + ready:
             spec, present = jobs.spec(row), jobs.allocation(row) if jobs.holding[row] else None
@@ -90,7 +90,7 @@ class Dorm:
             room = node_room(pool, demand)
             allowed = [k for k in range(len(view.cluster.types)) if jobs.allowed[row][k]]
             if present is None and not fits_idle(view, row, least, servers_for(spec, least)):
-                draft.reject(row, Why.NEVER_FITS)
+                builder.reject(row, Why.NEVER_FITS)
                 continue
             if present is not None:
                 allowed = [present.accelerator]
@@ -103,7 +103,7 @@ class Dorm:
                     shares[kind].append(_Share(row, demand, least, most, now))
                     break
             else:
-                draft.wait(row, Why.CAPACITY)
+                builder.wait(row, Why.CAPACITY)
         return shares
 
     def _counts(self, view: Snapshot, pool: Pool, kind: int, present: list[_Share]) -> list[int]:
@@ -124,16 +124,16 @@ class Dorm:
         return divide(division, self.theta1, self.theta2)
 
 
-def _carry_out(view: Snapshot, draft: Draft, kind: int, present: list[_Share], counts: list[int]) -> None:
+def _carry_out(view: Snapshot, builder: PlanBuilder, kind: int, present: list[_Share], counts: list[int]) -> None:
     """Shrink, grow, then start; a start that does not fit as planned takes the largest size that does."""
     todo = sorted(zip(present, counts, strict=True), key=lambda item: item[1] - item[0].now)
     for share, count in todo:
         if share.now and share.now != count:
-            draft.resize(share.row, count, servers_for(view.jobs.spec(share.row), count))
+            builder.resize(share.row, count, servers_for(view.jobs.spec(share.row), count))
     for share, count in zip(present, counts, strict=True):
         if share.now:
             continue
         spec = view.jobs.spec(share.row)
         for size in range(count, share.least - 1, -1):
-            if draft.place(share.row, workers=size, servers=servers_for(spec, size), accelerator=kind):
+            if builder.place(share.row, workers=size, servers=servers_for(spec, size), accelerator=kind):
                 break

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainmaster.model.utility import FloatArray
-from trainmaster.policies.oasis.fair_filling import FairFilling
+from trainmaster.policies.oasis.instance.fair_filling import FairFilling
 
 Ints = NDArray[np.int64]
 _DUST = 1e-9
@@ -48,7 +48,7 @@ class Division:
 
 
 @dataclass(frozen=True)
-class Program:
+class DormProgram:
     """The program's figures; job i has the column i for its workers and N + i for its loss of fairness."""
 
     worth: FloatArray
@@ -86,7 +86,7 @@ def divide(d: Division, theta1: float, theta2: float) -> list[int]:
     return [round(count) for count in counts.tolist()]
 
 
-def _program(d: Division, fair_share: FloatArray, theta1: float, theta2: float) -> Program:
+def _program(d: Division, fair_share: FloatArray, theta1: float, theta2: float) -> DormProgram:
     totals = [d.capacity[role].sum(axis=0) for role in d.hosts]
     total = d.capacity.sum(axis=0)
     # PS enter as b/B per worker: capacity is pooled here anyway, and placement rounds up.
@@ -94,7 +94,7 @@ def _program(d: Division, fair_share: FloatArray, theta1: float, theta2: float) 
     both = worker + ps
     parts = [use[have > 0] / have[have > 0, None] for use, have in zip((worker, ps), totals, strict=True)]
     now = np.where(d.now <= d.most, d.now, 0).astype(np.float64)
-    return Program(
+    return DormProgram(
         worth=(both[total > 0] / total[total > 0, None]).sum(axis=0),
         share=np.vstack([*parts, np.zeros((1, len(now)))]).max(axis=0),
         fair=fair_share,
@@ -108,7 +108,7 @@ def _program(d: Division, fair_share: FloatArray, theta1: float, theta2: float) 
     )
 
 
-def _model(p: Program) -> tuple[highspy.Highs, list[int], list[int]]:
+def _model(p: DormProgram) -> tuple[highspy.Highs, list[int], list[int]]:
     """The relaxation; with the columns of the adjusted flags, and of the jobs they belong to."""
     model = highspy.Highs()
     for name, setting in (
@@ -144,7 +144,7 @@ def _model(p: Program) -> tuple[highspy.Highs, list[int], list[int]]:
     return model, flags, running
 
 
-def _dive(p: Program) -> FloatArray | None:
+def _dive(p: DormProgram) -> FloatArray | None:
     model, flags, running = _model(p)
     model.run()
     if model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
@@ -169,7 +169,7 @@ def _dive(p: Program) -> FloatArray | None:
     return counts if _keeps_bounds(p, counts) else None
 
 
-def _keeps_bounds(p: Program, counts: FloatArray) -> bool:
+def _keeps_bounds(p: DormProgram, counts: FloatArray) -> bool:
     """Sizes, capacity, fairness and the number of adjusted jobs, recomputed."""
     return bool(
         (p.least <= counts).all()
@@ -180,7 +180,7 @@ def _keeps_bounds(p: Program, counts: FloatArray) -> bool:
     )
 
 
-def _fill_up(p: Program, counts: FloatArray, held: np.ndarray) -> None:
+def _fill_up(p: DormProgram, counts: FloatArray, held: np.ndarray) -> None:
     """One worker more where it fits and keeps fairness, the most useful first, until there is none; a job that
     lacks fairness (its share below the fair one) before all others while the loss is too great."""
     while True:
@@ -196,11 +196,11 @@ def _fill_up(p: Program, counts: FloatArray, held: np.ndarray) -> None:
         counts[rows[np.argmax(gain)]] += 1
 
 
-def _loss(p: Program, counts: FloatArray) -> float:
+def _loss(p: DormProgram, counts: FloatArray) -> float:
     return float(np.abs(p.share * counts - p.fair).sum())
 
 
-def _branch_and_bound(p: Program) -> FloatArray | None:
+def _branch_and_bound(p: DormProgram) -> FloatArray | None:
     model, flags, _ = _model(p)
     for column in (*range(len(p.worth)), *flags):
         model.changeColIntegrality(column, highspy.HighsVarType.kInteger)

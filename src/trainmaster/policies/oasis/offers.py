@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainmaster.model.utility import FloatArray, Utility
-from trainmaster.policies.oasis.schedule_table import ScheduleTable
+from trainmaster.policies.oasis.instance.schedule_table import ScheduleTable
 
 Ints = NDArray[np.int64]
 

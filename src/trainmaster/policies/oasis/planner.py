@@ -13,16 +13,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from trainmaster.model.job import JobId, P
+from trainmaster.model.job import JobId, PhaseCode
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.model.utility import Utility
+from trainmaster.policies.oasis.best_schedule import Ask, Clock, RollingOffer, best_rolling
 from trainmaster.policies.oasis.commitments import Commitments, Promise
-from trainmaster.policies.oasis.gangs import Gangs, Pool, gangs_of
+from trainmaster.policies.oasis.execution import place_of
+from trainmaster.policies.oasis.gang_options import Gangs, Pool, gangs_of
+from trainmaster.policies.oasis.job_utility import UNKNOWN_WORK_S, worth_of
 from trainmaster.policies.oasis.prices import PriceSettings, PriceTable, densities, price_table
-from trainmaster.policies.oasis.realise import place_of
-from trainmaster.policies.oasis.rolling import Ask, Clock, RollingOffer, best_rolling
-from trainmaster.policies.oasis.worth import UNKNOWN_WORK_S, worth_of
 
 URGENCY = 0.5
 """Part of its promised utility that a job adds to the worth of ending soon when it is planned again."""
@@ -56,7 +56,7 @@ class Planner:
     def gangs(self, row: int) -> list[Gangs]:
         """By accelerator type; none at all: the job could never run here."""
         if row not in self._gangs:
-            found = (gangs_of(self.view, self.pool, row, kind) for kind in range(len(self.view.cluster.types)))
+            found = (gangs_of(self.view, self.pool, row, gpu_type) for gpu_type in range(len(self.view.cluster.types)))
             self._gangs[row] = [gangs for gangs in found if gangs is not None]
         return self._gangs[row]
 
@@ -81,7 +81,7 @@ class Planner:
         view, jobs = self.view, self.view.jobs
         spec = jobs.spec(row)
         phase = int(jobs.phase[row])
-        present = jobs.allocation(row) if jobs.holding[row] and phase != P.STOPPING else None
+        present = jobs.allocation(row) if jobs.holding[row] and phase != PhaseCode.STOPPING else None
         overhead_ms = 0
         if present is None and jobs.first_start_ms[row] >= 0:
             overhead_ms = view.restart_cost_ms
@@ -94,7 +94,8 @@ class Planner:
             worker=self.pool.demand(spec.worker),
             server=self.pool.demand(spec.server),
             held=() if present is None else place_of(present),
-            now=phase not in (P.STOPPING, P.LOST, P.PAUSED) and int(jobs.not_before_ms[row]) <= view.now_ms,
+            now=phase not in (PhaseCode.STOPPING, PhaseCode.LOST, PhaseCode.PAUSED)
+            and int(jobs.not_before_ms[row]) <= view.now_ms,
             overhead_ms=overhead_ms,
             urgency=urgency,
         )
@@ -107,10 +108,10 @@ class Planner:
         ln_best = self.worth(row).log_value(self.ideal_s(row))
         if not math.isfinite(ln_best):
             return  # a job that can never be worth anything teaches nothing about prices
-        slots = max(self.ideal_s(row) * MS_PER_S / self.clock.slot_ms, 1e-9)
+        time_slots = max(self.ideal_s(row) * MS_PER_S / self.clock.slot_ms, 1e-9)
         jobs = self.view.jobs
-        worker = self.pool.demand(spec.worker) * int(jobs.workers_ask[row]) * slots
-        server = self.pool.demand(spec.server) * int(jobs.servers_ask[row]) * slots
+        worker = self.pool.demand(spec.worker) * int(jobs.workers_ask[row]) * time_slots
+        server = self.pool.demand(spec.server) * int(jobs.servers_ask[row]) * time_slots
         found = densities(ln_best, [*worker.tolist(), *server.tolist()])
         self.committed.densities = [*self.committed.densities, found][-self.settings.history_jobs :]
         self._prices = None
@@ -127,13 +128,13 @@ class Planner:
 
     @cached_property
     def _type_nodes(self) -> list[NDArray[np.bool_]]:
-        kinds = self.view.cluster.type_of
-        return [self.view.up & (kinds == kind) for kind in range(len(self.view.cluster.types))]
+        gpu_types = self.view.cluster.type_of
+        return [self.view.up & (gpu_types == gpu_type) for gpu_type in range(len(self.view.cluster.types))]
 
-    def best(self, row: int, ask: Ask, slots: int, without: JobId | None) -> RollingOffer | None:
+    def best(self, row: int, ask: Ask, time_slots: int, without: JobId | None) -> RollingOffer | None:
         """The best offer of any type over so many slots; equal ones: the type first by name."""
         nodes, resources = self.pool.capacity.shape
-        used = self.committed.used(self.clock.slot, slots, nodes, resources, without)
+        used = self.committed.used(self.clock.time_slot, time_slots, nodes, resources, without)
         offers = [
             best_rolling(
                 ask if g.accelerator == self.view.jobs.held_type[row] else replace(ask, held=()),
@@ -186,20 +187,20 @@ class Planner:
         name = self.view.jobs.id(row)
         old = self.committed.promises.get(name)
         ask = self.ask(row, URGENCY * max(old.utility if old else 0.0, 1e-6))
-        slots = self.slots_for(row, ask)
+        time_slots = self.slots_for(row, ask)
         for doubling in range(HORIZON_DOUBLINGS_MAX + 1):
-            offer = self.best(row, ask, slots << doubling, name)
+            offer = self.best(row, ask, time_slots << doubling, name)
             if offer is not None:
                 self.commit(row, ask, offer)
                 if doubling:
-                    return f"job {name}: repaired beyond the horizon, over {slots << doubling} slots"
+                    return f"job {name}: repaired beyond the horizon, over {time_slots << doubling} slots"
                 return None
             if not any(self._type_nodes[g.accelerator].any() for g in self.gangs(row)):
                 break  # no node of its types is up: no horizon helps
         finish = old.finish_ms if old else self.clock.now_ms
-        kind = self.gangs(row)[0].accelerator
+        gpu_type = self.gangs(row)[0].accelerator
         demands = tuple(ask.worker.tolist()), tuple(ask.server.tolist())
-        self.committed.put(name, Promise(kind, (), finish, 0.0, 0.0, *demands))
+        self.committed.put(name, Promise(gpu_type, (), finish, 0.0, 0.0, *demands))
         return f"job {name}: promised, but no node can take it now; it is tried again"
 
     def advance(self, row: int) -> bool:
@@ -216,7 +217,7 @@ class Planner:
     def free_gpus(self) -> list[float]:
         """GPUs of each type that no promise takes in the running slot."""
         nodes, resources = self.pool.capacity.shape
-        free = self.pool.capacity[:, 0] - self.committed.used(self.clock.slot, 1, nodes, resources)[0, :, 0]
+        free = self.pool.capacity[:, 0] - self.committed.used(self.clock.time_slot, 1, nodes, resources)[0, :, 0]
         return [float(free[of_type].sum()) for of_type in self._type_nodes]
 
     def could_start_now(self, row: int, free_gpus: list[float]) -> bool:

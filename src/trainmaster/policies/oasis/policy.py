@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.model.job import P
-from trainmaster.model.memo import Memo
+from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy import PolicyTraits
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S, ms_from_s
+from trainmaster.policies.oasis.best_schedule import Clock
 from trainmaster.policies.oasis.commitments import Commitments, Run
+from trainmaster.policies.oasis.execution import Realised, Wanted, place_of, realise
 from trainmaster.policies.oasis.offers import lacking
 from trainmaster.policies.oasis.planner import Planner, PlanSettings
 from trainmaster.policies.oasis.prices import PriceSettings
-from trainmaster.policies.oasis.realise import Realised, Wanted, place_of, realise
-from trainmaster.policies.oasis.rolling import Clock
 from trainmaster.policies.registry import register
 
 TOP_QUANTILE = 0.95
@@ -71,7 +71,7 @@ class _Decision:
         self.view = view
         self.planner = planner
         self.committed = planner.committed
-        self.new_slot = self.committed.slot != planner.clock.slot
+        self.new_slot = self.committed.time_slot != planner.clock.time_slot
         self.entered = dict(self.committed.promises)
         """As the last decision left them: in the slot of that decision, they say what it did."""
         self.clock = planner.clock
@@ -93,7 +93,7 @@ class _Decision:
             self._advance()
         realised = self._realise()
         self._enter_reality(realised)
-        self.committed.slot = self.clock.slot
+        self.committed.time_slot = self.clock.time_slot
         self.committed.down = frozenset(np.flatnonzero(~self.view.up).tolist())
         return self._close(realised)
 
@@ -102,12 +102,12 @@ class _Decision:
     def _let_go(self) -> bool:
         """Drop promises of jobs that ended or pause, and slots that are past. True: capacity came free."""
         phases = dict(zip(self.names, self.phase, strict=True))
-        gone = [name for name in self.committed.promises if phases.get(name, P.PAUSED) == P.PAUSED]
+        gone = [name for name in self.committed.promises if phases.get(name, PhaseCode.PAUSED) == PhaseCode.PAUSED]
         for name in gone:
             self.committed.drop(name)
         if self.new_slot:
             for name, promise in list(self.committed.promises.items()):
-                self.committed.put(name, promise.from_slot(self.clock.slot))
+                self.committed.put(name, promise.from_slot(self.clock.time_slot))
         return bool(gone) or self.new_slot
 
     def _repair(self) -> bool:
@@ -120,8 +120,8 @@ class _Decision:
             promise = self.committed.promises.get(self.names[row])
             phase = self.phase[row]
             if promise is None:
-                started = view.jobs.admitted[row] or phase != P.PENDING or view.jobs.first_start_ms[row] >= 0
-                if started and phase != P.PAUSED and self.planner.gangs(row):
+                started = view.jobs.admitted[row] or phase != PhaseCode.PENDING or view.jobs.first_start_ms[row] >= 0
+                if started and phase != PhaseCode.PAUSED and self.planner.gangs(row):
                     self._replan(row)
                     self.admitted.append(row)
                 continue
@@ -156,7 +156,7 @@ class _Decision:
     def _offer(self) -> None:
         view, planner = self.view, self.planner
         for row in self.order:
-            if self.names[row] in self.committed.promises or self.phase[row] != P.PENDING:
+            if self.names[row] in self.committed.promises or self.phase[row] != PhaseCode.PENDING:
                 continue
             gangs = self.planner.gangs(row)
             if not gangs:
@@ -180,12 +180,15 @@ class _Decision:
 
     def _advance(self) -> None:
         """Capacity came free: jobs that wait for a later slot may start now, the earliest promised first."""
-        view, slot = self.view, self.clock.slot
+        view, time_slot = self.view, self.clock.time_slot
         waiting = [
-            row for row in self.order
-            if self.phase[row] == P.PENDING and int(view.jobs.not_before_ms[row]) <= view.now_ms
-            and self.names[row] in self.committed.promises and self.committed.promises[self.names[row]].at(slot) is None
-        ]  # fmt: skip
+            row
+            for row in self.order
+            if self.phase[row] == PhaseCode.PENDING
+            and int(view.jobs.not_before_ms[row]) <= view.now_ms
+            and self.names[row] in self.committed.promises
+            and self.committed.promises[self.names[row]].at(time_slot) is None
+        ]
         waiting.sort(key=lambda row: (self.committed.promises[self.names[row]].finish_ms, self.names[row]))
         free = self.planner.free_gpus()
         looked_at = 0
@@ -203,51 +206,56 @@ class _Decision:
         wanted: dict[int, Wanted] = {}
         for row in self.order:
             promise = self.committed.promises.get(self.names[row])
-            run = None if promise is None else promise.at(self.clock.slot)
+            run = None if promise is None else promise.at(self.clock.time_slot)
             if promise is not None and run is not None:
                 wanted[row] = Wanted(promise.accelerator, run)
         return realise(self.view, wanted, [row for row in self.order if row not in self.refused])
 
     def _enter_reality(self, realised: Realised) -> None:
         """Make the commitments of the running slot say what the plan does, so that nothing is counted twice."""
-        slot, jobs, holding, changes = self.clock.slot, self.view.jobs, realised.holding(), realised.draft.changes
+        time_slot, jobs, holding, changes = (
+            self.clock.time_slot,
+            self.view.jobs,
+            realised.holding(),
+            realised.builder.changes,
+        )
         for row in self.order:
             promise = self.committed.promises.get(self.names[row])
             unchanged = not self.new_slot and row not in changes and promise is self.entered.get(self.names[row])
             if promise is None or (unchanged and row not in realised.failed):
                 continue
-            allocation = realised.draft.allocation(row) if holding[row] else None
+            allocation = realised.builder.allocation(row) if holding[row] else None
             if allocation is None:
                 if row in realised.failed:
-                    self.committed.put(self.names[row], promise.with_slot(slot, None))
+                    self.committed.put(self.names[row], promise.with_slot(time_slot, None))
                 continue
-            place, run = place_of(allocation), promise.at(slot)
+            place, run = place_of(allocation), promise.at(time_slot)
             if run is not None and run.place == place:
                 continue
             speed = jobs.rate_at(row, allocation.accelerator, allocation.workers, allocation.servers, allocation.spread)
             if promise.accelerator == allocation.accelerator:
-                here = Run.of(slot, slot + 1, speed, place)
-                self.committed.put(self.names[row], promise.with_slot(slot, here))
+                here = Run.of(time_slot, time_slot + 1, speed, place)
+                self.committed.put(self.names[row], promise.with_slot(time_slot, here))
 
     def _close(self, realised: Realised) -> Plan:
-        draft, slot, holding = realised.draft, self.clock.slot, realised.holding()
+        builder, time_slot, holding = realised.builder, self.clock.time_slot, realised.holding()
         for row in self.admitted:
-            draft.admit(row)
+            builder.admit(row)
         for row, (why, details) in self.refused.items():
-            draft.reject(row, why, **details)
+            builder.reject(row, why, **details)
         for row in self.order:
-            if row in self.refused or holding[row] or row in draft.rejections:
+            if row in self.refused or holding[row] or row in builder.rejections:
                 continue
             promise = self.committed.promises.get(self.names[row])
             if promise is None or not promise.runs:
-                draft.wait(row, Why.NO_NODE)
+                builder.wait(row, Why.NO_NODE)
                 continue
-            start = promise.next_slot(slot + 1)
+            start = promise.next_slot(time_slot + 1)
             facts: dict[str, Any] = {"promised_finish_s": promise.finish_ms / MS_PER_S}
             if start is not None:
                 facts["next_slot_s"] = start * self.clock.slot_ms / MS_PER_S
-            draft.wait(row, Why.SCHEDULED, **facts)
+            builder.wait(row, Why.SCHEDULED, **facts)
         for note in self.notes:
-            draft.note(note)
-        wake_ms = (slot + 1) * self.clock.slot_ms
-        return draft.plan(memo=Memo(self.committed.values()), wake_at_ms=wake_ms)
+            builder.note(note)
+        wake_ms = (time_slot + 1) * self.clock.slot_ms
+        return builder.plan(memo=PolicyState(self.committed.values()), wake_at_ms=wake_ms)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainmaster.model.utility import FloatArray
-from trainmaster.policies.oasis.cost import Gang, GangCosts
-from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Schedule
-from trainmaster.policies.oasis.joint_cost import JointCosts
+from trainmaster.policies.oasis.instance.cost import Gang, GangCosts
+from trainmaster.policies.oasis.instance.formulation import AdmissionJob, Cluster, Schedule
+from trainmaster.policies.oasis.instance.joint_cost import JointCosts
 from trainmaster.policies.oasis.prices import PriceTable
 
 Placement = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -52,34 +52,36 @@ class Quotes:
         self._costs.costs([self._gangs[workers] for workers in options.tolist()], asked, cluster.shared)
         self.cost[:, options] = asked
 
-    def cost_at(self, slot: int, workers: int) -> float:
+    def cost_at(self, time_slot: int, workers: int) -> float:
         """COST(slot, workers); slots count from the job's arrival."""
-        if math.isnan(self.cost[slot, workers]):
+        if math.isnan(self.cost[time_slot, workers]):
             gang = self._gangs[workers]
-            self.cost[slot, workers] = min(self._costs.place(slot, gang, first) for first in self._orders)
-        return float(self.cost[slot, workers])
+            self.cost[time_slot, workers] = min(self._costs.place(time_slot, gang, first) for first in self._orders)
+        return float(self.cost[time_slot, workers])
 
     def place(self, workers: NDArray[np.int64]) -> tuple[Schedule, float]:
         """The servers that host `workers[t]` workers and their PS in each slot, and what that costs."""
         worker_rows: list[tuple[int, int, int]] = []
         ps_rows: list[tuple[int, int, int]] = []
         cost = 0.0
-        for slot in np.flatnonzero(workers).tolist():
-            count = int(workers[slot])
-            cost += self.cost_at(slot, count)
-            placement = self._placement(slot, count)
+        for time_slot in np.flatnonzero(workers).tolist():
+            count = int(workers[time_slot])
+            cost += self.cost_at(time_slot, count)
+            placement = self._placement(time_slot, count)
             for rows, taken in zip((worker_rows, ps_rows), placement, strict=True):
-                rows += [(self._job.arrival + slot, int(s), int(taken[s])) for s in np.flatnonzero(taken)]
+                rows += [(self._job.arrival + time_slot, int(s), int(taken[s])) for s in np.flatnonzero(taken)]
         return Schedule(tuple(worker_rows), tuple(ps_rows)), cost
 
-    def _placement(self, slot: int, workers: int) -> Placement:
+    def _placement(self, time_slot: int, workers: int) -> Placement:
         gang, costs = self._gangs[workers], self._costs
         if self._joint is not None:
             on_workers, on_ps = np.zeros((2, costs.nodes), np.int64)
-            self._joint.place(slot, workers, gang.servers, on_workers, on_ps)
+            self._joint.place(time_slot, workers, gang.servers, on_workers, on_ps)
             return on_workers, on_ps
-        first = next(order for order in self._orders if costs.place(slot, gang, order) == self.cost[slot, workers])
-        costs.place(slot, gang, first)
+        first = next(
+            order for order in self._orders if costs.place(time_slot, gang, order) == self.cost[time_slot, workers]
+        )
+        costs.place(time_slot, gang, first)
         return np.array(costs.on_workers), np.array(costs.on_ps)
 
 

@@ -5,7 +5,8 @@
 
 The original prices one machine; here a job delays others only by the share of the cluster it holds. Admission:
 slack_i = (PV_i - cost_i) / (loss of i per slot of delay) must exceed the threshold. `RiskReward` is the rule; time is
-in seconds (engine) or slots (instances), `slot` is the length of a slot in it. Jobs of a fixed size run to their end.
+in seconds (engine) or slots (instances), `time_slot` is the length of a slot in it. Jobs of a fixed size run to their
+end.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from trainmaster.model.draft import Draft
-from trainmaster.model.job import P
+from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan import Plan
+from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.model.utility import Utility
-from trainmaster.policies.oasis.gangs import fits_idle, servers_for
-from trainmaster.policies.oasis.worth import UNKNOWN_WORK_S, worth_of
+from trainmaster.policies.oasis.gang_options import fits_idle, servers_for
+from trainmaster.policies.oasis.job_utility import UNKNOWN_WORK_S, worth_of
 from trainmaster.policies.registry import register
 
 Floats = NDArray[np.float64]
@@ -51,7 +52,7 @@ class Candidate:
 class RiskReward:
     """The rule. `alpha`: weight of reward against risk; `discount` per slot of run time; `threshold` in slots."""
 
-    slot: float
+    time_slot: float
     alpha: float
     discount: float
     threshold: float
@@ -82,11 +83,11 @@ class RiskReward:
     def slack(self, c: Candidate, waiting: Sequence[Candidate]) -> tuple[float, float]:
         """(its gain, its slack in slots)."""
         gain = self.present_value(c) - float(self.risks([c], waiting)[0])
-        decline = c.value() - c.value(self.slot)
+        decline = c.value() - c.value(self.time_slot)
         return gain, gain / decline if decline > 0 else math.copysign(math.inf, gain)
 
     def _run_slots(self, c: Candidate) -> float:
-        return max(c.run / self.slot, 1e-9)
+        return max(c.run / self.time_slot, 1e-9)
 
 
 @register("rrh")
@@ -102,27 +103,27 @@ class RiskRewardHeuristic:
     patience_min_s: float = field(default=14400.0, metadata={"help": "default utility: but not before so long"})
 
     def decide(self, view: Snapshot) -> Plan:
-        jobs, draft = view.jobs, view.draft()
+        jobs, builder = view.jobs, view.draft()
         names = jobs.ids
         order = sorted(range(len(jobs)), key=lambda row: (int(jobs.submit_ms[row]), names[row]))
         waiting: list[Candidate] = []
         for row in order:
-            if int(jobs.phase[row]) != P.PENDING:
+            if int(jobs.phase[row]) != PhaseCode.PENDING:
                 continue
             if int(jobs.first_start_ms[row]) >= 0:
                 if int(jobs.not_before_ms[row]) <= view.now_ms:  # it ran before its node failed: it runs to its end
-                    _start(view, draft, row)
+                    _start(view, builder, row)
             elif not jobs.admitted[row] and _size(view, row) is None:
-                draft.reject(row, Why.NEVER_FITS)
+                builder.reject(row, Why.NEVER_FITS)
             else:
                 waiting.append(self._candidate(view, row, names[row]))
         rule = RiskReward(self.slot_s, self.alpha, self.discount, self.threshold)
-        waiting = self._admitted(rule, draft, waiting)
+        waiting = self._admitted(rule, builder, waiting)
         free = float(view.free_gpus_by_type.max(initial=0.0))
         least = jobs.workers_min * jobs.worker_gpu_milli / GPU_MILLI
         for c in rule.ordered([c for c in waiting if least[c.key] <= free], waiting):
-            _start(view, draft, c.key)
-        return draft.plan(default=Why.CAPACITY)
+            _start(view, builder, c.key)
+        return builder.plan(default=Why.CAPACITY)
 
     def _candidate(self, view: Snapshot, row: int, name: str) -> Candidate:
         jobs = view.jobs
@@ -134,22 +135,22 @@ class RiskRewardHeuristic:
         share = float(jobs.ask_gpu_milli[row]) / GPU_MILLI / max(view.cluster.total_gpus, 1)
         return Candidate(row, name, utility, (view.now_ms - spec.submit_ms) / MS_PER_S, run_s, share)
 
-    def _admitted(self, rule: RiskReward, draft: Draft, waiting: list[Candidate]) -> list[Candidate]:
+    def _admitted(self, rule: RiskReward, builder: PlanBuilder, waiting: list[Candidate]) -> list[Candidate]:
         """Of the jobs that wait, those that stay: new ones with slack, and old ones still worth a start."""
-        admitted = draft.view.jobs.admitted
+        admitted = builder.view.jobs.admitted
         kept = [c for c in waiting if admitted[c.key] and c.value() > 0]
         for c in waiting:
             if admitted[c.key]:
                 if c.value() <= 0:  # and never again, since utilities do not rise
-                    draft.reject(c.key, Why.PRICE, payoff=0.0, slack_s=None)
+                    builder.reject(c.key, Why.PRICE, payoff=0.0, slack_s=None)
                 continue
             gain, slack = rule.slack(c, kept)
             if c.value() > 0 and slack > self.threshold:
-                draft.admit(c.key)
+                builder.admit(c.key)
                 kept.append(c)
             else:
                 slack_s = slack * self.slot_s if math.isfinite(slack) else None
-                draft.reject(c.key, Why.PRICE, payoff=gain, slack_s=slack_s)
+                builder.reject(c.key, Why.PRICE, payoff=gain, slack_s=slack_s)
         return kept
 
 
@@ -163,7 +164,7 @@ def _size(view: Snapshot, row: int) -> int | None:
     return next((n for n in range(ask, least - 1, -1) if fits_idle(view, row, n, servers_for(spec, n))), None)
 
 
-def _start(view: Snapshot, draft: Draft, row: int) -> None:
+def _start(view: Snapshot, builder: PlanBuilder, row: int) -> None:
     size = _size(view, row)
     if size is not None:
-        draft.place(row, workers=size, servers=servers_for(view.jobs.spec(row), size))
+        builder.place(row, workers=size, servers=servers_for(view.jobs.spec(row), size))

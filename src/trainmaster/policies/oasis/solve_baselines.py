@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trainmaster.model.utility import FloatArray
-from trainmaster.policies.oasis.cost import Gang
 from trainmaster.policies.oasis.dorm_program import Division, divide
-from trainmaster.policies.oasis.formulation import AdmissionJob, Cluster, Instance, Schedule
+from trainmaster.policies.oasis.instance.cost import Gang
+from trainmaster.policies.oasis.instance.formulation import AdmissionJob, Cluster, Instance, Schedule
 from trainmaster.policies.oasis.quotes import gang_costs
 from trainmaster.policies.oasis.rrh import Candidate, RiskReward
 
@@ -79,11 +79,11 @@ class _Run:
     placement: Placement | None = None
     rows: tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]] = field(default_factory=lambda: ([], []))
 
-    def serve(self, slot: int) -> None:
+    def serve(self, time_slot: int) -> None:
         """Use `placement` for one slot."""
         if self.placement is not None:
             for rows, taken in zip(self.rows, self.placement, strict=True):
-                rows += [(slot, int(s), int(taken[s])) for s in np.flatnonzero(taken)]
+                rows += [(time_slot, int(s), int(taken[s])) for s in np.flatnonzero(taken)]
             self.left -= int(self.placement[0].sum())
 
     @property
@@ -129,27 +129,27 @@ def _run_fixed(instance: Instance, workers: dict[str, int], rule: RiskReward | N
 
     def candidate(i: int) -> Candidate:
         # The utility counts from the last slot, hence - 1.
-        age = slot - jobs[i].arrival - 1
+        age = time_slot - jobs[i].arrival - 1
         return Candidate(i, jobs[i].id, jobs[i].utility, age, run_slots[i], shares[i])
 
-    for slot in range(instance.horizon):
-        while arrivals and jobs[arrivals[0]].arrival <= slot:
+    for time_slot in range(instance.horizon):
+        while arrivals and jobs[arrivals[0]].arrival <= time_slot:
             i = arrivals.pop(0)
-            in_time = slot + run_slots[i] <= instance.horizon
+            in_time = time_slot + run_slots[i] <= instance.horizon
             if in_time and (rule is None or rule.slack(candidate(i), [*map(candidate, waiting)])[1] > rule.threshold):
                 waiting.append(i)
-        waiting = [i for i in waiting if slot + run_slots[i] <= instance.horizon]
+        waiting = [i for i in waiting if time_slot + run_slots[i] <= instance.horizon]
         order = list(waiting)
         if rule is not None:
             worth_it = [c for c in map(candidate, waiting) if c.value() > 0]
             order = [c.key for c in rule.ordered(worth_it, worth_it)]
         for i in order:
-            placement = _place(jobs[i], workers[jobs[i].id], cluster, used[slot])
+            placement = _place(jobs[i], workers[jobs[i].id], cluster, used[time_slot])
             if placement is not None:
                 run = _Run(jobs[i], jobs[i].worker_slots, placement)
-                for t in range(slot, slot + run_slots[i]):
+                for t in range(time_slot, time_slot + run_slots[i]):
                     run.serve(t)
-                used[slot : slot + run_slots[i]] += run.held()
+                used[time_slot : time_slot + run_slots[i]] += run.held()
                 schedules[jobs[i].id] = run.schedule()
                 waiting.remove(i)
             elif rule is None:
@@ -183,19 +183,19 @@ def _run_shared(
     done: list[_Run] = []
     lost: list[_Run] = []
     changed = False
-    for slot in range(instance.horizon):
-        while arrivals and arrivals[0].arrival <= slot:
+    for time_slot in range(instance.horizon):
+        while arrivals and arrivals[0].arrival <= time_slot:
             job = arrivals.pop(0)
             present.append(_Run(job, job.worker_slots))
             changed = True
-        late = [run for run in present if run.left > (instance.horizon - slot) * run.job.chunks]
+        late = [run for run in present if run.left > (instance.horizon - time_slot) * run.job.chunks]
         lost += late
         present = [run for run in present if run not in late]
         if present and (every_slot or changed or late):
             redivide(present)
             changed = False
         for run in present:
-            run.serve(slot)
+            run.serve(time_slot)
         ended = [run for run in present if run.left <= 0]
         done += ended
         present = [run for run in present if run not in ended]

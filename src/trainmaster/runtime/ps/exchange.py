@@ -20,12 +20,12 @@ import numpy as np
 
 from trainmaster.model.errors import InputError
 from trainmaster.runtime.errors import CheckpointError, RuntimeFault
+from trainmaster.runtime.ps.block_store import Status
+from trainmaster.runtime.ps.connections import Wire
 from trainmaster.runtime.ps.frames import TEXT_BYTES_MAX, Head, Kind, ProtocolError, parse_text, text_frame
 from trainmaster.runtime.ps.optimizer import Floats
 from trainmaster.runtime.ps.shard_map import ShardMap
-from trainmaster.runtime.ps.shelf import Status
 from trainmaster.runtime.ps.terms import Terms
-from trainmaster.runtime.ps.wires import Wire
 
 log = logging.getLogger("trainmaster.ps")
 

@@ -19,7 +19,7 @@ from enum import IntEnum
 from typing import Any
 
 from trainmaster.model.foreign import parse_json
-from trainmaster.runtime.ps.shelf import Status
+from trainmaster.runtime.ps.block_store import Status
 
 _HEAD = struct.Struct("<2sBBIQQQdQ")
 HEAD_BYTES = _HEAD.size

@@ -22,7 +22,7 @@ import numpy as np
 
 from trainmaster.gang.protocol import EXIT_STOPPED, SERVER, Membership
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.runtime.place import Place, read_place
+from trainmaster.runtime.process_env import ProcessEnv, read_process_env
 from trainmaster.runtime.ps.exchange import Exchange, Stopped
 from trainmaster.runtime.ps.layout import make_layout
 from trainmaster.runtime.ps.optimizer import Floats, Optimizer
@@ -36,7 +36,7 @@ FIRST_MEMBERSHIP_S = 600.0
 
 def serve_if_server() -> None:
     """In a server process: serve, then exit. Call it first, and a server never loads torch or data."""
-    place = read_place()
+    place = read_process_env()
     if place.managed and place.role == SERVER:
         sys.exit(serve(place))
 
@@ -58,7 +58,7 @@ def join(
     process and checkpoints go to `checkpoint_dir`, if given.
     """
     serve_if_server()
-    place = read_place()
+    place = read_process_env()
     named = tensors_of(parameters)
     layout = make_layout([(name, tuple(value.shape)) for name, value in named.items()], block_bytes)
     terms = Terms(layout, optimizer, sync, staleness, replica_lag)
@@ -74,7 +74,7 @@ class PsJob:
 
     def __init__(
         self,
-        place: Place,
+        place: ProcessEnv,
         terms: Terms,
         model: Any,
         named: Mapping[str, Any],

@@ -9,8 +9,8 @@ import socket
 from typing import Any
 
 from trainmaster.runtime.ps.block import BlockState
+from trainmaster.runtime.ps.block_store import Status
 from trainmaster.runtime.ps.frames import Channel, Head, Kind
-from trainmaster.runtime.ps.shelf import Status
 
 CONNECT_TIMEOUT_S = 2.0
 

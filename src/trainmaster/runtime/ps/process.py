@@ -14,7 +14,7 @@ from pathlib import Path
 from trainmaster.gang.protocol import EXIT_STOPPED, SERVER, WORKER, Hello, Membership, Peer, Progress
 from trainmaster.runtime.checkpoint import Checkpoints, Folder
 from trainmaster.runtime.link import AgentLink
-from trainmaster.runtime.place import Place
+from trainmaster.runtime.process_env import ProcessEnv
 from trainmaster.runtime.ps.saving import Saver
 from trainmaster.runtime.ps.server import ShardServer
 
@@ -29,12 +29,12 @@ def checkpoints_in(folder: Path | None, keep: int = 3) -> Checkpoints | None:
     return Checkpoints(Folder(folder / "ps"), keep) if folder is not None else None
 
 
-def serve(place: Place) -> int:
+def serve(place: ProcessEnv) -> int:
     """Serve until told to leave or stop; the process's exit code."""
     return asyncio.run(_serve(place))
 
 
-async def _serve(place: Place) -> int:
+async def _serve(place: ProcessEnv) -> int:
     loop = asyncio.get_running_loop()
     saver = Saver(checkpoints_in(place.checkpoint_dir))
     server = ShardServer(place.member, place.agent_token, saver)
@@ -95,7 +95,7 @@ async def _stop(server: ShardServer, link: AgentLink, time_s: float) -> None:
     while server.workers_connected and loop.time() < until_s - 0.75 * time_s:
         await asyncio.sleep(0.02)
     try:
-        if server.shelf.terms is not None:
+        if server.block_store.terms is not None:
             saved = (await asyncio.wait_for(server.saver.save(server), max(0.1, until_s - loop.time())))["saved"]
             if saved is not None:
                 link.report(Progress(saved, saved=saved))
@@ -151,6 +151,6 @@ class InnerServer:
         server.set_membership(self.membership)
         self._ready.set()
         await server.ended.wait()
-        if self._save and server.shelf.terms is not None:
+        if self._save and server.block_store.terms is not None:
             await server.saver.save(server)
         await server.close()

@@ -25,13 +25,13 @@ class Replicator:
 
     def consider(self, block: int, flush: bool = False) -> None:
         """Start a copy of this block if it is due."""
-        shelf = self._server.shelf
-        if shelf.copy_is_due(block, flush):
-            shelf.mark_copying(block)
+        block_store = self._server.block_store
+        if block_store.copy_is_due(block, flush):
+            block_store.mark_copying(block)
             self._server.spawn(self._copy(block))
 
     def consider_all(self, flush: bool = False) -> None:
-        for block in self._server.shelf.homes:
+        for block in self._server.block_store.homes:
             self.consider(block, flush)
 
     async def run(self) -> None:
@@ -42,18 +42,18 @@ class Replicator:
     async def _copy(self, block: int) -> None:
         server = self._server
         async with self._at_once:
-            begun = server.shelf.begin_copy(block)
+            begun = server.block_store.begin_copy(block)
             if begun is None:
                 return  # it has gone elsewhere meanwhile
             backup, since_epoch, state = begun
             version = None
             try:
-                peer = await server.peers.to(server.shelf.map.addresses[backup])
-                if await peer.copy(block, server.shelf.map.epoch, state):
+                peer = await server.peers.to(server.block_store.map.addresses[backup])
+                if await peer.copy(block, server.block_store.map.epoch, state):
                     version = state.version
             except (OSError, KeyError):
                 pass
         if version is None:
             await asyncio.sleep(RETRY_S)  # the backup is dead or does not know the map yet: a new one will come
-        server.answer(server.shelf.end_copy(block, since_epoch, version))
+        server.answer(server.block_store.end_copy(block, since_epoch, version))
         self.consider(block)

@@ -40,7 +40,7 @@ class Saver:
         if self._checkpoints is None:
             return {"saved": None}
         async with self._lock:
-            terms = server.shelf.terms
+            terms = server.block_store.terms
             if terms is None:
                 raise ConnectionError("there is nothing to save yet")
             states = await self._gather(server, terms)
@@ -104,10 +104,10 @@ class Saver:
 
     async def _get(self, server: ShardServer, terms: Terms, block: int) -> BlockState | None:
         """None while the block is on its way from one server to another."""
-        here = server.shelf.peek(block)
+        here = server.block_store.peek(block)
         if here is not None:
             return here
-        current = server.shelf.map
+        current = server.block_store.map
         if block >= len(current.home) or current.home[block] == server.name:
             return None
         try:

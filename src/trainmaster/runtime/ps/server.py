@@ -1,4 +1,4 @@
-"""A parameter server: connections of workers and other servers, and what each frame asks of the shelf.
+"""A parameter server: connections of workers and other servers, and what each frame asks of the block store.
 
 One event loop, one thread: between two awaits nothing else happens, so no block needs a lock. Everything that
 takes long (blocks on their way, copies, checkpoints) is a task of its own.
@@ -20,11 +20,11 @@ from trainmaster.gang.protocol import Membership
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.runtime.errors import CheckpointError
 from trainmaster.runtime.ps.block import BadBlock, unpack
+from trainmaster.runtime.ps.block_store import Answer, BlockStore, Status
 from trainmaster.runtime.ps.frames import Channel, Head, Kind, ProtocolError
 from trainmaster.runtime.ps.peer import Peers
 from trainmaster.runtime.ps.replication import Replicator
 from trainmaster.runtime.ps.saving import Saver
-from trainmaster.runtime.ps.shelf import Answer, Shelf, Status
 from trainmaster.runtime.ps.terms import Terms
 from trainmaster.runtime.ps.transition import Transitions
 
@@ -48,7 +48,7 @@ class ShardServer:
     def __init__(self, name: str, token: str, saver: Saver) -> None:
         self.name = name
         self.address = ""
-        self.shelf = Shelf(name)
+        self.block_store = BlockStore(name)
         self.saver = saver
         self.ended = asyncio.Event()
         self.on_settled: Callable[[int], None] = lambda version: None  # noqa: ARG005
@@ -72,7 +72,7 @@ class ShardServer:
         self.spawn(self.replicator.run())
 
     def set_membership(self, membership: Membership) -> None:
-        self.answer(self.shelf.list_workers(frozenset(peer.member for peer in membership.workers)))
+        self.answer(self.block_store.list_workers(frozenset(peer.member for peer in membership.workers)))
         self.transitions.follow(membership)
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
@@ -86,8 +86,8 @@ class ShardServer:
         return sum(connection.role == "worker" for connection in self._connections.values())
 
     def set_terms(self, terms: Terms) -> None:
-        if self.shelf.terms is None:
-            self.shelf.terms = terms
+        if self.block_store.terms is None:
+            self.block_store.terms = terms
 
     async def close(self) -> None:
         for connection in self._connections.values():
@@ -112,7 +112,7 @@ class ShardServer:
 
     def tell_map(self) -> None:
         """Answer those who have asked for a newer map than they have."""
-        current = self.shelf.map
+        current = self.block_store.map
         left = []
         for epoch, number, connection in self._map_asked:
             if current.epoch > epoch and current.home:
@@ -150,14 +150,14 @@ class ShardServer:
         finally:
             self._connections.pop(connection.number, None)
             connection.channel.close()
-            self.answer(self.shelf.leave(connection.number))
+            self.answer(self.block_store.leave(connection.number))
 
     async def _take(self, connection: _Connection, head: Head) -> None:
-        shelf, to, channel = self.shelf, connection.number, connection.channel
+        block_store, to, channel = self.block_store, connection.number, connection.channel
         if head.kind == Kind.TEXT:
             await self._hear(connection, head.number, await channel.read_text(head))
             return
-        terms = shelf.terms
+        terms = block_store.terms
         if terms is None:
             await self._take_early(connection, head)
             return
@@ -173,18 +173,20 @@ class ShardServer:
             await channel.read_into(view)
             gradient = np.frombuffer(view, np.float32)
             self.answer(
-                shelf.push(to, connection.name, head.block, head.number, head.clock, head.epoch, head.factor, gradient)
+                block_store.push(
+                    to, connection.name, head.block, head.number, head.clock, head.epoch, head.factor, gradient
+                )
             )
             self.replicator.consider(head.block)
         elif head.kind == Kind.PULL:
-            self.answer(shelf.pull(to, head.block, head.epoch, head.number))
+            self.answer(block_store.pull(to, head.block, head.epoch, head.number))
         elif head.kind == Kind.AWAIT:
-            self.answer(shelf.await_block(to, head.block, head.epoch, head.number, bool(head.clock)))
+            self.answer(block_store.await_block(to, head.block, head.epoch, head.number, bool(head.clock)))
         elif head.kind == Kind.VALUES:
             if head.size != 4 * floats:
                 raise ProtocolError(f"values of {head.size} bytes for block {head.block}")
             values = np.frombuffer(await channel.read_bytes(head.size), np.float32)
-            self.answer(shelf.give_values(head.block, values))
+            self.answer(block_store.give_values(head.block, values))
             self.replicator.consider(head.block)
         elif head.kind == Kind.FETCH:
             self._fetched(connection, head)
@@ -200,18 +202,18 @@ class ShardServer:
         await connection.channel.read_bytes(head.size)
         if head.kind == Kind.AWAIT:
             values = bool(head.clock)
-            self.answer(self.shelf.await_block(connection.number, head.block, head.epoch, head.number, values))
+            self.answer(self.block_store.await_block(connection.number, head.block, head.epoch, head.number, values))
         else:
-            self.answer(self.shelf.pull(connection.number, head.block, head.epoch, head.number))
+            self.answer(self.block_store.pull(connection.number, head.block, head.epoch, head.number))
 
     def _fetched(self, connection: _Connection, head: Head) -> None:
         """Another server takes a block over (clock 1) or copies it for a checkpoint (clock 0)."""
         hand_over = bool(head.clock)
         state = None
         if not hand_over:
-            state = self.shelf.peek(head.block)
+            state = self.block_store.peek(head.block)
         elif head.epoch >= self.transitions.prepared:
-            state, answers = self.shelf.hand_over(head.block)
+            state, answers = self.block_store.hand_over(head.block)
             self.answer(answers)
         if state is None:
             frame = Head(Kind.BLOCK, head.block, head.number, Status.MOVED).pack()
@@ -230,7 +232,7 @@ class ShardServer:
             state = unpack(body, floats, terms.optimizer.slots)
         except BadBlock as error:
             raise ProtocolError(str(error)) from error
-        taken = self.transitions.takes_part(connection.name) and self.shelf.take_copy(head.block, state)
+        taken = self.transitions.takes_part(connection.name) and self.block_store.take_copy(head.block, state)
         frame = Head(Kind.COPY, head.block, head.number, Status.OK if taken else Status.MOVED).pack()
         connection.channel.post(lambda: (frame,))
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from trainmaster.gang.protocol import Membership
 from trainmaster.model.errors import InputError
 from trainmaster.runtime.ps.block import unpack
+from trainmaster.runtime.ps.block_store import Role
 from trainmaster.runtime.ps.shard_map import NOBODY, ShardMap, assign_backups, assign_homes
-from trainmaster.runtime.ps.shelf import Role
 from trainmaster.runtime.ps.terms import Terms
 
 if TYPE_CHECKING:
@@ -66,21 +66,21 @@ class Transitions:
 
     def register(self, question: dict[str, Any]) -> dict[str, Any]:
         """A worker brings its terms; the leader answers with the clock the worker starts from."""
-        membership, shelf = self._membership, self._server.shelf
+        membership, block_store = self._membership, self._server.block_store
         if membership is None or not membership.servers or membership.servers[0].member != self._server.name:
             raise ConnectionError("not the leader")
         terms = Terms.from_json(question["terms"])
-        if shelf.terms is None:
+        if block_store.terms is None:
             self._server.saver.load(terms)  # complains before anything is changed
             self._server.set_terms(terms)
             self._conduct()
-        elif shelf.terms != terms:
+        elif block_store.terms != terms:
             raise InputError(
-                f"this worker brings {_difference(terms, shelf.terms)}",
+                f"this worker brings {_difference(terms, block_store.terms)}",
                 "the same model, optimizer and options in every worker of a job",
                 "Give all workers the same script and arguments.",
             )
-        return {"clock": shelf.slowest_clock}
+        return {"clock": block_store.slowest_clock}
 
     # -- followers (the leader too is one) --------------------------------------------------------
 
@@ -95,28 +95,31 @@ class Transitions:
         self._participants = frozenset(question["participants"])
         if question["terms"] is not None:
             self._server.set_terms(Terms.from_json(question["terms"]))  # copies may come before the map
-        shelf = self._server.shelf
-        shelf.frozen = True
-        return {"inventory": shelf.inventory(), "terms": shelf.terms.to_json() if shelf.terms else None}
+        block_store = self._server.block_store
+        block_store.frozen = True
+        return {
+            "inventory": block_store.inventory(),
+            "terms": block_store.terms.to_json() if block_store.terms else None,
+        }
 
     async def adopt(self, question: dict[str, Any]) -> dict[str, Any]:
         """Returns when all blocks that belong here are here and have their backup."""
         epoch, server = int(question["epoch"]), self._server
         self._check(epoch)
         server.set_terms(Terms.from_json(question["terms"]))
-        server.answer(server.shelf.adopt(ShardMap.from_json(question["map"])))
+        server.answer(server.block_store.adopt(ShardMap.from_json(question["map"])))
         server.tell_map()
         server.replicator.consider_all()
         await self._bring(epoch, question["source"], question["addresses"])
-        while not server.shelf.redundant:
+        while not server.block_store.redundant:
             self._check(epoch)
             await asyncio.sleep(0.002)
         return {}
 
     def complete(self, question: dict[str, Any]) -> dict[str, Any]:
         self._check(int(question["epoch"]))
-        if self._server.shelf.terms is not None:
-            self._server.shelf.complete()
+        if self._server.block_store.terms is not None:
+            self._server.block_store.complete()
         self._known = dict(question["servers"])
         if self._server.name in self._known:
             self._server.on_settled(int(question["version"]))
@@ -136,19 +139,19 @@ class Transitions:
             raise ConnectionError(f"epoch {epoch} is over; {self.prepared} has been prepared")
 
     async def _bring(self, epoch: int, source: list[str], addresses: dict[str, str]) -> None:
-        server, shelf = self._server, self._server.shelf
+        server, block_store = self._server, self._server.block_store
         at_once = asyncio.Semaphore(_FETCHES_AT_ONCE)
-        missing = shelf.missing()
+        missing = block_store.missing()
         for block in missing:
             if source[block] == server.name:
-                server.answer(shelf.promote(block))
+                server.answer(block_store.promote(block))
                 server.replicator.consider(block)
         lost = [block for block in missing if source[block] == NOBODY]
         if lost:
             await self._restore(epoch, lost)
 
         async def fetch(block: int) -> None:
-            terms = shelf.terms
+            terms = block_store.terms
             assert terms is not None
             async with at_once:
                 peer = await server.peers.to(addresses[source[block]])
@@ -157,19 +160,19 @@ class Transitions:
             if body is None:
                 raise ConnectionError(f"{source[block]} no longer has block {block}")
             state = unpack(body, terms.layout.block_size_floats(block), terms.optimizer.slots)
-            server.answer(shelf.install(block, state))
+            server.answer(block_store.install(block, state))
             server.replicator.consider(block)
 
         await asyncio.gather(*(fetch(block) for block in missing if source[block] not in (NOBODY, server.name)))
 
     async def _restore(self, epoch: int, lost: list[int]) -> None:
         """Blocks of which no copy is left: from the last checkpoint, else from the senior worker."""
-        server, shelf = self._server, self._server.shelf
-        assert shelf.terms is not None
-        saved = await server.saver.restore(shelf.terms)
+        server, block_store = self._server, self._server.block_store
+        assert block_store.terms is not None
+        saved = await server.saver.restore(block_store.terms)
         self._check(epoch)
         for block in lost:
-            server.answer(shelf.install(block, saved[block]) if saved else shelf.declare_void(block))
+            server.answer(block_store.install(block, saved[block]) if saved else block_store.declare_void(block))
             server.replicator.consider(block)
 
     # -- the leader -------------------------------------------------------------------------------
@@ -200,13 +203,13 @@ class Transitions:
         self._attempt += 1
         epoch = (membership.version << _ATTEMPT_BITS) | self._attempt
         listed = {peer.member: peer.address for peer in membership.servers}
-        if membership.version > 1 and not self._known and self._server.shelf.terms is None:
+        if membership.version > 1 and not self._known and self._server.block_store.terms is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._announced.wait(), ANNOUNCE_S)
         leaving = await self._reachable({k: v for k, v in sorted(self._known.items()) if k not in listed})
         everyone = listed | leaving
         self._known = everyone
-        known = self._server.shelf.terms
+        known = self._server.block_store.terms
         question = {
             "op": "prepare",
             "epoch": epoch,

@@ -1,1 +1,4 @@
-"""REST: routes, views of jobs, reasons in words, errors, metrics, limits."""
+"""REST: routes, views, metrics, limits.
+
+What a request does to the engine is in `service.control.requests`.
+"""

@@ -44,7 +44,7 @@ def _families(plane: ControlPlane) -> Iterator[Metric]:
     )
     yield _by_label("trainmaster_jobs_ended", "Jobs that ended.", "state", tally.ended)
     yield _by_label("trainmaster_commands", "Commands sent to the backend.", "kind", tally.commands)
-    yield from _foresight(plane)
+    yield from _forecast_metrics(plane)
     engine = plane.engine
     if engine is None:
         return
@@ -74,14 +74,18 @@ def _families(plane: ControlPlane) -> Iterator[Metric]:
     yield policy
 
 
-def _foresight(plane: ControlPlane) -> Iterator[Metric]:
+def _forecast_metrics(plane: ControlPlane) -> Iterator[Metric]:
     """How often the service looks ahead, what that costs, and how right it was."""
-    prospect = plane.prospect
-    if prospect is None:
+    live_forecasts = plane.live_forecasts
+    if live_forecasts is None:
         return
     yield from _counters(
-        ("trainmaster_forecasts", "Forecasts of the whole queue.", prospect.forecasts),
-        ("trainmaster_forecast_cpu_seconds", "CPU time of the process that looks ahead.", prospect.forecast_cpu_s),
+        ("trainmaster_forecasts", "Forecasts of the whole queue.", live_forecasts.forecasts),
+        (
+            "trainmaster_forecast_cpu_seconds",
+            "CPU time of the process that looks ahead.",
+            live_forecasts.forecast_cpu_s,
+        ),
     )
     error = GaugeMetricFamily(
         "trainmaster_eta_error_ratio",
@@ -91,7 +95,7 @@ def _foresight(plane: ControlPlane) -> Iterator[Metric]:
     inside = GaugeMetricFamily(
         "trainmaster_eta_inside_band_ratio", "Jobs that finished inside the predicted 90 % band.", labels=["life"]
     )
-    for row in prospect.accuracy_rows():
+    for row in live_forecasts.accuracy_rows():
         life = [f"{row['at_fraction_of_life']:g}"]
         error.add_metric(life, row["median_error"])
         inside.add_metric(life, row["inside_90_fraction"])

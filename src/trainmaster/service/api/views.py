@@ -10,13 +10,13 @@ from typing import Any
 
 from trainmaster import __version__
 from trainmaster.engine import queries
-from trainmaster.engine.image import ended_from_record
 from trainmaster.engine.lifecycle import LIVE
+from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.ports import EndedFilter, LogEntry, number_of, order_of
 from trainmaster.engine.queries import Explainer, JobState
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
-from trainmaster.foresight.forecast import Band
+from trainmaster.forecast.forecast import Band
 from trainmaster.jobspec.engine import request_of
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
@@ -117,7 +117,7 @@ class Views:
         reason = self._explainer.reason(spec.id)
         allocation = state.allocation or state.occupied
         running = phase in (Phase.RUNNING, Phase.RESIZING)
-        outlook = None if self.plane.prospect is None else self.plane.prospect.outlook(spec.id, self.now_ms)
+        outlook = None if self.plane.live_forecasts is None else self.plane.live_forecasts.outlook(spec.id, self.now_ms)
         eta = None if outlook is None or not outlook.known else _band(outlook.finish)
         if eta is None and running:
             eta = self._eta(state)
@@ -290,12 +290,12 @@ class Views:
         return frozenset(space for space in found if space)
 
     def question(self) -> Json:
-        if self.plane.prospect is None:
+        if self.plane.live_forecasts is None:
             raise NotFound("this service does not look ahead")
-        return self.plane.prospect.question(self.plane, self.now_ms)
+        return self.plane.live_forecasts.question(self.plane, self.now_ms)
 
     def accuracy(self) -> list[Json]:
-        return [] if self.plane.prospect is None else self.plane.prospect.accuracy_rows()
+        return [] if self.plane.live_forecasts is None else self.plane.live_forecasts.accuracy_rows()
 
     def counts(self) -> dict[str, int]:
         """Jobs by state: active ones, and those that the history still holds."""

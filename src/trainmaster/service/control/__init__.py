@@ -1,1 +1,4 @@
-"""The control plane and the thread that owns it: requests, event log, forecasts, changes of nodes."""
+"""The control plane: engine, store and backend as one, on one thread.
+
+No HTTP: that is `service.api`.
+"""

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from trainmaster.engine.core import Engine
+from trainmaster.engine.engine import Engine
 from trainmaster.engine.grow import can_grow
-from trainmaster.engine.image import Recorder, image_of, restore
-from trainmaster.engine.ports import Archive, Backend, Commit, Estimator, Image, StoreError
-from trainmaster.engine.recast import recast
+from trainmaster.engine.persistence import Recorder, restore, stored_state_of
+from trainmaster.engine.ports import Archive, Backend, Commit, Estimator, StoredState, StoreError
 from trainmaster.engine.records import Ended, Settings
+from trainmaster.engine.remap_nodes import remap_nodes
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
@@ -33,7 +33,7 @@ from trainmaster.service.api.problems import unavailable
 from trainmaster.service.control.clock import Clock, EngineTime
 from trainmaster.service.control.event_log import Journal
 from trainmaster.service.control.fallback_policy import FallbackPolicy
-from trainmaster.service.control.forecasts import Prospect
+from trainmaster.service.control.forecasts import LiveForecasts
 from trainmaster.service.control.remap_nodes import check_shape, followed, renode, shape_of
 from trainmaster.service.control.specs import Fitting
 
@@ -128,7 +128,7 @@ class ControlPlane:
         told: Callable[[Sequence[Any]], None] = lambda _: None,
         committed: Callable[[Commit], None] = lambda _: None,
         forgotten: Callable[[Sequence[str]], None] = lambda _: None,
-        prospect: Prospect | None = None,
+        live_forecasts: LiveForecasts | None = None,
         follow_nodes: bool = False,
     ) -> None:
         """`policy` decides in a new store, `force_policy` in any; with `keep_policy` not in one that was last opened
@@ -153,7 +153,7 @@ class ControlPlane:
         self._told = told
         self._committed = committed
         self._forgotten = forgotten
-        self.prospect = prospect
+        self.live_forecasts = live_forecasts
         self.policies = policies
         self._first_policy = policy
         self._force_policy = self._policy_option = force_policy
@@ -175,13 +175,13 @@ class ControlPlane:
 
     def prepare_nodes(self, reset: bool = False) -> None:
         """Refuse a store that was written for other nodes, or (`reset`) bring it to the present ones."""
-        image = self.store.load_active()
-        if image.meta is None:
+        stored_state = self.store.load_active()
+        if stored_state.meta is None:
             return
         if reset:
-            self.store.commit(renode(image, self.cluster, self.estimator))
+            self.store.commit(renode(stored_state, self.cluster, self.estimator))
         else:
-            check_shape(image.meta, self.cluster)
+            check_shape(stored_state.meta, self.cluster)
 
     def take_nodes(self, cluster: Cluster) -> None:
         """Called by a request that is being prepared: these are the nodes from now on, those that were keep their
@@ -192,8 +192,8 @@ class ControlPlane:
         if can_grow(engine.cluster, cluster):
             self.stage.events.insert(0, ev.ClusterGrew(cluster))
         else:
-            image = recast(image_of(engine), engine.cluster, cluster, self.estimator)
-            self.engine = restore(image, cluster, engine.policy, self.estimator, self.settings)
+            stored_state = remap_nodes(stored_state_of(engine), engine.cluster, cluster, self.estimator)
+            self.engine = restore(stored_state, cluster, engine.policy, self.estimator, self.settings)
             self.recorder = Recorder.of_new(self.engine)
             self.stage.events.append(ev.Woken())
         self.cluster = cluster
@@ -201,20 +201,20 @@ class ControlPlane:
 
     def open(self) -> None:
         """Read the store, send what is pending, ask for an inventory. Raises `StoreError`."""
-        image = stored = self.store.load_active()
-        self.set_time(image)
-        facts: Mapping[str, Any] = (image.meta or {}).get("service", {})
+        stored_state = stored = self.store.load_active()
+        self.set_time(stored_state)
+        facts: Mapping[str, Any] = (stored_state.meta or {}).get("service", {})
         if self._follow_nodes:
-            image = followed(stored, self.cluster, self.estimator)
+            stored_state = followed(stored, self.cluster, self.estimator)
         self.policy_name = str(facts.get("policy", self._first_policy))
         if self._keep_policy and facts.get("policy_option") == self._policy_option:
             self._force_policy = None
         self.next_job = int(facts.get("next_job", 1))
         self.exits: dict[str, str] = dict(facts.get("exits", {}))
-        if self.prospect is not None:
-            self.prospect.opened(self.store.document)
-        self.engine = self._engine(image)
-        as_stored = image is stored and image.meta is not None
+        if self.live_forecasts is not None:
+            self.live_forecasts.opened(self.store.document)
+        self.engine = self._engine(stored_state)
+        as_stored = stored_state is stored and stored_state.meta is not None
         self.recorder = Recorder(self.engine) if as_stored else Recorder.of_new(self.engine)
         if not as_stored:
             # A new store begins with when it began: engine time is counted from there by every later process. And
@@ -227,19 +227,19 @@ class ControlPlane:
         self.next_observe_ms = self.now_ms
         self.next_prune_ms = self.now_ms + PRUNE_MS // 60
 
-    def set_time(self, image: Image) -> None:
+    def set_time(self, stored_state: StoredState) -> None:
         """Go on where the image left off, by as much as the clock did. Within a process time goes on as it did: leases
         are counted in it, and somebody may have set the wall clock."""
-        facts: Mapping[str, Any] = (image.meta or {}).get("service", {})
+        facts: Mapping[str, Any] = (stored_state.meta or {}).get("service", {})
         known = getattr(self, "time", None)
         first_ms = int(facts.get("epoch_ms", self.clock.wall_ms() if known is None else known.epochs[0][1]))
         epochs = [(int(since_ms), int(epoch_ms)) for since_ms, epoch_ms in facts.get("epochs", [(0, first_ms)])]
-        last_ms = max(0 if image.meta is None else int(image.meta["now_ms"]), self._last_ms)
+        last_ms = max(0 if stored_state.meta is None else int(stored_state.meta["now_ms"]), self._last_ms)
         if known is None or known.epochs[: len(epochs)] != epochs or known.now_ms() < last_ms:
             self.time = EngineTime(self.clock, epochs, last_ms, int(facts.get("unseen_ms", 0)))
 
-    def _engine(self, image: Image) -> Engine:
-        return restore(image, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
+    def _engine(self, stored_state: StoredState) -> Engine:
+        return restore(stored_state, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
 
     def _policy(self, name: str) -> FallbackPolicy:
         return FallbackPolicy(self.policies(name), self._policy_failed)
@@ -256,7 +256,7 @@ class ControlPlane:
         """When `batch` wants to be called at the latest, in the engine's time."""
         if self.engine is None:
             return self._retry_ms
-        ahead_ms = NEVER_MS if self.prospect is None else self.prospect.next_ms
+        ahead_ms = NEVER_MS if self.live_forecasts is None else self.live_forecasts.next_ms
         due_ms = min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
         return self._pause_ms if self._untaken else max(due_ms, self._pause_ms)
 
@@ -351,8 +351,8 @@ class ControlPlane:
         notes, engine.notes = engine.notes, []
         journal.after(commands, ended, notes)
         self.exits.update(journal.exits)
-        if self.prospect is not None:
-            self.prospect.stepped(now_ms, events, commands, ended)
+        if self.live_forecasts is not None:
+            self.live_forecasts.stepped(now_ms, events, commands, ended)
         commit = self._commit(journal, ended)
         self.store.commit(commit)
         self._force_policy = None
@@ -381,7 +381,7 @@ class ControlPlane:
             "exits": {job_id: how for job_id, how in sorted(self.exits.items()) if job_id not in over},
         }
         meta = {**commit.meta, "service": facts}
-        learned = {} if self.prospect is None else self.prospect.documents(self.live.now_ms)
+        learned = {} if self.live_forecasts is None else self.live_forecasts.documents(self.live.now_ms)
         return replace(commit, meta=meta, log=journal.entries, requests=self.stage.answers, documents=learned)
 
     def _shape(self) -> list[list[Any]]:
@@ -440,9 +440,9 @@ class ControlPlane:
             self.backend.observe()
             if jump_ms := self.time.follow_wall_clock():
                 log.warning("the wall clock was set by %+.0f s; jobs and history are counted as before", jump_ms / 1000)
-        if self.prospect is not None:
-            self.prospect.wake(now_ms)
-            self.prospect.look_ahead(self, now_ms)
+        if self.live_forecasts is not None:
+            self.live_forecasts.wake(now_ms)
+            self.live_forecasts.look_ahead(self, now_ms)
         if now_ms >= self.next_prune_ms:
             self.next_prune_ms = now_ms + PRUNE_MS
             keep = self.retention

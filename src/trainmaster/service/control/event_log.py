@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainmaster.engine import queries
-from trainmaster.engine.core import Engine
+from trainmaster.engine.engine import Engine
 from trainmaster.engine.ports import LogEntry
 from trainmaster.engine.records import Ended
 from trainmaster.model import event as ev
@@ -21,7 +21,7 @@ MAX_NOTE = 500
 
 
 class Journal:
-    """Collects the entries of one step. Reports about incarnations that are over are not news."""
+    """Collects the entries of one step. Reports about attempts that are over are not news."""
 
     def __init__(self, engine: Engine, now_ms: int) -> None:
         self.engine = engine
@@ -29,7 +29,7 @@ class Journal:
         self._seq = queries.last_command_seq(engine)
         self.entries: list[LogEntry] = []
         self.exits: dict[str, str] = {}
-        """How incarnations ended that have ended in this step, by job."""
+        """How attempts ended that have ended in this step, by job."""
 
     def add(self, kind: str, job_id: str | None, text: str, **details: Any) -> None:
         self.entries.append(LogEntry(self.now_ms, kind, job_id, text, details))

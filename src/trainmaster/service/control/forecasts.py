@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainmaster.engine import queries
-from trainmaster.engine.ports import Image
+from trainmaster.engine.ports import StoredState
 from trainmaster.engine.records import Ended
-from trainmaster.estimate.profiles import LearningEstimator, ProfileBook
-from trainmaster.foresight.accuracy import AccuracyBook
-from trainmaster.foresight.forecast import Band, Outlook
-from trainmaster.foresight.question import question
-from trainmaster.foresight.situation import Belief, Situation
+from trainmaster.estimate.profiles import JobProfiles, LearningEstimator
+from trainmaster.forecast.accuracy import AccuracyLog
+from trainmaster.forecast.forecast import Band, Outlook
+from trainmaster.forecast.situation import Belief, Situation
+from trainmaster.forecast.worker_request import question
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command, Launch, Resize, Stop
 from trainmaster.model.job import JobSpec, Phase
@@ -65,12 +65,12 @@ class _Begun:
     ready_ms: int
 
 
-class Prospect:
+class LiveForecasts:
     def __init__(self, estimator: LearningEstimator, database: Path) -> None:
         self.estimator = estimator
         self.database = database
         self.forecaster: Forecaster | None = None
-        self.accuracy = AccuracyBook()
+        self.accuracy = AccuracyLog()
         self.forecasts = 0
         self.forecast_cpu_s = 0.0
         self.last_fault = ""
@@ -96,9 +96,9 @@ class Prospect:
         """Remember what earlier processes learned."""
         profiles, judged = document(PROFILES), document(ACCURACY)
         if profiles is not None:
-            self.estimator.book = ProfileBook.from_json(profiles)
+            self.estimator.profiles = JobProfiles.from_json(profiles)
         if judged is not None:
-            self.accuracy = AccuracyBook.from_json(judged)
+            self.accuracy = AccuracyLog.from_json(judged)
 
     def stepped(
         self, now_ms: int, events: Sequence[ev.Event], commands: Sequence[Command], ended: Sequence[Ended]
@@ -150,7 +150,7 @@ class Prospect:
         self._cost(begun.what, max(event.at_ms - worked_ms, begun.ready_ms) - begun.sent_ms)
 
     def _cost(self, what: str, took_ms: float) -> None:
-        self.estimator.book.add_cost(what, took_ms / MS_PER_S)
+        self.estimator.profiles.add_cost(what, took_ms / MS_PER_S)
         self._unsaved = True
 
     def _over(self, end: Ended) -> None:
@@ -180,7 +180,7 @@ class Prospect:
         self._unsaved = False
         self._next_save_ms = now_ms + SAVE_MS
         with self._lock:
-            return {PROFILES: self.estimator.book.to_json(), ACCURACY: self.accuracy.to_json()}
+            return {PROFILES: self.estimator.profiles.to_json(), ACCURACY: self.accuracy.to_json()}
 
     # -- looking ahead -------------------------------------------------------------------------------
 
@@ -242,11 +242,11 @@ class Prospect:
         }
         starting = {job_id: (begun.sent_ms, begun.work) for job_id, begun in sorted(self._awaited.items())}
         situation = Situation(
-            now_ms, plane.policy_name, engine.cluster, Image(), engine.settings, measured, starting=starting
+            now_ms, plane.policy_name, engine.cluster, StoredState(), engine.settings, measured, starting=starting
         )
         with self._lock:
             widening = self.accuracy.widening()
-        return {**question(situation, self.database, self.estimator.book, newcomers), "widening": widening}
+        return {**question(situation, self.database, self.estimator.profiles, newcomers), "widening": widening}
 
     def answered(self, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook], widening: float = 1.0) -> None:
         """From another thread. `widening`: what was asked for."""

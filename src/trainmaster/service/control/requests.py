@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from trainmaster.engine import queries
-from trainmaster.engine.image import ended_from_record
+from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.ports import EndedFilter
 from trainmaster.jobspec.limits import Workers
 from trainmaster.jobspec.model import JobRequest
@@ -76,13 +76,13 @@ class Preview:
     _specs: tuple[JobSpec, ...] = ()
 
     def prepare(self, plane: ControlPlane) -> None:
-        if plane.prospect is None:
+        if plane.live_forecasts is None:
             raise NotFound("this service does not look ahead")
         self._specs = tuple(jobs_of(plane, self.request, self.who))
 
     def answer(self, plane: ControlPlane) -> Json:
-        assert plane.prospect is not None
-        return plane.prospect.question(plane, plane.now_ms, self._specs)
+        assert plane.live_forecasts is not None
+        return plane.live_forecasts.question(plane, plane.now_ms, self._specs)
 
 
 def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[JobSpec]:

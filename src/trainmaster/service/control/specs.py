@@ -9,8 +9,8 @@ from trainmaster.jobspec.engine import demand_of, payload_of, to_engine
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
+from trainmaster.model.feasibility import fits_when_empty
 from trainmaster.model.job import Demand, JobSpec
-from trainmaster.model.room import fits_when_empty
 from trainmaster.model.units import GPU_MILLI
 
 MAX_KNOWN_SHAPES = 10_000
@@ -71,14 +71,14 @@ class Fitting:
         """`workers_min`: another smallest size than the job's own."""
         cluster = self.cluster
         least = spec.workers_min if workers_min is None else workers_min
-        kinds = [k for k, name in enumerate(cluster.types) if not spec.gpu_types or name in spec.gpu_types]
+        gpu_types = [k for k, name in enumerate(cluster.types) if not spec.gpu_types or name in spec.gpu_types]
         if spec.steps_per_s:
-            kinds = [k for k in kinds if spec.steps_per_s.get(cluster.types[k], 0.0) > 0]
+            gpu_types = [k for k in gpu_types if spec.steps_per_s.get(cluster.types[k], 0.0) > 0]
         have = f"the cluster has {cluster.describe()}"
-        if not kinds:
+        if not gpu_types:
             wanted = ", ".join(spec.gpu_types or sorted(spec.steps_per_s))
             raise InputError(f"it runs on {wanted}; {have}", "a type that the cluster has", column="gpu_types")
-        if not any(self._fits(spec, least, kind) for kind in kinds):
+        if not any(self._fits(spec, least, gpu_type) for gpu_type in gpu_types):
             gpus = least * spec.worker.gpu_milli / GPU_MILLI
             raise InputError(
                 f"{least} workers with {gpus:g} GPUs in all never fit: {have}",
@@ -87,16 +87,16 @@ class Fitting:
                 column="workers.min",
             )
 
-    def _fits(self, spec: JobSpec, workers: int, kind: int) -> bool:
-        key = (workers, spec.worker, spec.servers_min, kind)
+    def _fits(self, spec: JobSpec, workers: int, gpu_type: int) -> bool:
+        key = (workers, spec.worker, spec.servers_min, gpu_type)
         if key not in self._known:
             if len(self._known) > MAX_KNOWN_SHAPES:
                 self._known.clear()
-            self._known[key] = self._placed(spec, workers, kind)
+            self._known[key] = self._placed(spec, workers, gpu_type)
         return self._known[key]
 
-    def _placed(self, spec: JobSpec, workers: int, kind: int) -> bool:
+    def _placed(self, spec: JobSpec, workers: int, gpu_type: int) -> bool:
         cluster, worker = self.cluster, spec.worker
         if worker.gpu_milli and workers * worker.gpu_milli > cluster.total_gpus * GPU_MILLI:
             return False
-        return fits_when_empty(cluster, spec, workers, kind)
+        return fits_when_empty(cluster, spec, workers, gpu_type)

@@ -1,1 +1,4 @@
-"""The service on a Kubernetes cluster: platform, access, jobs as objects, statuses, logs, forwarding to the leader."""
+"""The platform of a cluster: access, TrainingJobs in and out, status, logs, forwarding.
+
+Pods are in `backends.kubernetes`.
+"""

@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.client import ApiError, KubeClient
-from trainmaster.backends.kubernetes.crd import GROUP, PLURAL
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.api.client import ApiError, KubeClient
+from trainmaster.backends.kubernetes.resources.crd import GROUP, PLURAL
 from trainmaster.service.api.problems import Forbidden, Unauthorized, Unavailable
 from trainmaster.service.local.tokens import OPERATOR, USER, Principal
 

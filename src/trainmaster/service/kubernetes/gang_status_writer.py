@@ -7,13 +7,13 @@ import asyncio
 import time
 from typing import Any
 
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.client import ApiError, KubeClient
-from trainmaster.backends.kubernetes.gang_runs import Gang, GangRuns
-from trainmaster.backends.kubernetes.gangs import object_path
-from trainmaster.backends.kubernetes.happenings import Happening
-from trainmaster.backends.kubernetes.status import Telling, clipped, reason_word
-from trainmaster.backends.kubernetes.translate import stamp_of
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.api.client import ApiError, KubeClient
+from trainmaster.backends.kubernetes.gangs.foreign_gangs import object_path
+from trainmaster.backends.kubernetes.gangs.gang_scheduler import Gang, GangRuns
+from trainmaster.backends.kubernetes.resources.events import JobEvent
+from trainmaster.backends.kubernetes.resources.status import StatusUpdate, clipped, reason_word
+from trainmaster.backends.kubernetes.resources.training_job import stamp_of
 from trainmaster.service.kubernetes.status_writer import StatusWriter
 
 WRITERS = 8
@@ -23,18 +23,18 @@ LOOK_S = 5.0
 class GangStatusWriter:
     """`tell` is what a `StatusWriter` calls for jobs without TrainingJob; `run` tells of gangs that are no jobs yet."""
 
-    def __init__(self, client: KubeClient, runs: GangRuns, teller: StatusWriter) -> None:
+    def __init__(self, client: KubeClient, runs: GangRuns, status_writer: StatusWriter) -> None:
         self._client = client
         self._runs = runs
-        self._teller = teller
+        self._status_writer = status_writer
         self._told: dict[str, str] = {}
         self._slots = asyncio.Semaphore(WRITERS)
         self._tasks: set[asyncio.Task[None]] = set()
         self.conditions = 0
 
-    def tell(self, job_id: str, telling: Telling) -> None:
+    def tell(self, job_id: str, update: StatusUpdate) -> None:
         gang = self._runs.by_id.get(job_id)
-        view = telling.view
+        view = update.view
         if gang is None or gang.places or view["state"] != "pending" or not view["why"]:
             return
         self._soon(gang, reason_word(view["why"]), clipped(view["reason"]))
@@ -65,7 +65,7 @@ class GangStatusWriter:
             if news:
                 about = await self._about(gang)
                 if about is not None:
-                    await self._teller.event(about, Happening("Waiting", message, said=reason))
+                    await self._status_writer.event(about, JobEvent("Waiting", message, said=reason))
         except ApiError:
             self._told.pop(gang.key.text, None)  # told again at the next look
 

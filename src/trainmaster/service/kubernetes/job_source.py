@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from trainmaster.backends.kubernetes.fit import KnownRoom
-from trainmaster.backends.kubernetes.node_sets import NodeSets
-from trainmaster.backends.kubernetes.reflector import DELETED, Change
-from trainmaster.backends.kubernetes.template_check import TemplateCheck
-from trainmaster.backends.kubernetes.translate import job_id_of_object, spec_of_trainingjob
-from trainmaster.backends.kubernetes.wishes import being_deleted, wishes_of
+from trainmaster.backends.kubernetes.api.reflector import DELETED, Change
+from trainmaster.backends.kubernetes.nodes.fit import KnownRoom
+from trainmaster.backends.kubernetes.nodes.node_sets import NodeSets
+from trainmaster.backends.kubernetes.resources.template_check import TemplateCheck
+from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object, spec_of_trainingjob
+from trainmaster.backends.kubernetes.spec_diff import being_deleted, training_job_diff
 from trainmaster.engine import queries
 from trainmaster.engine.ports import EndedFilter
 from trainmaster.model import event as ev
@@ -63,11 +63,11 @@ class TakeJobs:
         plane.stage.events.extend(self.node_sets)
         for item in self.news:
             try:
-                plane.stage.events.extend(self._wishes(plane, item))
+                plane.stage.events.extend(self._user_events(plane, item))
             except InputError as error:
                 self.refused.append((item.job, error))
 
-    def _wishes(self, plane: ControlPlane, item: News) -> list[ev.Event]:
+    def _user_events(self, plane: ControlPlane, item: News) -> list[ev.Event]:
         engine, tj = plane.live, item.job
         job_id = job_id_of_object(tj)
         current = queries.spec_of(engine, job_id)
@@ -75,7 +75,7 @@ class TakeJobs:
         if current is not None:
             if item.gone:
                 return [ev.JobCancelled(job_id)]
-            return list(wishes_of(item.before, tj, current, queries.is_paused(engine, job_id)))
+            return list(training_job_diff(item.before, tj, current, queries.is_paused(engine, job_id)))
         over = (tj.get("status") or {}).get("state") in OVER
         if (
             item.gone
@@ -172,7 +172,7 @@ class JobSource:
     def changed(self, kind: Change, job: Json, before: Json | None) -> None:
         """As told by the reflector. What only the status says is our own word."""
         gone = kind == DELETED
-        if not gone and before is not None and _same_wishes(before, job):
+        if not gone and before is not None and _same_spec(before, job):
             return
         self._note(job, gone)
 
@@ -278,6 +278,6 @@ def _order(job: Json) -> tuple[str, int, str]:
     return meta["creationTimestamp"], int(version) if version.isdigit() else 0, meta["name"]
 
 
-def _same_wishes(before: Json, now: Json) -> bool:
+def _same_spec(before: Json, now: Json) -> bool:
     a, b = before["metadata"], now["metadata"]
     return a.get("generation") == b.get("generation") and a.get("deletionTimestamp") == b.get("deletionTimestamp")

@@ -13,9 +13,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient
-from trainmaster.backends.kubernetes.translate import job_id_of_object
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.api.client import ApiError, Conflict, KubeClient
+from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object
 from trainmaster.engine import queries
 from trainmaster.jobspec.limits import Workers
 from trainmaster.jobspec.model import JobRequest
@@ -108,16 +108,18 @@ class KubernetesJobApi:
         space = body.namespace or "default"
         await self.rights.need(who, Right("create", space))
         wanted = f"preview-{time.time_ns()}"
-        wish = to_training_job(body, space, wanted, None if body.array is None else 0, who.name)
-        await self._create(wish, wanted, params={"dryRun": "All"})
+        training_job = to_training_job(body, space, wanted, None if body.array is None else 0, who.name)
+        await self._create(training_job, wanted, params={"dryRun": "All"})
 
     async def submit(self, who: Principal, body: JobRequest) -> Json:
         space = body.namespace or "default"
         await self.rights.need(who, Right("create", space))
         wanted = body.request_id or hashlib.sha256(f"{who.name}{time.time_ns()}".encode()).hexdigest()
         copies = range(body.array or 1)
-        wishes = [to_training_job(body, space, wanted, None if body.array is None else k, who.name) for k in copies]
-        made = [await self._create(wish, wanted) for wish in wishes]
+        training_jobs = [
+            to_training_job(body, space, wanted, None if body.array is None else k, who.name) for k in copies
+        ]
+        made = [await self._create(training_job, wanted) for training_job in training_jobs]
         ids = [str(job_id_of_object(thing)) for thing in made]
         await self._accepted(ids, made)
         return {"id": ids[0], "ids": ids}

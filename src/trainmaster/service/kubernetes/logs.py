@@ -6,8 +6,8 @@ from typing import Any
 
 import aiohttp
 
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.client import ApiError, KubeClient, Unreachable
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.api.client import ApiError, KubeClient, Unreachable
 from trainmaster.service.api.problems import NotFound
 from trainmaster.service.local.logs import Chunk
 

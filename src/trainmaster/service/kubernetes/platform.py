@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
-from trainmaster.backends.kubernetes.client import ApiError, Conflict, Forbidden, KubeClient, NotFound, Object
-from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.config import KubeConfig, load_config
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.api.client import ApiError, Conflict, Forbidden, KubeClient, NotFound, Object
+from trainmaster.backends.kubernetes.api.config import KubeConfig, load_config
+from trainmaster.backends.kubernetes.api.loop_thread import LoopPortal
+from trainmaster.backends.kubernetes.api.reflector import Change, Reflector
+from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.election import Election
-from trainmaster.backends.kubernetes.loop_thread import LoopPortal
-from trainmaster.backends.kubernetes.reflector import Change, Reflector
+from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
 from trainmaster.engine.records import Settings
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.lease import LeaseRule

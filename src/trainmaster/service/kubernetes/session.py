@@ -12,19 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.backends.kubernetes.agent_hub import AgentHub
+from trainmaster.backends.kubernetes.api.client import Object
+from trainmaster.backends.kubernetes.api.reflector import Change
 from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOptions
-from trainmaster.backends.kubernetes.blobs import ConfigMapBlobs
-from trainmaster.backends.kubernetes.client import Object
-from trainmaster.backends.kubernetes.cluster_watch import ClusterWatch
-from trainmaster.backends.kubernetes.fit import KnownRoom
-from trainmaster.backends.kubernetes.gang_runs import GangRuns
-from trainmaster.backends.kubernetes.node_sets import NodeSets
-from trainmaster.backends.kubernetes.reflector import Change
-from trainmaster.backends.kubernetes.template_check import TemplateCheck
-from trainmaster.backends.kubernetes.translate import job_id_of_object
+from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
+from trainmaster.backends.kubernetes.gangs.gang_scheduler import GangRuns
+from trainmaster.backends.kubernetes.launchers.hub import AgentHub
+from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
+from trainmaster.backends.kubernetes.nodes.fit import KnownRoom
+from trainmaster.backends.kubernetes.nodes.node_sets import NodeSets
+from trainmaster.backends.kubernetes.resources.template_check import TemplateCheck
+from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object
 from trainmaster.engine import queries
-from trainmaster.engine.ports import Commit, Image
+from trainmaster.engine.ports import Commit, StoredState
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.model.cluster import Cluster, Node
 from trainmaster.model.codec import allocation_from_json, spec_from_json
@@ -62,7 +62,7 @@ class ChangeNodes:
         cluster = Cluster(self.watch.present(plane.cluster.nodes, _in_use(plane)), PRICE_PER_GPU_HOUR)
         if cluster.nodes != plane.cluster.nodes:
             plane.take_nodes(cluster)
-            self.backend.recast(cluster)
+            self.backend.set_nodes(cluster)
 
     def answer(self, plane: ControlPlane) -> None:  # noqa: ARG002 - part of the protocol
         return None
@@ -93,7 +93,7 @@ class KubernetesSession:
         self._driver: Driver | None = None
         self._backend: KubernetesBackend | None = None
         self._hub: AgentHub | None = None
-        self._teller: StatusWriter | None = None
+        self._status_writer: StatusWriter | None = None
         self.source: JobSource | None = None
         self._ids: dict[str, tuple[str, str]] = {}
 
@@ -107,13 +107,13 @@ class KubernetesSession:
         store.claim()
         return store
 
-    def cluster(self, image: Image) -> Cluster:
-        listed = _listed(image)
+    def cluster(self, stored_state: StoredState) -> Cluster:
+        listed = _listed(stored_state)
         return Cluster(self._watch.present(listed, {node.id for node in listed}), PRICE_PER_GPU_HOUR)
 
-    def open_backend(self, plane: ControlPlane, driver: Driver, image: Image) -> KubernetesBackend:
-        expected = _answered_for(followed(image, plane.cluster, plane.estimator))
-        active = [spec_from_json(record["spec"]) for record in image.jobs.values()]
+    def open_backend(self, plane: ControlPlane, driver: Driver, stored_state: StoredState) -> KubernetesBackend:
+        expected = _answered_for(followed(stored_state, plane.cluster, plane.estimator))
+        active = [spec_from_json(record["spec"]) for record in stored_state.jobs.values()]
         backend = self._portal.call(self._adopt(plane, driver, active, expected), 60.0)
         plane.slow_starts = backend.slow_starts.words
         return backend
@@ -191,18 +191,20 @@ class KubernetesSession:
         self._driver = driver
         for job in self._jobs.objects.values():
             self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
-        teller = self._teller = StatusWriter(self._client, driver, self._object_for, busy=backend.is_making_pods)
-        backend.slow_starts.on_change = teller.look_at
+        status_writer = self._status_writer = StatusWriter(
+            self._client, driver, self._object_for, busy=backend.is_making_pods
+        )
+        backend.slow_starts.on_change = status_writer.look_at
         if backend.gangs is not None:
-            gang_teller = GangStatusWriter(self._client, backend.gangs, teller)
-            teller.also = gang_teller.tell
-            self._tasks.append(asyncio.ensure_future(gang_teller.run()))
+            gang_writer = GangStatusWriter(self._client, backend.gangs, status_writer)
+            status_writer.also = gang_writer.tell
+            self._tasks.append(asyncio.ensure_future(gang_writer.run()))
         self.source = JobSource(driver, self._nodes, self._sets, self._refused, TemplateCheck(self._client))
         self._watch.on_nodes = self._look_at_sets
         self._look_at_sets()  # what changed since the gangs' sets were made was told to nobody
         self.source.begin(self._jobs.objects.values())
-        teller.everything(self._ids)
-        self._tasks.append(asyncio.ensure_future(teller.run()))
+        status_writer.everything(self._ids)
+        self._tasks.append(asyncio.ensure_future(status_writer.run()))
         if self._watch.outgrown():
             self.nodes_changed()
 
@@ -270,23 +272,23 @@ class KubernetesSession:
         return None if key is None else self._jobs.objects.get(key)
 
     def _refused(self, job: Object, error: InputError) -> None:
-        if self._teller is not None and not self._halted:
+        if self._status_writer is not None and not self._halted:
             self._tasks = [task for task in self._tasks if not task.done()]
-            self._tasks.append(asyncio.ensure_future(self._teller.reject(job, error)))
+            self._tasks.append(asyncio.ensure_future(self._status_writer.reject(job, error)))
 
     # -- from other threads ------------------------------------------------------------------------------
 
     def on_commit(self, commit: Commit) -> None:
-        teller, driver = self._teller, self._driver
-        if teller is not None and driver is not None and not self._halted:
-            teller.stepped(queries.status_keys(driver.plane.live, {*commit.jobs, *commit.ended}), commit.log)
+        status_writer, driver = self._status_writer, self._driver
+        if status_writer is not None and driver is not None and not self._halted:
+            status_writer.stepped(queries.status_keys(driver.plane.live, {*commit.jobs, *commit.ended}), commit.log)
         if self._nodes_left and not self._halted:
             self._nodes_left = False
             self._portal.loop.call_soon_threadsafe(self.nodes_changed)
 
     def on_forecast(self, finish_s: Mapping[str, float], now_s: float) -> None:
-        if self._teller is not None and not self._halted:
-            self._teller.foreseen(finish_s, now_s)
+        if self._status_writer is not None and not self._halted:
+            self._status_writer.foreseen(finish_s, now_s)
 
     def forget_jobs(self, job_ids: Sequence[str]) -> None:
         """Objects, pods and their logs are the cluster's."""
@@ -322,28 +324,28 @@ class _Later:
         return getattr(self.target, name)
 
 
-def _listed(image: Image) -> list[Node]:
+def _listed(stored_state: StoredState) -> list[Node]:
     """The nodes that the state speaks of, as far as jobs are on them or may still be: they keep their place.
 
     How large they are is asked of the nodes themselves; one that is gone has nothing to give.
     """
-    if image.meta is None:
+    if stored_state.meta is None:
         return []
     held = {
         part[0]
-        for record in image.jobs.values()
+        for record in stored_state.jobs.values()
         for allocation in (record["allocation"], record["held"])
         if allocation is not None
         for part in allocation["parts"]
     }
-    shape = image.meta.get("service", {}).get("shape") or []
+    shape = stored_state.meta.get("service", {}).get("shape") or []
     return [Node(name, kind, gpus, 0, 0) for k, (name, kind, gpus) in enumerate(shape) if k in held]
 
 
-def _answered_for(image: Image) -> list[Launch]:
-    """Incarnations that hold something and whose last command was answered."""
+def _answered_for(stored_state: StoredState) -> list[Launch]:
+    """Attempts that hold something and whose last command was answered."""
     found = []
-    for record in image.jobs.values():
+    for record in stored_state.jobs.values():
         if record["held"] is None or record["command"] is not None:
             continue
         spec = spec_from_json(record["spec"])

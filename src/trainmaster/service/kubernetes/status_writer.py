@@ -15,15 +15,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainmaster.backends.kubernetes import paths
-from trainmaster.backends.kubernetes.client import ApiError, Conflict, KubeClient, NotFound
-from trainmaster.backends.kubernetes.happenings import Happening, event_body, event_name, happening_of, object_of
-from trainmaster.backends.kubernetes.status import Telling, is_news, rejected_status, same_status, status_of
-from trainmaster.backends.kubernetes.translate import job_id_of_object, stamp_of
+from trainmaster.backends.kubernetes.api import paths
+from trainmaster.backends.kubernetes.api.client import ApiError, Conflict, KubeClient, NotFound
+from trainmaster.backends.kubernetes.resources.events import (
+    JobEvent,
+    event_body,
+    event_name,
+    happening_of,
+    object_of,
+)
+from trainmaster.backends.kubernetes.resources.status import (
+    StatusUpdate,
+    is_news,
+    rejected_status,
+    same_status,
+    status_of,
+)
+from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object, stamp_of
 from trainmaster.engine import queries
 from trainmaster.engine.ports import LogEntry
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.model.job import P
+from trainmaster.model.job import PhaseCode
 from trainmaster.service.api.views import Views
 from trainmaster.service.control.control_plane import Request
 from trainmaster.service.control.gateway import Gateway
@@ -49,11 +61,11 @@ MAX_EVENTS = 2_000
 """Events that wait to be written; beyond it the oldest about waiting are dropped: the status says the same."""
 STARTING = "Starting"
 """No reason to wait that anybody needs to be told of: `Scheduled` says it."""
-_STARTED = (P.RUNNING, P.RESIZING)
+_STARTED = (PhaseCode.RUNNING, PhaseCode.RESIZING)
 
 
 @dataclass
-class Tellings:
+class StatusUpdates:
     """Counters for the metrics."""
 
     statuses: int = 0
@@ -69,7 +81,7 @@ class StatusWriter:
 
     def __init__(
         self, client: KubeClient, gateway: Gateway, object_for: Callable[[str], Json | None],
-        also: Callable[[str, Telling], None] | None = None, busy: Callable[[], bool] = lambda: False,
+        also: Callable[[str, StatusUpdate], None] | None = None, busy: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         """`object_for`: the TrainingJob of a job's id, as last seen. `also` is told of jobs that have none. `busy`:
         whether pods are being made."""
@@ -81,7 +93,7 @@ class StatusWriter:
         self._lock = threading.Lock()
         self._due_s: dict[str, float] = {}
         self._keys: dict[str, tuple[int, ...]] = {}
-        self._happenings: list[tuple[str, Happening]] = []
+        self._events: list[tuple[str, JobEvent]] = []
         self._waiting_told: dict[str, str] = {}
         self._finish_told_s: dict[str, float] = {}
         """The expected finish of each job, as it was last looked at."""
@@ -89,7 +101,7 @@ class StatusWriter:
         self._wake: asyncio.Event | None = None
         self._waiting_credit = float(WAITING_AT_ONCE)
         self._credit_s = time.monotonic()
-        self.tally = Tellings()
+        self.tally = StatusUpdates()
 
     # -- the driver's thread -------------------------------------------------------------------------
 
@@ -107,24 +119,24 @@ class StatusWriter:
                     wait_s = REFRESH_S if phase in _STARTED else 10 * REFRESH_S
                 else:
                     self._keys[job_id] = key
-                    wait_s = SETTLE_S if phase in (P.PENDING, P.RESERVED) else SOON_S
+                    wait_s = SETTLE_S if phase in (PhaseCode.PENDING, PhaseCode.RESERVED) else SOON_S
                 self._due_s[job_id] = min(self._due_s.get(job_id, now_s + wait_s), now_s + wait_s)
             for entry in entries:
                 happening = None if entry.job_id is None else happening_of(entry)
                 if happening is not None:
-                    self._happenings.append((entry.job_id or "", happening))
+                    self._events.append((entry.job_id or "", happening))
         self._rouse()
 
-    def told_of_waiting(self, job_id: str, reason: str, message: str) -> None:
+    def published_waiting(self, job_id: str, reason: str, message: str) -> None:
         """An Event for a new reason to wait; the text may differ in numbers without being another reason."""
         if self._waiting_told.get(job_id) == reason:
             return
         self._waiting_told[job_id] = reason
         with self._lock:
-            if len(self._happenings) >= MAX_EVENTS:
+            if len(self._events) >= MAX_EVENTS:
                 self.tally.dropped_events += 1
                 return
-            self._happenings.append((job_id, Happening("Waiting", message, said=reason)))
+            self._events.append((job_id, JobEvent("Waiting", message, said=reason)))
 
     def everything(self, job_ids: Iterable[str]) -> None:
         """Look at all of them again: a new leader does not know what the last one told."""
@@ -167,10 +179,10 @@ class StatusWriter:
             ready, next_s = self._ready()
             if ready:
                 await self._tell(ready)
-            await self._tell_happenings()
+            await self._publish_events()
             if not ready:
                 self._wake.clear()
-                if self._happenings:
+                if self._events:
                     continue
                 try:
                     await asyncio.wait_for(self._wake.wait(), next_s)
@@ -189,7 +201,7 @@ class StatusWriter:
             for job_id, due_s in self._due_s.items():
                 if due_s > now_s:
                     next_s = min(next_s, due_s - now_s)
-                elif self._keys.get(job_id, (P.FINISHED,))[0] in (P.PENDING, P.RESERVED):
+                elif self._keys.get(job_id, (PhaseCode.FINISHED,))[0] in (PhaseCode.PENDING, PhaseCode.RESERVED):
                     patient.append(job_id)
                 else:
                     urgent.append(job_id)
@@ -205,33 +217,33 @@ class StatusWriter:
 
     async def _tell(self, job_ids: Sequence[str]) -> None:
         try:
-            tellings = await self._gateway.ask(_look(job_ids))
+            updates = await self._gateway.ask(_look(job_ids))
         except TrainmasterError:
             self._again(job_ids)
             await asyncio.sleep(1.0)
             return
         slots = asyncio.Semaphore(WRITERS)
 
-        async def one(job_id: str, telling: Telling) -> None:
+        async def one(job_id: str, update: StatusUpdate) -> None:
             async with slots:
-                await self._write(job_id, telling)
+                await self._write(job_id, update)
 
-        await asyncio.gather(*(one(job_id, telling) for job_id, telling in tellings.items()))
+        await asyncio.gather(*(one(job_id, update) for job_id, update in updates.items()))
 
-    async def _write(self, job_id: str, telling: Telling) -> None:
-        eta_s = telling.view["eta_s"]
+    async def _write(self, job_id: str, update: StatusUpdate) -> None:
+        eta_s = update.view["eta_s"]
         if eta_s is None:
             self._finish_told_s.pop(job_id, None)
         else:
-            self._finish_told_s[job_id] = telling.now_s + eta_s
+            self._finish_told_s[job_id] = update.now_s + eta_s
         tj = self._object_for(job_id)
         if tj is None:
             if self.also is not None:
-                self.also(job_id, telling)
+                self.also(job_id, update)
             return
-        status = status_of(tj, telling)
+        status = status_of(tj, update)
         if status["state"] in ("pending", "paused") and status["reason"] not in ("", STARTING):
-            self.told_of_waiting(job_id, status["reason"], status["message"])
+            self.published_waiting(job_id, status["reason"], status["message"])
         else:
             self._waiting_told.pop(job_id, None)
         if same_status(status, tj.get("status") or {}):
@@ -273,18 +285,18 @@ class StatusWriter:
             return
         while not await self._patch(tj, status):
             await asyncio.sleep(RETRY_S)
-        await self.event(object_of(tj), Happening("Rejected", status["message"], warning=True))
+        await self.event(object_of(tj), JobEvent("Rejected", status["message"], warning=True))
 
     # -- Events --------------------------------------------------------------------------------------
 
-    async def _tell_happenings(self) -> None:
+    async def _publish_events(self) -> None:
         with self._lock:
-            taken, self._happenings = self._happenings[:BATCH], self._happenings[BATCH:]
+            taken, self._events = self._events[:BATCH], self._events[BATCH:]
         if not taken:
             return
         slots = asyncio.Semaphore(WRITERS)
 
-        async def one(job_id: str, happening: Happening) -> None:
+        async def one(job_id: str, happening: JobEvent) -> None:
             tj = self._object_for(job_id)
             if tj is not None:
                 async with slots:
@@ -292,7 +304,7 @@ class StatusWriter:
 
         await asyncio.gather(*(one(job_id, happening) for job_id, happening in taken))
 
-    async def event(self, about: Json, happening: Happening) -> None:
+    async def event(self, about: Json, happening: JobEvent) -> None:
         now = stamp_of(time.time())
         try:
             try:
@@ -304,18 +316,18 @@ class StatusWriter:
         except ApiError:
             self.tally.faults += 1  # an Event that is lost is not worth a second queue: the status says it too
 
-    async def _count_up(self, about: Json, happening: Happening, now: str) -> None:
+    async def _count_up(self, about: Json, happening: JobEvent, now: str) -> None:
         path = paths.core("events", about["namespace"], event_name(about, happening))
         present = await self._client.get(path)
         more = {"count": int(present.get("count") or 1) + 1, "lastTimestamp": now, "message": happening.message}
         await self._client.patch(path, more)
 
 
-def _look(job_ids: Sequence[str]) -> Request[dict[str, Telling]]:
+def _look(job_ids: Sequence[str]) -> Request[dict[str, StatusUpdate]]:
     """A request for the views of these jobs; those that nobody knows any more are left out."""
 
-    def look(views: Views) -> dict[str, Telling]:
-        found: dict[str, Telling] = {}
+    def look(views: Views) -> dict[str, StatusUpdate]:
+        found: dict[str, StatusUpdate] = {}
         now_s = views.plane.time.instant_s(views.now_ms)
         for job_id in job_ids:
             generation = queries.generation_of(views.engine, job_id)
@@ -323,7 +335,7 @@ def _look(job_ids: Sequence[str]) -> Request[dict[str, Telling]]:
                 view = views.job(job_id)
             except TrainmasterError:
                 continue
-            found[job_id] = Telling(view, view["attempts"] if generation is None else generation, now_s)
+            found[job_id] = StatusUpdate(view, view["attempts"] if generation is None else generation, now_s)
         return found
 
     return Read(look)

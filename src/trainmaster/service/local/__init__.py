@@ -1,1 +1,4 @@
-"""The service on one machine: platform, home folder, tokens, logs."""
+"""The platform of one machine: home folder, tokens, logs.
+
+Processes of jobs are in `backends.local`.
+"""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from trainmaster.engine.ports import Archive, Commit, Image
+from trainmaster.engine.ports import Archive, Commit, StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.accelerators import find_accelerator
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
@@ -96,17 +96,17 @@ class LocalSession:
     def open_store(self) -> Archive:
         return SqliteStore(self.database)
 
-    def cluster(self, image: Image) -> Cluster:  # noqa: ARG002 - the nodes are those of this machine
+    def cluster(self, stored_state: StoredState) -> Cluster:  # noqa: ARG002 - the nodes are those of this machine
         return self._platform.nodes
 
-    def open_backend(self, plane: ControlPlane, driver: Driver, image: Image) -> ProcessBackend:
+    def open_backend(self, plane: ControlPlane, driver: Driver, stored_state: StoredState) -> ProcessBackend:
         backend = self._made(plane, driver)
         plane.prepare_nodes(self._platform.options.reset_nodes)
         backend.start()
         self._backend = backend
-        if image.meta is not None:
-            next_job = int(image.meta.get("service", {}).get("next_job", 1))
-            self.forget_jobs(self._home.orphans({*image.jobs, *image.ended}, next_job))
+        if stored_state.meta is not None:
+            next_job = int(stored_state.meta.get("service", {}).get("next_job", 1))
+            self.forget_jobs(self._home.orphans({*stored_state.jobs, *stored_state.ended}, next_job))
         return backend
 
     def _made(self, plane: ControlPlane, driver: Driver) -> ProcessBackend:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from trainmaster.backends.kubernetes.client import Unreachable
+from trainmaster.backends.kubernetes.api.client import Unreachable
 from trainmaster.backends.kubernetes.election import Election, ElectionRule
 
 RULE = ElectionRule(lease_s=1.0, give_up_s=0.3, renew_s=0.05, request_s=2.0)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.admitted_optimum import admitted, most_deadlines, tiny_deadline_instance
-from trainmaster.engine.core import Engine, Settings
+from support.oracles.admitted_optimum import admitted, most_deadlines, tiny_deadline_instance
+from trainmaster.engine.engine import Engine, Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Node, cluster_of, parse_cluster
@@ -54,16 +54,16 @@ class World:
         return self
 
     def workers(self, name: str) -> int:
-        return int(self.engine.columns.ints["workers"][self.engine.columns.slot_of[JobId(name)]])
+        return int(self.engine.columns.ints["workers"][self.engine.columns.job_index_of[JobId(name)]])
 
     def kind(self, name: str) -> str:
         columns = self.engine.columns
-        return self.engine.cluster.types[int(columns.ints["held_type"][columns.slot_of[JobId(name)]])]
+        return self.engine.cluster.types[int(columns.ints["held_type"][columns.job_index_of[JobId(name)]])]
 
 
 def _answer(command: Any, engine: Engine, now: int) -> Any:
     name = type(command).__name__
-    slot = engine.columns.slot_of[command.job_id]
+    slot = engine.columns.job_index_of[command.job_id]
     done = float(engine.columns.floats["work_done"][slot])
     if name == "Launch":
         return ev.Started(command.job_id, command.generation, done, now)
@@ -108,7 +108,7 @@ def test_refused_with_the_earliest_deadline_which_can_then_be_promised() -> None
 def test_what_cannot_be_promised_waits_with_the_same_answer_and_runs_when_there_is_room() -> None:
     busy = [job(f"b{i}", 100, 110) for i in range(2)]
     world = World("gpu=2").submit(0, *busy, job("late", 50, 140))
-    slot = world.engine.columns.slot_of[JobId("late")]
+    slot = world.engine.columns.job_index_of[JobId("late")]
     assert world.engine.columns.ints["admitted"][slot] == 0
     assert world.engine.columns.ints["reason"][slot] == Why.DEADLINE
     assert world.engine.details[slot]["fault"] == "no room beside what is promised"
@@ -220,7 +220,7 @@ def test_a_hard_newcomer_costs_no_more_soft_deadlines_than_it_must() -> None:
     world.submit(0, *[job(f"s{i}", 50, 200, kind=DeadlineKind.SOFT) for i in range(4)])
     world.submit(0, job("hard", 90, 95))
     certs = world.engine.columns.memo["plan"]
-    slots = [world.engine.columns.slot_of[JobId(f"s{i}")] for i in range(4)]
+    slots = [world.engine.columns.job_index_of[JobId(f"s{i}")] for i in range(4)]
     assert all(certs[slot, 0] == 1 and certs[slot, 4] <= 200_000 for slot in slots)
 
 
@@ -230,7 +230,9 @@ def test_of_the_soft_deadlines_the_largest_gives_way() -> None:
     world.submit(0, job("large", 40, 100, kind=DeadlineKind.SOFT), *small)
     world.submit(0, job("hard", 35, 100))
     certs = world.engine.columns.memo["plan"]
-    kept = {name: certs[world.engine.columns.slot_of[JobId(name)], 0] for name in ("large", "s0", "s1", "s2", "hard")}
+    kept = {
+        name: certs[world.engine.columns.job_index_of[JobId(name)], 0] for name in ("large", "s0", "s1", "s2", "hard")
+    }
     assert kept == {"large": 0, "s0": 1, "s1": 1, "s2": 1, "hard": 2}
 
 

@@ -12,5 +12,5 @@ def test_a_late_job_that_is_still_starting_stays_where_it_is() -> None:
     late = a_job("late", seconds=5, speeds={"fast": 1.0, "slow": 0.9})
     late = replace(late, deadline_ms=1_000, deadline_kind=DeadlineKind.HARD)
     view = a_view([late], "fast=1,slow=1", running={"late": Held(since_s=120.0, accelerator=0)}, now_s=100.0)
-    view.jobs.columns.ints["admitted"][view.jobs.slots] = 1
+    view.jobs.columns.ints["admitted"][view.jobs.job_indices] = 1
     assert not create("elasticflow").decide(view).changes

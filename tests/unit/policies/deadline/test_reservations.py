@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.policies.deadline import layout as col
+from trainmaster.policies.deadline import reservation_layout as col
 from trainmaster.policies.deadline import reservations as rs
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.engine.core import Engine
+from trainmaster.engine.engine import Engine
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
@@ -31,7 +31,7 @@ class Rounds:
         return seen
 
     def size(self, job: str) -> int:
-        return int(self.engine.columns.ints["workers"][self.engine.columns.slot_of[JobId(job)]])
+        return int(self.engine.columns.ints["workers"][self.engine.columns.job_index_of[JobId(job)]])
 
 
 def _answer(command: Command, now_ms: int) -> ev.Event:
@@ -55,7 +55,7 @@ def test_it_starts_with_what_is_left_and_grows_in_place() -> None:
     commands = rounds.step(100, job("elastic", 1, 2))
     assert [type(command) for command in commands] == [Launch], "a gang of 2 does not fit; one worker does"
     assert rounds.size("elastic") == 1
-    generation = int(rounds.engine.columns.ints["generation"][rounds.engine.columns.slot_of[JobId("rigid")]])
+    generation = int(rounds.engine.columns.ints["generation"][rounds.engine.columns.job_index_of[JobId("rigid")]])
     commands = rounds.step(5_000, ev.Exited(JobId("rigid"), generation, 0, 10_000.0))
     assert [type(command) for command in commands] == [Resize]
     assert rounds.size("elastic") == 2

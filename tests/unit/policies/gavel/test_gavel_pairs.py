@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from trainmaster.engine.verify import verify
 from trainmaster.model.allocation import Allocation, Part
-from trainmaster.model.draft import HALF_MILLI
 from trainmaster.model.job import JobSpec
-from trainmaster.model.memo import Memo
+from trainmaster.model.plan_builder import HALF_MILLI
+from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel.objectives import allocate
-from trainmaster.policies.gavel.pair_book import PairBook
+from trainmaster.policies.gavel.pair_state import PairState
 from trainmaster.policies.gavel.pairing import possible_pairs
 from trainmaster.policies.gavel.problem import Pairs, make_problem
 from trainmaster.policies.gavel.round_state import rows_of
@@ -107,7 +107,7 @@ def test_a_round_runs_pairs_when_jobs_are_many(options: str) -> None:
         together.setdefault((given_.accelerator, given_.parts), []).append(row)
     assert sorted(len(rows) for rows in together.values()) == [2, 2]
     assert all(given_.share_milli == HALF_MILLI for given_ in plan.changes.values() if given_)
-    Memo.from_json(plan.memo.to_json())
+    PolicyState.from_json(plan.memo.to_json())
 
 
 def test_pairs_are_taken_apart_when_there_is_room() -> None:
@@ -134,15 +134,15 @@ def test_two_that_share_without_a_book_do_not_both_stay() -> None:
 
 def test_a_survivor_inherits_the_pairs_share() -> None:
     view = shared_view(["small", "mid"])
-    book = PairBook(np.array([[0, 1]]), np.ones((1, 2, 2)), np.array([[0.0, 0.7]]), np.array([[5.0, 9.0]]))
+    book = PairState(np.array([[0, 1]]), np.ones((1, 2, 2)), np.array([[0.0, 0.7]]), np.array([[5.0, 9.0]]))
     values: dict = {}
     book.write(view, values)
     left = shared_view([], jobs=[view.jobs.spec(1)])
     share, received_s = np.zeros((1, 2)), np.ones((1, 2))
-    assert len(PairBook.recall(left, values, share, received_s)) == 0
+    assert len(PairState.recall(left, values, share, received_s)) == 0
     assert share.tolist() == [[0.0, 0.7]]
     assert received_s.tolist() == [[6.0, 10.0]]
-    same = PairBook.recall(view, values, np.zeros((2, 2)), np.zeros((2, 2)))
+    same = PairState.recall(view, values, np.zeros((2, 2)), np.zeros((2, 2)))
     assert same.rows.tolist() == [[0, 1]]
     assert same.share.tolist() == book.share.tolist()
 
@@ -165,8 +165,8 @@ def test_a_job_is_never_chosen_twice_nor_a_type_overdrawn(seed: int) -> None:
     rounds.remember(alone, np.ones((n, types)), zeros, np.ones(n), zeros)
     rounds.set_pairs(both, np.ones((len(both), types, 2)), share, np.ones_like(share))
     rounds.survey(view.jobs.columns, which, view.now_ms)
-    rounds.choose(view.jobs.columns, which, view.now_ms, False, view.nodes, view.ledger, int(view.placement))
-    kind, pair_of = np.asarray(rounds.kind_of)[:n], np.asarray(rounds.pair_of)[:n]
+    rounds.choose(view.jobs.columns, which, view.now_ms, False, view.nodes, view.free_capacity, int(view.placement))
+    kind, pair_of = np.asarray(rounds.gpu_type_of)[:n], np.asarray(rounds.pair_of)[:n]
     used = np.zeros(types)
     for pair in np.unique(pair_of[pair_of >= 0]):
         a, b = both[pair]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainmaster.core.plan_arrays import PlanArrays
-from trainmaster.engine.core import Engine, Settings
+from trainmaster.core.state.plan_arrays import PlanArrays
+from trainmaster.engine.engine import Engine, Settings
 from trainmaster.model.cluster import parse_cluster
-from trainmaster.model.gangs import unpacked
+from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.placement import Strategy
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel.policy import RoundPolicy
@@ -57,12 +57,12 @@ def test_the_pass_decides_as_the_policy(name: str, placement: Strategy, monkeypa
         engine, arrays, round_pass = engines[-1], PlanArrays(), make_pass(policy)
         assert round_pass is not None
         kept, values = {name: column.copy() for name, column in engine.columns.memo.items()}, engine.memo_values
-        free_before = view.ledger.device_milli.copy()
+        free_before = view.free_capacity.device_milli.copy()
         round_pass.bind(engine)
         done = round_pass.decide(
-            engine.columns, rows_of(view), view.now_ms, view.nodes, view.ledger, view.placer, arrays
+            engine.columns, rows_of(view), view.now_ms, view.nodes, view.free_capacity, view.placer, arrays
         )
-        assert (view.ledger.device_milli == free_before).all()
+        assert (view.free_capacity.device_milli == free_before).all()
         round_pass.store(engine)
         after, after_values = {name: column.copy() for name, column in engine.columns.memo.items()}, engine.memo_values
         for column_name, column in kept.items():
@@ -74,7 +74,7 @@ def test_the_pass_decides_as_the_policy(name: str, placement: Strategy, monkeypa
             return plan
         made += 1
         rows, first, flat = plan.changes.in_order()
-        row_of = {slot: row for row, slot in enumerate(view.jobs.slots.tolist())}
+        row_of = {job_index: row for row, job_index in enumerate(view.jobs.job_indices.tolist())}
         changed = [row_of[i] for i in np.asarray(arrays.jobs.values)[: arrays.jobs.n].tolist()]
         given = np.asarray(arrays.first.values)[: arrays.first.n].tolist()
         packed = np.asarray(arrays.flat.values)[: arrays.flat.n]
@@ -83,7 +83,7 @@ def test_the_pass_decides_as_the_policy(name: str, placement: Strategy, monkeypa
         for column_name in ("share", "received_s", "deficit_s", "known", "speeds"):
             expected = plan.memo.columns.get(column_name)
             assert expected is not None
-            assert after[column_name][view.jobs.slots].tolist() == expected.tolist()
+            assert after[column_name][view.jobs.job_indices].tolist() == expected.tolist()
         for value in ("worker_s", "round_end_ms", "last_reset_ms", "computed_jobs", "nodes_up"):
             assert after_values[value] == plan.memo.values[value]
         return plan

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.model.cluster import parse_cluster
-from trainmaster.model.job import P
+from trainmaster.model.job import PhaseCode
 from trainmaster.model.placement import Strategy
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
@@ -26,9 +26,9 @@ from trainmaster.testing.builders import a_job
 def changeable(view: Snapshot) -> Any:
     """Rows whose allocation may be changed now."""
     jobs = view.jobs
-    running = (jobs.phase == P.RUNNING) & (jobs.preemptible > 0)
-    waiting = (jobs.phase == P.PENDING) & (jobs.not_before_ms <= view.now_ms)
-    return (running | waiting | (jobs.phase == P.RESERVED)) & (jobs.ask_gpu_milli > 0)
+    running = (jobs.phase == PhaseCode.RUNNING) & (jobs.preemptible > 0)
+    waiting = (jobs.phase == PhaseCode.PENDING) & (jobs.not_before_ms <= view.now_ms)
+    return (running | waiting | (jobs.phase == PhaseCode.RESERVED)) & (jobs.ask_gpu_milli > 0)
 
 
 def speeds_of(view: Snapshot) -> Any:
@@ -56,7 +56,9 @@ def priorities(policy: Any, view: Snapshot, share: Any, received_s: Any, worker_
     return np.where(late[:, None], 1e15 * waited_s[:, None] + wanted, priority) * (speeds > 0)
 
 
-def expected_kinds(policy: Any, view: Snapshot, rounds: Rounds, before: dict[str, Any], rows: Any, speeds: Any) -> Any:
+def expected_gpu_types(
+    policy: Any, view: Snapshot, rounds: Rounds, before: dict[str, Any], rows: Any, speeds: Any
+) -> Any:
     """Greedy choice down the entries (job, type)."""
     jobs, (n, types) = view.jobs, speeds.shape
     share, deficit_s = np.asarray(rounds.share), np.asarray(rounds.deficit_s)
@@ -128,18 +130,18 @@ def test_rounds_follow_the_rules(name: str, placement: Strategy, monkeypatch: py
     seen: list[dict[str, Any]] = []
     bring_about, memo = gavel._bring_about, RoundState.memo
 
-    def chosen(policy: Any, view: Snapshot, rounds: Rounds, state: Any, draft: Any) -> None:
+    def chosen(policy: Any, view: Snapshot, rounds: Rounds, state: Any, builder: Any) -> None:
         inside = rounds.holding and view.now_ms < state.values.get("round_end_ms", 0)
         before = {"received_s": state.received_s.copy(), "worker_s": np.array(rounds.worker_s)}
         rows, speeds = changeable(view) & ~(view.jobs.holding & inside), speeds_of(view)
-        expected = expected_kinds(policy, view, rounds, before, rows, speeds)
+        expected = expected_gpu_types(policy, view, rounds, before, rows, speeds)
         n = len(view.jobs)
         assert np.asarray(rounds.movable)[:n].tolist() == rows.tolist()
-        assert np.asarray(rounds.kind_of)[:n].tolist() == expected.tolist()
-        bring_about(policy, view, rounds, state, draft)
-        placed = [-1 if a is None else a.accelerator for a in map(draft.allocation, range(n))]
-        assert np.asarray(rounds.kind_of)[:n].tolist() == np.where(rows, placed, -1).tolist()
-        seen.append({**before, "rows": rows, "speeds": speeds, "kinds": np.array(rounds.kind_of)[:n]})
+        assert np.asarray(rounds.gpu_type_of)[:n].tolist() == expected.tolist()
+        bring_about(policy, view, rounds, state, builder)
+        placed = [-1 if a is None else a.accelerator for a in map(builder.allocation, range(n))]
+        assert np.asarray(rounds.gpu_type_of)[:n].tolist() == np.where(rows, placed, -1).tolist()
+        seen.append({**before, "rows": rows, "speeds": speeds, "kinds": np.array(rounds.gpu_type_of)[:n]})
 
     def remembered(state: RoundState, view: Snapshot, rounds: Rounds) -> Any:
         was = seen[-1]

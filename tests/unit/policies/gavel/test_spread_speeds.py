@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.engine.core import Settings
+from trainmaster.engine.engine import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.placement import Strategy

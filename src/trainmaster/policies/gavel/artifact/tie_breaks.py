@@ -19,12 +19,12 @@ LINEAR = frozenset({"gavel-max-min", "gavel-throughput", "gavel-cost"})
 def linear_share(problem: AllocationProblem, allocation: str, aware: bool) -> FloatArray | None:
     """Shares of a policy in `LINEAR`. None: the path did not converge."""
     live = problem.runnable
-    some, kinds = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
-    at = np.ix_(some, kinds)
+    some, gpu_types = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
+    at = np.ix_(some, gpu_types)
     share = np.zeros_like(problem.throughput)
     if len(some) == 0:
         return share
-    gpus, counts = problem.gpus[some], problem.counts[kinds]
+    gpus, counts = problem.gpus[some], problem.counts[gpu_types]
     if allocation == "gavel-max-min":
         speeds, equal = problem.normalised(aware)
         rate = (problem.weight * equal / problem.gpus)[some]
@@ -43,13 +43,13 @@ def linear_share(problem: AllocationProblem, allocation: str, aware: bool) -> Fl
 def makespan_share(problem: AllocationProblem, aware: bool, exact: AllocationResult) -> FloatArray:
     """Shares of the makespan policy; `exact` is the optimum."""
     speeds = problem.seen_by(aware)
-    some, kinds = np.flatnonzero(problem.runnable), np.flatnonzero(problem.counts > 0.0)
-    at = np.ix_(some, kinds)
+    some, gpu_types = np.flatnonzero(problem.runnable), np.flatnonzero(problem.counts > 0.0)
+    at = np.ix_(some, gpu_types)
     if len(some) == 0:
         return exact.share
     need = problem.steps_remaining[some] / _bisected_makespan_s(exact.objective)
     speeds = np.where(problem.usable, speeds, 0.0)[at]
-    found = stop_of_feasibility(speeds, need, problem.gpus[some], problem.counts[kinds])
+    found = stop_of_feasibility(speeds, need, problem.gpus[some], problem.counts[gpu_types])
     if found is None:
         return exact.share
     share = np.zeros_like(problem.throughput)
@@ -66,12 +66,12 @@ def finish_time_share(problem: AllocationProblem, aware: bool, exact: Allocation
     )
     left = exact.objective * due - problem.elapsed_s
     live = problem.runnable & (problem.steps_remaining > 0.0)
-    some, kinds = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
+    some, gpu_types = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
     if len(some) == 0 or not (left[some] > 0.0).all():
         return exact.share
-    at = np.ix_(some, kinds)
+    at = np.ix_(some, gpu_types)
     found = stop_of_level(
-        speeds[at], problem.steps_remaining[some] / left[some], problem.gpus[some], problem.counts[kinds]
+        speeds[at], problem.steps_remaining[some] / left[some], problem.gpus[some], problem.counts[gpu_types]
     )
     if found is None:
         return exact.share
@@ -86,11 +86,11 @@ def spread_over_types(problem: AllocationProblem, exact: AllocationResult) -> Fl
     type for good, for no reason that the policy knows."""
     usable = np.where(problem.usable, 1.0, 0.0)
     time = (exact.share * usable).sum(axis=1)
-    some, kinds = np.flatnonzero(time > 1e-9), np.flatnonzero(problem.counts > 0.0)
+    some, gpu_types = np.flatnonzero(time > 1e-9), np.flatnonzero(problem.counts > 0.0)
     if len(some) == 0:
         return exact.share
-    at = np.ix_(some, kinds)
-    found = stop_of_level(usable[at], time[some], problem.gpus[some], problem.counts[kinds])
+    at = np.ix_(some, gpu_types)
+    found = stop_of_level(usable[at], time[some], problem.gpus[some], problem.counts[gpu_types])
     if found is None:
         return exact.share
     share = np.zeros_like(problem.throughput)

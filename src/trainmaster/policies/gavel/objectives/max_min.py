@@ -13,7 +13,7 @@ from trainmaster.policies.gavel.problem import (
     effective_throughput,
 )
 from trainmaster.policies.gavel.solver import solve_program
-from trainmaster.policies.gavel.solver.program import Program, Solution
+from trainmaster.policies.gavel.solver.program import LinearProgram, Solution
 
 UNPROVEN = "best feasible allocation found; its optimality is not proven"
 
@@ -54,10 +54,10 @@ def level_program(
     rate: FloatArray,
     pairs: Pairs | None,
     need: FloatArray | None = None,
-) -> Program:
+) -> LinearProgram:
     """max t  s.t.  throughput_m >= rate_m t + need_m."""
     need = np.zeros(problem.job_count) if need is None else need
-    return Program(throughput, problem.usable, problem.gpus, problem.counts, rate, need, pairs=pairs)
+    return LinearProgram(throughput, problem.usable, problem.gpus, problem.counts, rate, need, pairs=pairs)
 
 
 def result_from(problem: AllocationProblem, solution: Solution, objective: float) -> AllocationResult:

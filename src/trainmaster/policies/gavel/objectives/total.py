@@ -9,7 +9,7 @@ import numpy as np
 from trainmaster.policies.gavel.objectives.max_min import level_program, nothing_to_do, result_from
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray, Pairs, Status
 from trainmaster.policies.gavel.solver import solve_program
-from trainmaster.policies.gavel.solver.program import Program
+from trainmaster.policies.gavel.solver.program import LinearProgram
 
 MET = 1.0 - 1e-9
 """Needs that can be met up to this part are met."""
@@ -64,7 +64,7 @@ def _largest_sum(
     gain = np.where(problem.usable, throughput, 0.0) / price[None, :]
     if not gain.any():
         return nothing_to_do(problem, pairs)
-    program = Program(
+    program = LinearProgram(
         throughput,
         problem.usable,
         problem.gpus,

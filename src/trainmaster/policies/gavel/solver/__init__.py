@@ -6,12 +6,12 @@ import numpy as np
 
 from trainmaster.policies.gavel.solver.highs import solve_by_highs
 from trainmaster.policies.gavel.solver.prices import solve_by_prices
-from trainmaster.policies.gavel.solver.program import Program, Solution
+from trainmaster.policies.gavel.solver.program import LinearProgram, Solution
 
 SOLVERS = ("auto", "prices", "highs")
 
 
-def solve_program(program: Program, solver: str = "auto") -> Solution:
+def solve_program(program: LinearProgram, solver: str = "auto") -> Solution:
     """Solve. `auto` searches prices where that applies and takes HiGHS where it proves no small gap."""
     leveled_need = program.has_level and bool(np.any(program.need != 0.0))
     if solver == "highs" or program.pairs is not None or leveled_need:

@@ -15,7 +15,7 @@ import highspy
 import numpy as np
 
 from trainmaster.policies.gavel.problem import BoolArray, FloatArray, IntArray
-from trainmaster.policies.gavel.solver.program import Program, Solution, certify, pair_reduced_cost
+from trainmaster.policies.gavel.solver.program import LinearProgram, Solution, certify, pair_reduced_cost
 
 ROUNDS_MAX = 200
 ATTEMPTS = ((1e-10, "choose"), (1e-10, "off"), (1e-7, "off"))
@@ -26,7 +26,7 @@ class _Columns:
     """The columns at hand, in HiGHS: rows are n throughput rows, n time rows, J capacity rows; column 0 is
     t."""
 
-    def __init__(self, program: Program, t_scale: float, tolerance: float, presolve: str) -> None:
+    def __init__(self, program: LinearProgram, t_scale: float, tolerance: float, presolve: str) -> None:
         self.program = program
         n, types = program.throughput.shape
         self.n, self.types = n, types
@@ -94,18 +94,18 @@ class _Columns:
         value = np.stack([program.throughput[m, j] * self.row_scale[m], np.ones(len(m)), program.gpus[m]], axis=1)
         self._add(np.ascontiguousarray(cost), index, value)
 
-    def add_pairs(self, pair: IntArray, kind: IntArray) -> None:
+    def add_pairs(self, pair: IntArray, gpu_type: IntArray) -> None:
         program = self.program
         assert program.pairs is not None
         a, b = program.pairs.jobs[pair, 0], program.pairs.jobs[pair, 1]
         cost = np.zeros(len(pair))
         if program.pair_gain is not None:
-            cost = program.pair_gain[pair, kind] * self.gain_scale
-        index = np.stack([a, b, self.n + a, self.n + b, 2 * self.n + kind], axis=1)
+            cost = program.pair_gain[pair, gpu_type] * self.gain_scale
+        index = np.stack([a, b, self.n + a, self.n + b, 2 * self.n + gpu_type], axis=1)
         value = np.stack(
             [
-                program.pairs.throughput[pair, kind, 0] * self.row_scale[a],
-                program.pairs.throughput[pair, kind, 1] * self.row_scale[b],
+                program.pairs.throughput[pair, gpu_type, 0] * self.row_scale[a],
+                program.pairs.throughput[pair, gpu_type, 1] * self.row_scale[b],
                 np.ones(len(pair)),
                 np.ones(len(pair)),
                 program.gpus[a],
@@ -114,7 +114,7 @@ class _Columns:
         )
         self._add(np.ascontiguousarray(cost), index, value)
         self.pair_rows = np.concatenate([self.pair_rows, pair])
-        self.pair_types = np.concatenate([self.pair_types, kind])
+        self.pair_types = np.concatenate([self.pair_types, gpu_type])
 
     def run(self) -> bool:
         self.highs.run()
@@ -147,7 +147,7 @@ class _Columns:
         return int(max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0))
 
 
-def solve_by_highs(program: Program) -> Solution:
+def solve_by_highs(program: LinearProgram) -> Solution:
     """The first of `ATTEMPTS` whose solution is certified, else the one that is closest to it."""
     best: Solution | None = None
     for tolerance, presolve in ATTEMPTS:
@@ -165,7 +165,7 @@ def _distance(solution: Solution) -> tuple[bool, float]:
     return not solution.feasible, max(solution.gap, solution.shortfall)
 
 
-def _generate_columns(program: Program, columns: _Columns) -> Solution:
+def _generate_columns(program: LinearProgram, columns: _Columns) -> Solution:
     n, types = program.throughput.shape
     iterations = 0
     if program.pairs is None:
@@ -179,11 +179,11 @@ def _generate_columns(program: Program, columns: _Columns) -> Solution:
             if not solved:
                 break
             iterations += columns.iterations()
-            pair, kind = _worth_more(program, columns, taken)
+            pair, gpu_type = _worth_more(program, columns, taken)
             if len(pair) == 0:
                 break
-            columns.add_pairs(pair, kind)
-            taken[pair, kind] = True
+            columns.add_pairs(pair, gpu_type)
+            taken[pair, gpu_type] = True
     if not solved:
         zero = None if program.pairs is None else np.zeros((len(program.pairs), types))
         nothing = np.zeros((n, types))
@@ -193,7 +193,7 @@ def _generate_columns(program: Program, columns: _Columns) -> Solution:
     return certify(program, share, pair_share, multiplier, price, iterations, "highs", time_price)
 
 
-def _worth_more(program: Program, columns: _Columns, taken: BoolArray) -> tuple[IntArray, IntArray]:
+def _worth_more(program: LinearProgram, columns: _Columns, taken: BoolArray) -> tuple[IntArray, IntArray]:
     """Pairs and types, not yet `taken`, that are worth more than their jobs' time at the present prices."""
     assert program.pairs is not None
     multiplier, time_price, price = columns.duals()
@@ -204,15 +204,15 @@ def _worth_more(program: Program, columns: _Columns, taken: BoolArray) -> tuple[
     return _most_valuable(program, worth, 1e-10 * scale)
 
 
-def _most_valuable(program: Program, worth: FloatArray, threshold: float) -> tuple[IntArray, IntArray]:
+def _most_valuable(program: LinearProgram, worth: FloatArray, threshold: float) -> tuple[IntArray, IntArray]:
     """For every job its best few pairs and types of positive reduced cost: enough to move, few enough to
     stay small."""
     assert program.pairs is not None
-    pair, kind = np.nonzero(worth > threshold)
+    pair, gpu_type = np.nonzero(worth > threshold)
     if len(pair) <= 4 * len(program.gpus):
-        return pair, kind
-    value = worth[pair, kind]
-    order = np.lexsort((kind, pair, -value))
+        return pair, gpu_type
+    value = worth[pair, gpu_type]
+    order = np.lexsort((gpu_type, pair, -value))
     chosen = np.zeros(len(pair), dtype=bool)
     for side in (0, 1):
         job = program.pairs.jobs[pair[order], side]
@@ -221,10 +221,10 @@ def _most_valuable(program: Program, worth: FloatArray, threshold: float) -> tup
         start = np.searchsorted(sorted_job, sorted_job, side="left")
         rank = np.arange(len(sorted_job)) - start
         chosen[order[by_job[rank < 2]]] = True
-    return pair[chosen], kind[chosen]
+    return pair[chosen], gpu_type[chosen]
 
 
-def _level_scale(program: Program) -> float:
+def _level_scale(program: LinearProgram) -> float:
     """A unit for t that makes the level of order one: what proportional shares would reach."""
     if not program.has_level:
         return 1.0

@@ -6,7 +6,7 @@ import numpy as np
 
 from trainmaster.policies.gavel.problem import FloatArray
 from trainmaster.policies.gavel.solver.cutting_plane import Ascent, LevelSearch, Replies, best_gain
-from trainmaster.policies.gavel.solver.program import Program, Solution, certify, dot_in_order
+from trainmaster.policies.gavel.solver.program import LinearProgram, Solution, certify, dot_in_order
 from trainmaster.policies.gavel.solver.targets import RationalTargets, RisingTargets
 
 
@@ -23,13 +23,13 @@ def climb_to(
     return ascent, share, np.array(replies.slope)
 
 
-def solve_by_prices(program: Program) -> Solution:
+def solve_by_prices(program: LinearProgram) -> Solution:
     """Solve `program` (no pairs; with a level: no needs)."""
     assert program.pairs is None
     return _highest_level(program) if program.has_level else _largest_gain(program)
 
 
-def _highest_level(program: Program) -> Solution:
+def _highest_level(program: LinearProgram) -> Solution:
     speeds = np.where(program.usable, program.throughput, 0.0)
     rated = program.rate > 0.0
     reach = np.where(rated, speeds.max(axis=1) / np.where(rated, program.rate, 1.0), np.inf)
@@ -45,7 +45,7 @@ def _highest_level(program: Program) -> Solution:
     return certify(program, share, None, multiplier, price, ascent.passes, "prices", dot=dot_in_order)
 
 
-def _largest_gain(program: Program) -> Solution:
+def _largest_gain(program: LinearProgram) -> Solution:
     assert program.gain is not None
     speeds = np.where(program.usable, program.throughput, 0.0)
     gain = np.where(program.usable, program.gain, 0.0)

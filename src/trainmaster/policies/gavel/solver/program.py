@@ -25,7 +25,7 @@ SHORTFALL_MAX = 1e-9
 
 
 @dataclass(frozen=True)
-class Program:
+class LinearProgram:
     """One linear program of the family. `rate` is a (zeros: no level), `need` is b, `gain` c (None:
     zeros)."""
 
@@ -75,7 +75,7 @@ class Solution:
 
 
 def repair(
-    program: Program, share: FloatArray, pair_share: FloatArray | None, dot: Dot = np.matmul
+    program: LinearProgram, share: FloatArray, pair_share: FloatArray | None, dot: Dot = np.matmul
 ) -> tuple[FloatArray, FloatArray | None]:
     """Scale shares down until no time row and no capacity row is exceeded at all."""
     share = np.where(program.usable, np.maximum(share, 0.0), 0.0)
@@ -102,7 +102,7 @@ def dot_in_order(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def certify(
-    program: Program,
+    program: LinearProgram,
     share: FloatArray,
     pair_share: FloatArray | None,
     multiplier: FloatArray,
@@ -146,7 +146,7 @@ def certify(
     return Solution(share, pair_share, value, bound, multiplier, price, shortfall, iterations, solver)
 
 
-def pair_reduced_cost(program: Program, multiplier: FloatArray, price: FloatArray) -> FloatArray:
+def pair_reduced_cost(program: LinearProgram, multiplier: FloatArray, price: FloatArray) -> FloatArray:
     """y_a T_ab^a + y_b T_ab^b + c - s p_j for every pair and type: what a unit of its time is worth."""
     assert program.pairs is not None
     first, second = program.pairs.jobs[:, 0], program.pairs.jobs[:, 1]
@@ -161,7 +161,7 @@ def pair_reduced_cost(program: Program, multiplier: FloatArray, price: FloatArra
     return np.where(usable, worth, -np.inf)
 
 
-def pair_usable(program: Program) -> BoolArray:
+def pair_usable(program: LinearProgram) -> BoolArray:
     """Both jobs may run on the type and the pair fits there (a pair that gets nothing done does not)."""
     assert program.pairs is not None
     first, second = program.pairs.jobs[:, 0], program.pairs.jobs[:, 1]
@@ -169,7 +169,9 @@ def pair_usable(program: Program) -> BoolArray:
     return works & program.usable[first] & program.usable[second]
 
 
-def _cover_pairs(program: Program, multiplier: FloatArray, price: FloatArray, time_price: FloatArray) -> FloatArray:
+def _cover_pairs(
+    program: LinearProgram, multiplier: FloatArray, price: FloatArray, time_price: FloatArray
+) -> FloatArray:
     """Raise the jobs' time prices until no pair is worth more than its two jobs' time (valid, not
     minimal)."""
     assert program.pairs is not None

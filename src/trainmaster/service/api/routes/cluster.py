@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from trainmaster.foresight.question import situation_of
-from trainmaster.foresight.situation import to_json
+from trainmaster.forecast.situation import to_json
+from trainmaster.forecast.worker_request import situation_of
 from trainmaster.jobspec.limits import Name
 from trainmaster.service.api.job_api import only_seen
 from trainmaster.service.api.routes.context import REFUSALS, Anyone, Here, Operator, answer

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 
-from trainmaster.foresight.forecast import Outlook
+from trainmaster.forecast.forecast import Outlook
 from trainmaster.service.api.job_api import JobApi
 from trainmaster.service.api.problems import Forbidden
 from trainmaster.service.control.gateway import Gateway

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from trainmaster.foresight.forecast import Outlook
-from trainmaster.foresight.process import Unforeseen
+from trainmaster.forecast.forecast import Outlook
+from trainmaster.forecast.process import Unforeseen
 from trainmaster.jobspec.reading import request_from_json
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import State

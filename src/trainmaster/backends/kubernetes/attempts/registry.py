@@ -1,0 +1,175 @@
+"""The attempts that a leader knows of: which there are, which of them are fenced, and what each is made from.
+
+Shared by the parts of the backend, all of which live in one event loop; see `backend` for who does what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from trainmaster.backends.kubernetes.api.client import Object
+from trainmaster.backends.kubernetes.attempts.observations import RunFacts, RunKey, run_token
+from trainmaster.backends.kubernetes.attempts.pod_attempt import Run, pod_seat
+from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
+from trainmaster.gang.actions import Seat
+from trainmaster.gang.protocol import SERVER, WORKER, Message
+from trainmaster.model.allocation import Allocation
+from trainmaster.model.command import Stop
+from trainmaster.model.job import JobSpec
+from trainmaster.model.lease import LeaseRule
+from trainmaster.model.units import MS_PER_S
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PodOptions:
+    """Choices of the operator. A template's terminationGracePeriodSeconds goes before `grace_s`."""
+
+    grace_s: float = 20.0
+    hello_wait_s: float = 10.0
+    agents: tuple[str, ...] = ()
+    """Addresses (host:port) under which launchers find the service."""
+
+
+class Launchers(Protocol):
+    """What the backend asks of `agent_hub.AgentHub`. All but the first three do nothing to a run without launchers."""
+
+    @property
+    def first_version(self) -> int: ...
+
+    def open(self, facts: RunFacts) -> None: ...
+
+    def admit(self, key: RunKey, member: str) -> object: ...
+
+    def adopt(self, key: RunKey, member: str) -> None: ...
+
+    def address(self, key: RunKey, member: str, pod_ip: str) -> None: ...
+
+    def send(self, key: RunKey, member: str, message: Message) -> bool: ...
+
+    def fence(self, key: RunKey, members: Iterable[str] | None = None) -> None: ...
+
+    def close_run(self, key: RunKey) -> None: ...
+
+    def has_spoken(self, key: RunKey, member: str) -> bool: ...
+
+    def renews(self, key: RunKey, member: str) -> bool: ...
+
+    def last_renewed_ms(self, key: RunKey, member: str) -> int | None: ...
+
+    def halt(self) -> None: ...
+
+
+class NoLaunchers:
+    """Where no job has one."""
+
+    first_version = 1
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+class AttemptRegistry:
+    def __init__(
+        self, watch: ClusterWatch, lease: LeaseRule, launchers: Launchers, secret: bytes, options: PodOptions,
+        job_of: Callable[[str, str], Object | None],
+    ) -> None:  # fmt: skip
+        """`job_of(namespace, name)` is the TrainingJob."""
+        self.loop = asyncio.get_running_loop()
+        self.watch = watch
+        self.launchers = launchers
+        self.options = options
+        self.job_of = job_of
+        self._lease = lease
+        self._secret = secret
+        self.runs: dict[RunKey, Run] = {}
+        self.newest: dict[str, int] = {}
+        """Highest generation of each job that was started, stopped or seen."""
+        self._fenced: dict[str, int] = {}
+        """Generations up to this one are over: what turns up of them is deleted."""
+        self.orphans: dict[RunKey, set[str]] = {}
+        """Pods that hold devices and whose TrainingJob is gone, by their uid: the garbage collector ends them."""
+        self.unanswered: dict[RunKey, Stop] = {}
+        """What waits for them."""
+        self.seen_seq = 0
+        """Of the last command that came."""
+        self.adopting = False
+        """What is there is being looked at; nothing is concluded yet."""
+        self.halted = False
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    # -- attempts ----------------------------------------------------------------------------------
+
+    def note(self, key: RunKey) -> None:
+        self.newest[key.job_id] = max(key.generation, self.newest.get(key.job_id, 0))
+
+    def is_newest(self, key: RunKey) -> bool:
+        return key.generation >= self.newest.get(key.job_id, 0)
+
+    def is_fenced(self, key: RunKey) -> bool:
+        return key.generation <= self._fenced.get(key.job_id, 0)
+
+    def fence(self, key: RunKey) -> None:
+        """This attempt and all before it are over for the engine."""
+        self._fenced[key.job_id] = max(key.generation, self._fenced.get(key.job_id, 0))
+
+    # -- what they are made from -----------------------------------------------------------------------
+
+    def facts(self, spec: JobSpec, key: RunKey, seq: int) -> RunFacts | None:
+        """None: its TrainingJob is gone, or it never had one."""
+        payload = spec.payload
+        if payload.get("kind") != "TrainingJob":  # a gang of other pods that nobody knows any more
+            return None
+        namespace, name = str(payload["namespace"]), str(payload["name"])
+        job = self.job_of(namespace, name)
+        if job is None or job["metadata"]["uid"] != payload["uid"]:
+            return None
+        given = (job["spec"]["template"].get("spec") or {}).get("terminationGracePeriodSeconds")
+        return RunFacts(
+            key, namespace, name, str(payload["uid"]), seq, run_token(self._secret, key), self.options.agents,
+            self._lease.lease_ms / MS_PER_S, self.options.grace_s if given is None else float(given), spec, job,
+        )  # fmt: skip
+
+    def new_run(self, key: RunKey, facts: RunFacts) -> Run:
+        """A run that was not known before."""
+        run = self.runs[key] = Run(key, facts, self.options.hello_wait_s, self.launchers.first_version)
+        self.note(key)
+        if facts.launcher:
+            self.launchers.open(facts)
+        return run
+
+    def seats(self, allocation: Allocation) -> list[Seat]:
+        """A seat for each member."""
+        seats = []
+        for part in allocation.parts:
+            node = self.watch.cluster.nodes[part.node].id
+            seats += [pod_seat(WORKER, node)] * part.workers + [pod_seat(SERVER, node)] * part.servers
+        return seats
+
+    def accelerator_of(self, node: str) -> str:
+        index = self.watch.index_of(node)
+        return "" if index is None else self.watch.cluster.nodes[index].accelerator
+
+    # -- tasks -----------------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task of the Kubernetes backend failed", exc_info=task.exception())
+
+    def halt(self) -> None:
+        """This process does not lead any more: nothing is written from now on."""
+        self.halted = True
+        self.launchers.halt()
+        for task in self.tasks:
+            task.cancel()

@@ -1,0 +1,45 @@
+"""Gangs whose pods have their nodes but do not run: what they wait for, in the kubelet's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainmaster.backends.kubernetes.attempts import pod_objects as p
+from trainmaster.backends.kubernetes.attempts.pod_attempt import Run
+from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
+
+SLOW_START_S = 15.0
+"""A gang that has not started so long after it was bound is looked at."""
+
+
+class SlowStarts:
+    def __init__(self, registry: AttemptRegistry) -> None:
+        self._registry = registry
+        self.words: dict[str, str] = {}
+        """By job; read by other threads."""
+        self.on_change: Callable[[str], None] = lambda _: None
+
+    def bound(self, run: Run) -> None:
+        self._registry.loop.call_later(SLOW_START_S, self._look, run)
+
+    def changed(self, run: Run) -> None:
+        """Something was seen of one of its pods."""
+        if run.key.job_id in self.words:
+            self._look(run)
+
+    def forget(self, run: Run) -> None:
+        self.words.pop(run.key.job_id, None)
+
+    def _look(self, run: Run) -> None:
+        if not self._registry.is_newest(run.key):
+            return
+        found = [] if run.started or run.attempt.outcome is not None else [
+            f"{member.pod_name} on {member.node}: {waits}"
+            for member in run.staying()
+            if member.pod is not None and (waits := p.waits_for(member.pod))
+        ]  # fmt: skip
+        before = self.words.pop(run.key.job_id, "")
+        if found and not self._registry.halted:
+            self.words[run.key.job_id] = found[0]
+        if before != (found[0] if found else ""):
+            self.on_change(run.key.job_id)

@@ -1,0 +1,4 @@
+"""Connections of the launchers in pods: renewals and leases that lapse.
+
+The launcher itself is the package `launcher`.
+"""

@@ -1,0 +1,1 @@
+"""Nodes: what they offer, what others use of them, which pods they accept."""

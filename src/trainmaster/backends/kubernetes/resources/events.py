@@ -1,0 +1,101 @@
+"""Kubernetes Events from the service's log: why a job waits, where it starts, when it shrinks, how it ended.
+
+An Event's name follows from what it says, so that the same thing said again is counted on the same object, also by
+a new leader that never heard of the first one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmaster.backends.kubernetes.resources.status import clipped
+from trainmaster.engine.ports import LogEntry
+
+Json = Mapping[str, Any]
+COMPONENT = "trainmaster"
+MAX_NAME = 253
+_REFERENCE = ("apiVersion", "kind", "namespace", "name", "uid")
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """What is told of one job. `said` tells one text from another when counting."""
+
+    reason: str
+    message: str
+    warning: bool = False
+    said: str = field(default="")
+
+    @property
+    def key(self) -> str:
+        return f"{self.reason}\0{self.said or self.message}"
+
+
+def happening_of(entry: LogEntry) -> JobEvent | None:
+    """None for what the status shows well enough, and for what the user did just now."""
+    text = _without_id(entry)
+    details = entry.details
+    match entry.kind:
+        case "launch":
+            return JobEvent("Scheduled", f"{text} (attempt {details.get('generation', 1)})")
+        case "resize":
+            return JobEvent("Resized", text)
+        case "stop":
+            return JobEvent("Stopped", text)
+        case "start-failed":
+            return JobEvent("StartFailed", text, warning=True)
+        case "exited" if details.get("code") != 0:
+            return JobEvent("Exited", text, warning=True)
+        case "finished":
+            return JobEvent("Finished", text)
+        case "failed" | "rejected":
+            return JobEvent(entry.kind.capitalize(), text, warning=True)
+        case "cancelled":
+            return JobEvent("Cancelled", text)
+        case _:
+            return None
+
+
+def _without_id(entry: LogEntry) -> str:
+    """The object that an Event is attached to need not be named in it."""
+    text = entry.text.removeprefix(entry.job_id or "").lstrip(" :")
+    return clipped(text[:1].upper() + text[1:])
+
+
+def event_body(about: Json, happening: JobEvent, now: str, count: int = 1) -> dict[str, Any]:
+    """`about`: apiVersion, kind, namespace, name and uid of the object that the user created."""
+    name = event_name(about, happening)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": about["namespace"]},
+        "involvedObject": {key: about[key] for key in _REFERENCE if key in about},
+        "reason": happening.reason,
+        "message": happening.message,
+        "type": "Warning" if happening.warning else "Normal",
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": COMPONENT,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": count,
+    }
+
+
+def event_name(about: Json, happening: JobEvent) -> str:
+    digest = hashlib.sha256(f"{about.get('uid', '')}\0{happening.key}".encode()).hexdigest()[:16]
+    return f"{about['name'][: MAX_NAME - 17]}.{digest}"
+
+
+def object_of(tj: Json) -> dict[str, Any]:
+    meta = tj["metadata"]
+    return {
+        "apiVersion": tj.get("apiVersion", "trainmaster.dev/v1alpha1"),
+        "kind": tj.get("kind", "TrainingJob"),
+        "namespace": meta["namespace"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }

@@ -1,0 +1,4 @@
+"""The simulated world, compiled: attempts, speeds, what is due when, and the run loop.
+
+Options, truth and experiments are in `sim`.
+"""

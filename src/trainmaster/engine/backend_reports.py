@@ -1,0 +1,78 @@
+"""What backends report about attempts. Every report passes the fence first; what it means is in
+`core.engine.engine_core`."""
+
+from __future__ import annotations
+
+import math
+
+from trainmaster.core.engine import engine_core as core
+from trainmaster.engine import nodes
+from trainmaster.engine.state import State
+from trainmaster.model import event as ev
+
+
+def started(state: State, event: ev.Started) -> None:
+    job_index = state.current(event.job_id, event.generation)
+    if job_index is not None:
+        core.started(state, job_index, event.work_done, event.productive_ms)
+
+
+def start_failed(state: State, event: ev.StartFailed) -> None:
+    job_index = state.current(event.job_id, event.generation)
+    if job_index is not None:
+        core.start_failed(state, job_index, -1 if event.node is None else event.node)
+
+
+def resized(state: State, event: ev.Resized) -> None:
+    job_index = state.current(event.job_id, event.generation)
+    if job_index is not None:
+        core.resized(state, job_index, event.seq, event.work_done, event.productive_ms)
+
+
+def progressed(state: State, event: ev.Progressed) -> None:
+    job_index = state.current(event.job_id, event.generation)
+    if job_index is None:
+        return
+    core.progressed(state, job_index, event.work_done, math.nan if event.rate is None else event.rate)
+    if event.rate is not None and event.rate >= 0:
+        _learn_speed(state, job_index, event.rate)
+    if event.loss is not None:
+        state.columns.record_loss(job_index, event.work_done, event.loss)
+
+
+def _learn_speed(state: State, job_index: int, steps_per_s: float) -> None:
+    """Tell an estimator that learns what a job measured, and believe what it now says of the job's types."""
+    observe = getattr(state.estimator, "observe", None)
+    columns = state.columns
+    if observe is None:
+        return
+    allocation, spec = columns.allocations[job_index], columns.spec(job_index)
+    if allocation is None or allocation.accelerator < 0:
+        return
+    if allocation.share_milli < spec.worker.share_milli:
+        return  # and for a job that has its devices to itself
+    if allocation.workers != spec.workers_ref or allocation.servers != spec.servers_ref:
+        # Estimates are for the reference size; the job's own curve restates what another size measured.
+        here = float(spec.scaling.speed(allocation.workers, allocation.servers))
+        steps_per_s *= float(spec.scaling.speed(spec.workers_ref, spec.servers_ref)) / here if here > 0 else 1.0
+    types = state.cluster.types
+    observe(spec.id, types[allocation.accelerator], steps_per_s, spread=allocation.spread)
+    columns.throughput[job_index], columns.throughput_spread[job_index] = state.estimator.profile(spec, types)
+
+
+def exited(state: State, event: ev.Exited) -> None:
+    job_index = state.current(event.job_id, event.generation)
+    if job_index is not None:
+        core.exited(state, job_index, event.code, event.work_saved)
+
+
+def stopped(state: State, event: ev.Stopped) -> None:
+    """It ended wherever it could be asked; where not, the node's loss and its lease decide."""
+    job_index = state.current(event.job_id, event.generation)
+    if job_index is None:
+        return
+    if not event.silent:
+        core.stopped(state, job_index, event.work_saved)
+        return
+    state.columns.floats["work_saved"][job_index] = core.or_saved(state, job_index, event.work_saved)
+    nodes.ended_there(state, job_index, [p.node for p in state.holding(job_index).parts if p.node not in event.silent])

@@ -1,0 +1,89 @@
+"""What a service hands to the process that looks ahead: where its store is, and what the store does not hold.
+
+The process reads the jobs from the store itself, so that asking costs the service almost nothing however long
+its queue is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.profiles import JobProfiles, LearningEstimator
+from trainmaster.forecast.arrivals import Arrivals
+from trainmaster.forecast.situation import Belief, Costs, Situation, from_json, to_json
+from trainmaster.model.codec import spec_from_json, spec_to_json
+from trainmaster.model.job import JobSpec
+from trainmaster.stores.sqlite import read_active, read_recent
+
+RECENT_JOBS = 200
+"""Ended jobs that tell of the pace of arrivals."""
+
+
+def question(
+    situation: Situation, database: Path, profiles: JobProfiles, newcomers: Sequence[JobSpec] = ()
+) -> dict[str, Any]:
+    """`situation` without jobs; its beliefs are those about jobs that have measured something. `newcomers` are jobs
+    that have not been submitted."""
+    return {
+        "situation": to_json(situation),
+        "database": str(database),
+        "book": profiles.to_json(),
+        "newcomers": [spec_to_json(spec) for spec in newcomers],
+    }
+
+
+def costs_of(profiles: JobProfiles, presumed_ms: int = 0) -> Costs:
+    """As measured; a launch takes as long as is presumed until one has been measured."""
+    launch_ms = profiles.cost_ms("launch") or presumed_ms
+    return Costs(
+        launch_ms=launch_ms,
+        restart_ms=max(profiles.cost_ms("restart"), launch_ms),
+        resize_ms=profiles.cost_ms("resize"),
+        stop_ms=profiles.cost_ms("stop"),
+        exit_ms=profiles.cost_ms("exit"),
+    )
+
+
+def newcomers_of(asked: Mapping[str, Any], types: Sequence[str]) -> list[JobSpec]:
+    """The jobs that are not there yet, as fast as they are believed to be."""
+    estimator = LearningEstimator(DeclaredSpeeds(), JobProfiles.from_json(asked["book"]))
+    found = []
+    for data in asked.get("newcomers", ()):
+        spec = spec_from_json(data)
+        here, spread = (dict(zip(types, table.tolist(), strict=True)) for table in estimator.profile(spec, types))
+        found.append(replace(spec, steps_per_s=_usable(here), steps_per_s_spread=_usable(spread)))
+    return found
+
+
+def _usable(speeds: Mapping[str, float]) -> dict[str, float]:
+    return {name: speed for name, speed in speeds.items() if speed > 0}
+
+
+def situation_of(asked: Mapping[str, Any]) -> Situation:
+    """The whole situation, with the store's jobs and a belief about each. Raises `StoreError`, `InputError`."""
+    profiles = JobProfiles.from_json(asked["book"])
+    known = from_json(asked["situation"])
+    newcomers = [spec_from_json(data) for data in asked.get("newcomers", ())]
+    stored_state = read_active(Path(asked["database"]), {name for spec in newcomers for name in spec.after})
+    estimator = LearningEstimator(DeclaredSpeeds(), profiles)
+    beliefs: dict[str, Belief] = {}
+    specs = [spec_from_json(record["spec"]) for record in stored_state.jobs.values()]
+    for spec in (*specs, *newcomers):
+        measured = known.beliefs.get(spec.id)
+        work = None if spec.work_total is not None else profiles.work_of(spec)
+        beliefs[spec.id] = Belief(estimator.sigma(spec) if measured is None else measured.sigma, work)
+    # A commit later than the question belongs to the image: time does not run backwards.
+    now_ms = max(known.now_ms, int((stored_state.meta or {}).get("now_ms", 0)))
+    recent = [*specs, *read_recent(Path(asked["database"]), RECENT_JOBS)]
+    return replace(
+        known,
+        now_ms=now_ms,
+        stored_state=stored_state,
+        beliefs=beliefs,
+        costs=costs_of(profiles, known.settings.restart_cost_ms),
+        arrivals=Arrivals.recent(recent, now_ms),
+    )

@@ -1,0 +1,4 @@
+"""Training of DL2: demonstrations, episodes, reinforcement learning, evaluation.
+
+The policy that decides from the weights is `policies.dl2`.
+"""

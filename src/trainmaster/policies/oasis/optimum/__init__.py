@@ -1,0 +1,1 @@
+"""The offline optimum of an admission instance, with proofs."""

@@ -1,0 +1,1 @@
+"""Real clusters for tests: start one, break it, read what trainers recorded."""

@@ -1,0 +1,1 @@
+"""Independent programs and checks that results are compared with."""

@@ -1,0 +1,128 @@
+"""Which nodes accept a pod, and what is said when none ever can."""
+
+from typing import Any
+
+import pytest
+
+from trainmaster.backends.kubernetes.nodes.fit import check_fits
+from trainmaster.backends.kubernetes.nodes.matching import why_not
+from trainmaster.model.errors import InputError
+from trainmaster.model.job import Demand, JobId, JobSpec
+
+
+def node(name: str = "n0", gpus: int = 4, kind: str = "V100", **spec: Any) -> dict[str, Any]:
+    labels = {"nvidia.com/gpu.product": kind, "zone": "a", "age": "5"}
+    have = {"nvidia.com/gpu": str(gpus), "cpu": "8", "memory": "16Gi", "pods": "110"}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": have}}
+
+
+def affinity(*terms: Any) -> dict[str, Any]:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("pod", "accepted"),
+    [
+        ({}, True),
+        ({"nodeSelector": {"zone": "a"}}, True),
+        ({"nodeSelector": {"zone": "b"}}, False),
+        (affinity(expression("zone", "In", "a", "b")), True),
+        (affinity(expression("zone", "NotIn", "a")), False),
+        (affinity(expression("nowhere", "NotIn", "a")), True),
+        (affinity(expression("zone", "Exists")), True),
+        (affinity(expression("zone", "DoesNotExist")), False),
+        (affinity(expression("age", "Gt", "4")), True),
+        (affinity(expression("age", "Lt", "4")), False),
+        (affinity(expression("zone", "Gt", "4")), False),
+        (affinity({}), False),
+        (affinity(expression("zone", "In", "b"), expression("zone", "In", "a")), True),
+        (affinity({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}), True),
+    ],
+)
+def test_selectors_and_affinity(pod: dict[str, Any], accepted: bool) -> None:
+    assert (why_not(pod, node()) is None) == accepted
+
+
+TAINT = {"key": "team", "value": "x", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "accepted"),
+    [
+        (None, False),
+        ({"key": "team", "operator": "Equal", "value": "x", "effect": "NoSchedule"}, True),
+        ({"key": "team", "value": "y"}, False),
+        ({"key": "team", "operator": "Exists"}, True),
+        ({"key": "team", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"operator": "Exists"}, True),
+        ({"value": "x"}, False),
+    ],
+)
+def test_taints(toleration: Any, accepted: bool) -> None:
+    pod = {"tolerations": [] if toleration is None else [toleration]}
+    assert (why_not(pod, node(taints=[TAINT])) is None) == accepted
+    assert why_not(pod, node(taints=[{**TAINT, "effect": "PreferNoSchedule"}])) is None
+
+
+def test_a_cordon_passes_and_a_taint_stays() -> None:
+    cordoned = node(unschedulable=True, taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}])
+    assert why_not({}, cordoned) == "cordoned"
+    assert why_not({}, cordoned, lasting=True) is None
+    assert why_not({}, node(taints=[TAINT]), lasting=True) is not None
+
+
+def job(workers: int = 1, gpus: int = 1, cpu_milli: int = 0, types: tuple[str, ...] = ()) -> JobSpec:
+    demand = Demand(gpus * 1000, cpu_milli, 0)
+    return JobSpec(JobId("a"), workers_min=workers, workers_max=workers, worker=demand, gpu_types=types)
+
+
+TEMPLATE: dict[str, Any] = {"spec": {}}
+
+
+def refusal(spec: JobSpec, nodes: list[Any], template: dict[str, Any] = TEMPLATE) -> str:
+    with pytest.raises(InputError) as caught:
+        check_fits(spec, template, nodes)
+    return str(caught.value)
+
+
+def test_what_fits_is_not_refused() -> None:
+    check_fits(job(workers=8), TEMPLATE, [node("n0"), node("n1")])
+    check_fits(job(workers=3, gpus=0, cpu_milli=8000), TEMPLATE, [node("n0"), node("n1", kind="K80"), node("n2")])
+
+
+def test_each_node_says_what_it_lacks() -> None:
+    text = refusal(job(gpus=8, cpu_milli=9000), [node("n0"), node("n1"), node("big", gpus=8)])
+    assert "n0, n1: nvidia.com/gpu 8 wanted, 4 there, cpu 9 wanted, 8 there" in text
+    assert "big: cpu 9 wanted, 8 there" in text
+
+
+def test_a_gang_stays_on_one_type() -> None:
+    text = refusal(job(workers=5), [node("n0"), node("n1", kind="K80")])
+    assert "4 on K80, 4 on V100" in text
+    assert "spec.workers.min" in text
+
+
+def test_types_selectors_and_taints_are_named() -> None:
+    nodes = [node("n0"), node("n1", taints=[TAINT]), node("n2", kind="K80")]
+    text = refusal(job(types=("H100",)), nodes)
+    assert "type K80 is not among gpuTypes" in text and "taint team=x:NoSchedule" in text
+    assert "nodeSelector wants disk=ssd" in refusal(job(), nodes, {"spec": {"nodeSelector": {"disk": "ssd"}}})
+
+
+def test_the_field_that_all_nodes_refuse_is_named() -> None:
+    nodes = [node("n0"), node("n1", kind="K80", gpus=2)]
+    assert refusal(job(types=("v100",)), nodes).startswith("'spec.gpuTypes'")
+    assert refusal(job(gpus=8), nodes).startswith("'spec.gpusPerWorker'")
+    assert refusal(job(gpus=8, cpu_milli=9000), nodes).startswith("'spec.template'")
+    assert refusal(job(gpus=8), [node("n0"), node("n1", taints=[TAINT])]).startswith("'spec.template'")
+
+
+def test_a_thousand_nodes_make_a_short_text() -> None:
+    text = refusal(job(gpus=8), [node(f"n{k:04}") for k in range(1000)])
+    assert "n0000, n0001, n0002 and 997 more" in text
+    assert len(text) < 400

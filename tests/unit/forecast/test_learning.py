@@ -1,0 +1,79 @@
+"""Measured speeds are believed, followed, and serve the next job of the kind; predictions are judged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.profiles import JobProfiles, LearningEstimator, kind_of
+from trainmaster.forecast.accuracy import AccuracyLog
+from trainmaster.forecast.forecast import Band, Outlook
+from trainmaster.model.job import JobId, JobSpec
+
+JOB = JobSpec(JobId("a"), model="resnet", steps_per_s={"v100": 10.0, "k80": 4.0})
+TYPES = ("k80", "v100")
+
+
+def speed(estimator: LearningEstimator, spec: JobSpec = JOB) -> list[float]:
+    return estimator.profile(spec, TYPES)[0].tolist()
+
+
+def test_a_change_of_speed_is_followed_within_three_reports() -> None:
+    estimator = LearningEstimator(DeclaredSpeeds())
+    for _ in range(20):
+        estimator.observe("a", "v100", 10.0)
+    for _ in range(3):
+        estimator.observe("a", "v100", 5.0)
+    assert speed(estimator)[1] == pytest.approx(5.0, rel=0.05)
+    assert speed(estimator)[0] == pytest.approx(2.0, rel=0.05), "the other type moves by the same factor"
+
+
+def test_a_job_that_measures_is_surer_than_one_that_declares() -> None:
+    estimator = LearningEstimator(DeclaredSpeeds())
+    before = estimator.sigma(JOB)
+    estimator.observe("a", "v100", 8.0)
+    assert estimator.sigma(JOB) < before / 3
+
+
+def test_the_next_of_its_kind_begins_with_what_was_measured_also_after_a_restart() -> None:
+    estimator = LearningEstimator(DeclaredSpeeds())
+    estimator.observe("a", "v100", 5.0)
+    estimator.ended(JOB, 1000.0, finished=True)
+    again = LearningEstimator(DeclaredSpeeds(), JobProfiles.from_json(estimator.profiles.to_json()))
+    nxt = replace(JOB, id=JobId("b"))
+    assert speed(again, nxt) == pytest.approx([2.0, 5.0])
+    assert again.profiles.work_of(nxt) == pytest.approx((1000.0, 0.5 * math.sqrt(2 / 3)))
+    assert speed(again, replace(nxt, model="other")) == [4.0, 10.0]
+
+
+def test_a_type_that_cannot_run_the_job_stays_so() -> None:
+    estimator = LearningEstimator(DeclaredSpeeds())
+    only = replace(JOB, steps_per_s={"v100": 10.0})
+    estimator.observe("a", "v100", 5.0)
+    assert speed(estimator, only) == pytest.approx([0.0, 5.0])
+
+
+def test_kinds() -> None:
+    plain = JobSpec(JobId("x"), payload={"command": ["python", "code/train.py", "--lr", "1"]})
+    assert kind_of(plain) == kind_of(replace(plain, id=JobId("y"), payload={"command": ["python3", "train.py"]}))
+    assert kind_of(replace(plain, name="run-7")) == kind_of(replace(plain, name="run-12"))
+    assert kind_of(replace(plain, name="walk-7")) != kind_of(replace(plain, name="run-12"))
+    assert kind_of(JobSpec(JobId("z"))) == ""
+
+
+def test_predictions_are_judged_where_they_were_made() -> None:
+    profiles = AccuracyLog()
+    for at_s, finish_s in ((0, 80), (50, 55), (60, 30)):
+        outlook = Outlook(None, Band(finish_s - 10, finish_s, finish_s + 5, finish_s + 10), "finished", True)
+        profiles.predicted(at_s * 1000, {"a": outlook})
+    judged = {j.point: j for j in profiles.finished("a", 0, 100_000)}
+    assert judged[0.0].error == pytest.approx(0.2) and not judged[0.0].inside
+    assert judged[0.5].error == pytest.approx(0.05) and judged[0.5].inside
+    assert judged[0.5].error_left == pytest.approx(0.1)
+    assert judged[0.75].error == pytest.approx(0.1)
+    again = AccuracyLog.from_json(profiles.to_json())
+    assert again.summary() == profiles.summary()
+    assert [row["at_fraction_of_life"] for row in again.summary()] == [0.0, 0.25, 0.5, 0.75]
