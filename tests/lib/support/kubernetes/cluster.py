@@ -83,17 +83,20 @@ def kubernetes_cluster(*, fake: int = 3, nodes: int = 0, options: tuple[str, ...
     tool = tool_path()
     if tool is None:
         raise NoCluster("no cluster: set TRAINMASTER_TEST_KUBECONFIG, or TRAINMASTER_DATA to a folder with k8s/cluster")
-    folder = Path(tempfile.mkdtemp(prefix="tm-k8s-"))
-    base = [str(tool), "--dir", str(folder)]
-    counts = ["--fake", str(fake), "--nodes", str(nodes), "--port", str(free_port())]
-    try:
-        started = subprocess.run([*base, "up", *counts, *options], capture_output=True, text=True, timeout=UP_S)
-        if started.returncode:
-            raise NoCluster(f"the cluster did not start: {(started.stderr or started.stdout)[-500:]}")
-        yield KubeCluster(folder / "admin.conf", tool, folder)
-    finally:
-        subprocess.run([*base, "down"], capture_output=True, timeout=UP_S)
-        shutil.rmtree(folder, ignore_errors=True)
+    for last in (False, True):  # the first start on a machine unpacks the programs, and may give up on a slow disk
+        folder = Path(tempfile.mkdtemp(prefix="tm-k8s-"))
+        base = [str(tool), "--dir", str(folder)]
+        counts = ["--fake", str(fake), "--nodes", str(nodes), "--port", str(free_port())]
+        try:
+            started = subprocess.run([*base, "up", *counts, *options], capture_output=True, text=True, timeout=UP_S)
+            if started.returncode == 0:
+                yield KubeCluster(folder / "admin.conf", tool, folder)
+                return
+            if last:
+                raise NoCluster(f"the cluster did not start: {(started.stderr or started.stdout)[-500:]}")
+        finally:
+            subprocess.run([*base, "down"], capture_output=True, timeout=UP_S)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def free_port() -> int:
