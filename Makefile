@@ -38,7 +38,7 @@ core-forms: setup  ## the core's tests uncompiled, and with bounds checks on a c
 	$(PY) tests/lib/support/bounds_checked.py -n 2 -m 'not slow' $(CORE_TESTS) tests/dst/test_world.py
 
 kube: setup  ## on a real Kubernetes cluster; one test at a time, since there is one cluster with real nodes
-	$(PY) -m pytest -rs -m 'not long' tests/kubernetes
+	$(PY) -m pytest -rsR -m 'not long' tests/kubernetes
 
 kube-long: setup  ## installation by helm and elastic training on real kubelets: many minutes
 	$(PY) -m pytest -m long tests/kubernetes
