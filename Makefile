@@ -3,13 +3,14 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 SEEDS ?= 200
 SEED ?= 0
+CASES ?= 1000000
 STAMP := $(VENV)/.installed
 BUILT := src/trainmaster/_compiled.json
 TYPES := $(shell find src -name '*.pxd')
 SOURCES := $(wildcard $(TYPES:.pxd=.py))
 CORE_TESTS := tests/unit/core tests/unit/engine tests/unit/sim tests/unit/policies/gavel
 
-.PHONY: setup check test core-forms kube kube-long dst replay bench demo tutorial clean
+.PHONY: setup check test core-forms kube kube-long dst fuzz replay bench demo tutorial clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -47,6 +48,9 @@ dst: setup  ## fault simulation of the engine, of the control plane, of the Kube
 	$(PY) -m trainmaster.dst.engine.world --seeds $(SEEDS) --processes 2
 	$(PY) -m trainmaster.dst.control_plane.world --seeds $(SEEDS) --processes 2
 	$(PY) -m trainmaster.dst.kubernetes.world --seeds $(SEEDS) --processes 2
+
+fuzz: setup  ## random requests to the REST application: make fuzz CASES=1000000 SEED=1
+	PYTHONPATH=tests/lib:tests/unit/service $(PY) -m support.rest_fuzz --cases $(CASES) --seed $(SEED)
 
 replay: setup  ## one fault seed, told event by event: make replay SEED=42
 	$(PY) -m trainmaster.dst.engine.world --replay $(SEED)

@@ -171,9 +171,8 @@ def apply_cap(state: State, job_index: int) -> None:
     """Write the range that the job has now: its own, cut down to what its team's quota leaves."""
     spec, ints = state.columns.spec(job_index), state.columns.ints
     most = max(min(spec.workers_max, state.caps.get(job_index, spec.workers_max)), spec.workers_min)
-    ask = min(max(spec.workers_ref, spec.workers_min), most)
     ints["workers_min"][job_index], ints["workers_max"][job_index] = spec.workers_min, most
-    ints["workers_ask"][job_index], ints["ask_gpu_milli"][job_index] = ask, ask * spec.worker.gpu_milli
+    state.columns.ask_for(job_index, most)
     log_phase(state.columns, job_index)
     ints["elastic"][job_index] = int(spec.elastic)
 

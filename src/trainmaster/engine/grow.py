@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainmaster.engine.admission_gate import apply_cap
 from trainmaster.engine.state import State, nodes_of
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
@@ -47,6 +48,9 @@ def grew(state: State, event: ev.ClusterGrew) -> None:
         state.memo_values = {}
         state.memo_columns = set()
         state.columns.memo.clear()
+    for job_index in state.columns.rows.tolist():  # what did not fit may fit now
+        if state.columns.spec(job_index).elastic:
+            apply_cap(state, job_index)
     state.changed = True
 
 

@@ -1,6 +1,8 @@
-"""Whether a job could ever run: its gang placed on an empty cluster."""
+"""Whether a job could ever run, and at which size: its gang placed on an empty cluster."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,8 +10,9 @@ from trainmaster.core.engine.placement import Placer
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.free_resources import FreeCapacity
-from trainmaster.model.job import JobSpec
+from trainmaster.model.job import NO_DEMAND, JobSpec
 from trainmaster.model.placement import Strategy
+from trainmaster.model.units import GPU_MILLI
 
 
 def fits_when_empty(cluster: Cluster, spec: JobSpec, workers: int, gpu_type: int) -> bool:
@@ -23,3 +26,29 @@ def fits_when_empty(cluster: Cluster, spec: JobSpec, workers: int, gpu_type: int
     asked.server_cpu, asked.server_mem = server.cpu_milli, server.mem_mib
     placer.open_set(0)
     return placer.place_gang(gpu_type, FreeCapacity.full(cluster))
+
+
+def largest_that_fits(cluster: Cluster, spec: JobSpec, workers: int, gpu_types: Sequence[int]) -> int:
+    """The most workers up to `workers` that fit on an empty cluster; at least the job's smallest size."""
+    return max((_largest(cluster, spec, workers, gpu_type) for gpu_type in gpu_types), default=workers)
+
+
+def _largest(cluster: Cluster, spec: JobSpec, workers: int, gpu_type: int) -> int:
+    low, high = spec.workers_min, workers
+    if spec.worker.devices:
+        nodes = cluster.gpus[cluster.type_of == gpu_type]
+        high = min(high, int(nodes.sum()) * (GPU_MILLI // spec.worker.share_milli) // spec.worker.devices)
+    if high <= low or (high == workers and not _needs_more_than_devices(spec)):
+        return max(low, high)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits_when_empty(cluster, spec, middle, gpu_type):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _needs_more_than_devices(spec: JobSpec) -> bool:
+    worker = spec.worker
+    return bool(worker.cpu_milli or worker.mem_mib or worker.devices > 1 or spec.server != NO_DEMAND)

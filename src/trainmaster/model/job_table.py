@@ -26,6 +26,7 @@ from trainmaster.core.state.job_arrays import (  # fmt: skip
 )
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
+from trainmaster.model.feasibility import largest_that_fits
 from trainmaster.model.job import JobId, JobSpec, PhaseCode
 from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.scaling import Scaling
@@ -116,7 +117,18 @@ class JobColumns(JobArrays):
             column[job_index] = 0.0
         self.specs[job_index] = spec
         self.job_index_of[spec.id] = job_index
+        if spec.workers_min < spec.workers_max:
+            self.ask_for(job_index, spec.workers_max)
         return job_index
+
+    def ask_for(self, job_index: int, most: int) -> None:
+        """Write the size that the job asks for: its own, at most `most` and what an empty cluster could hold. A job of
+        1 to 32 workers would else wait on 4 GPUs for ever, and others behind it."""
+        spec, ints = self.spec(job_index), self.ints
+        ask = min(max(spec.workers_ref, spec.workers_min), most)
+        if spec.workers_min < ask:
+            ask = largest_that_fits(self.cluster, spec, ask, np.flatnonzero(self.allowed[job_index]).tolist())
+        ints["workers_ask"][job_index], ints["ask_gpu_milli"][job_index] = ask, ask * spec.worker.gpu_milli
 
     def int_row(self, spec: JobSpec, arrival: int, now_ms: int) -> list[int]:
         """What the columns of integers hold of a job that arrives now."""

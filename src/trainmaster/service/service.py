@@ -21,6 +21,7 @@ from trainmaster.forecast.forecast import Outlook
 from trainmaster.forecast.process import Unforeseen
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.service.api.app import build_app
+from trainmaster.service.api.connections import TimedConnection
 from trainmaster.service.api.problems import Unavailable
 from trainmaster.service.api.routes.context import Context
 from trainmaster.service.control.control_plane import Request
@@ -55,6 +56,12 @@ class LeaderGateway:
             return await session.driver.ask(request)
         except RuntimeError as error:
             raise Unavailable(f"leadership lost: {error}", remedy="Ask again.") from None
+
+    async def ask_soon(self, request: Request[T], wait_s: float) -> T | None:
+        try:
+            return await asyncio.wait_for(self.ask(request), wait_s)
+        except TimeoutError:
+            return None
 
     async def news(self, wait_s: float) -> None:
         session = self.session
@@ -230,7 +237,7 @@ class Service:
         app = build_app(Context(self.gateway, job_api, self.platform.name, self.gateway.foretell))
         config = uvicorn.Config(
             self.platform.wrap(app), log_config=None, access_log=False, lifespan="off", server_header=False,
-            timeout_graceful_shutdown=int(STOP_S), timeout_keep_alive=30,
+            timeout_graceful_shutdown=int(STOP_S), timeout_keep_alive=30, http=TimedConnection,
         )  # fmt: skip
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve([listener]))  # `serve` would install its own signal handlers

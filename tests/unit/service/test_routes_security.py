@@ -218,6 +218,9 @@ class InlineGateway:
     async def ask(self, request: Request[T]) -> T:
         return unpacked(self.plane.batch([request])[0])
 
+    async def ask_soon(self, request: Request[T], wait_s: float) -> T | None:
+        return await self.ask(request)
+
     async def news(self, wait_s: float) -> None:
         return
 

@@ -52,6 +52,9 @@ class PausingGateway:
     async def ask(self, request: Request[T]) -> T:
         return unpacked(await _Question(request))
 
+    async def ask_soon(self, request: Request[T], wait_s: float) -> T | None:  # noqa: ARG002
+        return await self.ask(request)
+
     async def news(self, wait_s: float) -> None:  # noqa: ARG002 - time does not pass inside a request
         return
 

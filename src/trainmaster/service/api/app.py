@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request, Response
@@ -20,6 +21,8 @@ from trainmaster.service.control import requests as ask
 from trainmaster.wire.api import Problem
 
 PREFIX = "/api/v1"
+HEALTH_S = 0.5
+BUSY_S = 60.0
 
 
 def build_app(context: Context) -> BodyLimit:
@@ -73,8 +76,16 @@ async def _livez() -> Response:
 
 
 async def _healthz(request: Request) -> Response:
-    """200 when requests can be served; 503 with the reason when the store fails."""
-    health = await context_of(request).gateway.ask(ask.Inspect(ask.health))
+    """200 when requests can be served; 503 with the reason when the store fails. Within a second: while a batch takes
+    long, the last answer holds for `BUSY_S`."""
+    context = context_of(request)
+    health = await context.gateway.ask_soon(ask.Inspect(ask.health), HEALTH_S)
+    if health is not None:
+        context.health = (time.monotonic(), health)
+    else:
+        seen_s, health = context.health
+        if time.monotonic() - seen_s > BUSY_S:
+            health = {"status": "busy", "what": f"the scheduler has not answered for {BUSY_S:g} s"}
     return answer(health, 200 if health["status"] == "ok" else 503)
 
 

@@ -35,6 +35,12 @@ class Unauthorized(Refusal):
     status = 401
 
 
+class TooMany(Refusal):
+    """Too many of these at once; ask again."""
+
+    status = 429
+
+
 class Unavailable(Refusal):
     """Not now: the store cannot be read or written. What was accepted before is safe; ask again."""
 
@@ -66,4 +72,4 @@ def headers_of(status: int) -> Mapping[str, str]:
     return _HEADERS.get(status, {})
 
 
-_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "2"}, 503: {"Retry-After": "1"}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -17,7 +17,7 @@ from trainmaster.model.units import GPU_MILLI
 from trainmaster.service.api.problems import Conflict, Forbidden, NotFound
 from trainmaster.service.api.views import Json, Views
 from trainmaster.service.control.control_plane import ControlPlane
-from trainmaster.service.control.specs import spec_of
+from trainmaster.service.control.specs import check_array, spec_of
 from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.wire.api import EntityRequest
 
@@ -87,7 +87,8 @@ class Preview:
 
 def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[JobSpec]:
     """The jobs that a request asks for, under the next ids; raises what is wrong with it."""
-    after = tuple(find(plane, text, "after") for text in request.after)
+    check_array(request)
+    after = found_all(plane, request.after)
     first = plane.next_job + plane.stage.n_jobs
     ids = [f"job-{first + k}" for k in range(request.array or 1)]
     specs: list[JobSpec] = []
@@ -140,7 +141,7 @@ class Resize:
         spec = queries.spec_of(plane.live, job_id) or plane.stage.specs.get(job_id)
         if spec is None:
             raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
-        plane.fitting.check(spec, self.workers.min)
+        plane.fitting.check(spec, (self.workers.min, self.workers.max))
         plane.stage.events.append(ev.JobRangeChanged(JobId(job_id), self.workers.min, self.workers.max))
 
     def answer(self, plane: ControlPlane) -> Json:
@@ -176,10 +177,33 @@ class SetEntity:
         return next(view for view in Views(plane).entities(also=self.name) if view["name"] == self.name)
 
 
+def found_all(plane: ControlPlane, texts: Sequence[str]) -> tuple[str, ...]:
+    """The ids of the jobs that must finish first, each once. A thousand names are looked up in one walk over the
+    active jobs, not in a thousand."""
+    ids: dict[str, None] = {}
+    unique = list(dict.fromkeys(texts))
+    if len(unique) <= 1:
+        return tuple(find(plane, text, "after") for text in unique)
+    named: dict[str, list[str]] = {}
+    for spec in (*plane.stage.specs.values(), *queries.active_specs(plane.live)):
+        if spec.name:
+            named.setdefault(spec.name, []).append(spec.id)
+    for text in unique:
+        job_ids = named.get(text, ())
+        known = len(job_ids) == 1 and not _is_id(plane, text)
+        ids[job_ids[0] if known else find(plane, text, "after")] = None
+    return tuple(ids)
+
+
+def _is_id(plane: ControlPlane, text: str) -> bool:
+    engine = plane.live
+    return queries.is_active(engine, text) or text in plane.stage.specs or plane.store.find_ended(text) is not None
+
+
 def find(plane: ControlPlane, text: str, where: str = "job") -> str:
     """The id that an id or unique name stands for: of active jobs first, then of those that are over."""
     engine = plane.live
-    if queries.is_active(engine, text) or text in plane.stage.specs or plane.store.find_ended(text) is not None:
+    if _is_id(plane, text):
         return text
     named = [spec.id for spec in plane.stage.specs.values() if spec.name == text]
     named += [spec.id for spec in queries.active_specs(engine) if spec.name == text]

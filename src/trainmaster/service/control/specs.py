@@ -14,6 +14,10 @@ from trainmaster.model.job import Demand, JobSpec
 from trainmaster.model.units import GPU_MILLI
 
 MAX_KNOWN_SHAPES = 10_000
+MAX_PROCESSES_PER_GPU = 16
+"""Processes of one job that take no GPU, or a part of one: servers and small workers."""
+MAX_ARRAY_BYTES = 16 << 20
+"""Size of all copies of an array together: each copy is stored by itself."""
 
 
 def spec_of(
@@ -60,6 +64,21 @@ def _catalogued(request: JobRequest, cluster: Cluster) -> dict[str, Any]:
     return {"steps_per_s": here, "steps_per_s_spread": spread}
 
 
+def check_array(request: JobRequest) -> None:
+    """Refuse an array whose copies would fill the store."""
+    copies = request.array or 1
+    if copies == 1:
+        return
+    each = len(request.model_dump_json(exclude_defaults=True))
+    if copies * each > MAX_ARRAY_BYTES:
+        raise InputError(
+            f"{copies} copies of {each} bytes each are too large",
+            f"at most {MAX_ARRAY_BYTES >> 20} MiB in all, which is {max(MAX_ARRAY_BYTES // each, 1)} copies",
+            "Put large data into files and name them in the command.",
+            column="array",
+        )
+
+
 class Fitting:
     """Refuses what a cluster could not run even if it were empty: it would wait for ever, and others behind it."""
 
@@ -67,10 +86,12 @@ class Fitting:
         self.cluster = cluster
         self._known: dict[tuple[int, Demand, int, int], bool] = {}
 
-    def check(self, spec: JobSpec, workers_min: int | None = None) -> None:
-        """`workers_min`: another smallest size than the job's own."""
+    def check(self, spec: JobSpec, workers: tuple[int, int] | None = None) -> None:
+        """`workers`: another range than the job's own."""
+        workers_min, workers_max = workers or (spec.workers_min, spec.workers_max)
+        self._check_processes(spec, workers_max)
         cluster = self.cluster
-        least = spec.workers_min if workers_min is None else workers_min
+        least = workers_min
         gpu_types = [k for k, name in enumerate(cluster.types) if not spec.gpu_types or name in spec.gpu_types]
         if spec.steps_per_s:
             gpu_types = [k for k in gpu_types if spec.steps_per_s.get(cluster.types[k], 0.0) > 0]
@@ -85,6 +106,19 @@ class Fitting:
                 "a job that fits when the cluster is empty",
                 "Ask for less, or for another type.",
                 column="workers.min",
+            )
+
+    def _check_processes(self, spec: JobSpec, workers_max: int) -> None:
+        """What takes no whole GPU is not bounded by GPUs: 300 servers would be 300 processes on one machine."""
+        bound = MAX_PROCESSES_PER_GPU * max(self.cluster.total_gpus, 1)
+        small = workers_max if spec.worker.gpu_milli < GPU_MILLI else 0
+        if small + spec.servers_max > bound:
+            what = f"{spec.servers_max} servers" + (f" and {small} workers with less than a GPU" if small else "")
+            raise InputError(
+                f"{what} are too many: the cluster has {self.cluster.describe()}",
+                f"at most {bound} ({MAX_PROCESSES_PER_GPU} for each GPU of the cluster)",
+                "Ask for less.",
+                column="servers.max" if spec.servers_max > small else "workers.max",
             )
 
     def _fits(self, spec: JobSpec, workers: int, gpu_type: int) -> bool:

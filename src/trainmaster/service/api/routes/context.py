@@ -18,7 +18,7 @@ from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.wire.api import Problem
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem} for status in (400, 401, 403, 404, 405, 409, 413, 422, 503)
+    status: {"model": Problem} for status in (400, 401, 403, 404, 405, 409, 413, 422, 429, 503)
 }
 
 
@@ -32,6 +32,10 @@ class Context:
     foretell: Callable[[Mapping[str, Any]], Awaitable[dict[str, Outlook]]] | None = None
     """Answers questions about jobs that are not there; None: this service does not look ahead."""
     started_s: float = field(default_factory=time.time)
+    previews: int = 0
+    """How many are under way."""
+    health: tuple[float, dict[str, Any]] = field(default_factory=lambda: (time.monotonic(), {"status": "ok"}))
+    """When the control plane was last asked how it is, and its answer."""
 
 
 def context_of(request: Request) -> Context:

@@ -15,7 +15,7 @@ from trainmaster.jobspec.reading import request_from_json
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import State
 from trainmaster.service.api.job_api import without_hidden
-from trainmaster.service.api.problems import NotFound, Unavailable
+from trainmaster.service.api.problems import NotFound, TooMany, Unavailable
 from trainmaster.service.api.routes.context import REFUSALS, Anyone, Here, answer, context_of, credentials
 from trainmaster.service.api.views import MAX_PAGE
 from trainmaster.service.control import requests as ask
@@ -25,6 +25,8 @@ router = APIRouter(prefix="/jobs", tags=["jobs"], responses=REFUSALS)
 Job = Annotated[str, Path(max_length=200, description="An id, or a name that only one job has.")]
 WaitS = Annotated[float, Query(ge=0, le=60, description="How long to wait for something new.")]
 _POLL_S = 0.2
+MAX_PREVIEWS = 4
+"""Previews at once: each is a simulation, and they are answered one after the other."""
 _ACTIVE = ("pending", "running", "paused")
 _STATES = frozenset(state.value for state in State)
 
@@ -52,11 +54,18 @@ async def preview(request: Request, here: Here, who: Anyone) -> Response:
         raise NotFound("this service does not look ahead")
     body = request_from_json(await request.body())
     await here.job_api.check_submission(who, body)
-    question = await here.gateway.ask(ask.Preview(body, who))
+    if here.previews >= MAX_PREVIEWS:
+        raise TooMany(
+            f"{here.previews} previews are under way", expected=f"at most {MAX_PREVIEWS} at once",
+            remedy="Try again in a few seconds; submitting works all the same.",
+        )  # fmt: skip
+    here.previews += 1
     try:
-        outlooks = await here.foretell(question)
+        outlooks = await here.foretell(await here.gateway.ask(ask.Preview(body, who)))
     except Unforeseen as error:
         raise Unavailable(f"no forecast: {error}", remedy="Try again; submitting works all the same.") from None
+    finally:
+        here.previews -= 1
     return answer({"jobs": [_foreseen(outlook, body.deadline_s) for outlook in outlooks.values()]})
 
 

@@ -1,0 +1,148 @@
+"""Many at once: half-open connections are closed, previews are limited, health answers in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import pytest
+import uvicorn
+
+from trainmaster.service.api import app as app_module
+from trainmaster.service.api.app import build_app
+from trainmaster.service.api.connections import MAX_UNFINISHED, TimedConnection
+from trainmaster.service.api.routes.context import Context
+from trainmaster.service.api.routes.jobs import MAX_PREVIEWS
+from trainmaster.service.local.tokens import OPERATOR, Principal
+from trainmaster.service.service import LeaderGateway
+
+
+class JobApi:
+    async def identify(self, _: Any) -> Principal:
+        return Principal("ann", OPERATOR)
+
+    async def check_submission(self, *_: Any) -> None:
+        pass
+
+
+class Busy(LeaderGateway):
+    """A scheduler that takes its time."""
+
+    async def ask(self, request: Any) -> Any:
+        await asyncio.sleep(3_600)
+
+
+async def asked(app: Any, method: str, path: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": []}
+    await app(scope, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+def test_health_answers_within_a_second_while_a_batch_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = build_app(Context(Busy(), JobApi(), "simulated"))  # type: ignore[arg-type]
+
+    async def health() -> tuple[int, dict[str, Any]]:
+        return await asyncio.wait_for(asked(app, "GET", "/healthz"), 1.0)
+
+    assert asyncio.run(health()) == (200, {"status": "ok"})
+    monkeypatch.setattr(app_module, "BUSY_S", 0.1)
+    status, told = asyncio.run(health())
+    assert (status, told["status"]) == (503, "busy"), "one that never answers again is not well"
+
+
+def test_previews_at_once_are_limited() -> None:
+    async def foretell(_: Any) -> Any:
+        raise AssertionError("not reached")
+
+    context = Context(Busy(), JobApi(), "simulated", foretell)  # type: ignore[arg-type]
+    app = build_app(context)
+
+    async def many() -> tuple[int, dict[str, Any]]:
+        body = b'{"command": ["x"]}'
+        waiting = [asyncio.create_task(asked(app, "POST", "/api/v1/jobs/preview", body)) for _ in range(MAX_PREVIEWS)]
+        await asyncio.sleep(0.1)
+        refused = await asked(app, "POST", "/api/v1/jobs/preview", body)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return refused
+
+    status, problem = asyncio.run(many())
+    assert status == 429 and "at most 4" in problem["expected"]
+    assert context.previews == 0, "those that went away do not count"
+
+
+def test_half_open_requests_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No head, half a head, half a body, a body that comes byte by byte; and one head without end."""
+    monkeypatch.setattr(TimedConnection, "request_s", 0.5)
+    begun = [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n", b"POST /livez HTTP/1.1\r\nContent-Length: 9\r\n\r\nx"]
+
+    async def run(port: int) -> None:
+        streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
+        for number, (_, writer) in enumerate(streams):
+            writer.write(begun[number % 3])
+        ends = await asyncio.wait_for(asyncio.gather(*(_rest(reader) for reader, _ in streams)), 5)
+        assert all(b"200" not in end for end in ends)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\n" + b"a: " + b"x" * 200_000)
+        await asyncio.wait_for(_rest(reader), 5)
+        for pause in (0.0, 0.7):  # a connection that is kept is not cut off between its requests
+            await asyncio.sleep(pause)
+            if pause == 0.0:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"}"), 5)
+        writer.close()
+
+    _served(run)
+
+
+def test_of_too_many_half_open_requests_the_oldest_are_closed() -> None:
+    async def run(port: int) -> None:
+        streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_UNFINISHED + 20)]
+        await asyncio.wait_for(asyncio.gather(*(_rest(reader) for reader, _ in streams[:20])), 5)
+        assert len(TimedConnection.unfinished) == MAX_UNFINISHED
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"}"), 1)
+        for _, open_writer in [*streams, (reader, writer)]:
+            open_writer.transport.abort()
+        await asyncio.sleep(0.2)
+
+    _served(run)
+    assert not TimedConnection.unfinished
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+def _served(run: Any) -> None:
+    async def main() -> None:
+        app = build_app(Context(Busy(), JobApi(), "simulated"))  # type: ignore[arg-type]
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", http=TimedConnection)
+        server = uvicorn.Server(config)
+        with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+            task = asyncio.create_task(server._serve([listener]))
+            while not server.started:
+                await asyncio.sleep(0.01)
+            try:
+                await run(listener.getsockname()[1])
+            finally:
+                server.should_exit = True
+                await task
+
+    asyncio.run(main())
