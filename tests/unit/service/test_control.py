@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench, HandClock
 
-from trainmaster.dst.control_plane.inline_asgi import Call
+from trainmaster.dst.control_plane.inline_asgi import Call, exchange
 from trainmaster.engine.engine import HANDLERS, Engine
 from trainmaster.engine.ports import Commit, StoreError
 from trainmaster.jobspec.model import JobRequest
@@ -185,6 +185,25 @@ def test_a_full_store_refuses_and_keeps_what_was_accepted(tmp_path: Path) -> Non
     assert [job["id"] for job in bench.get("/jobs")["jobs"]] == [kept]
     again = bench.submit(name="refused")
     assert again == "job-2", "the refused one has used up no id"
+
+
+def test_health_is_bad_while_the_store_takes_no_commit_and_good_again_without_a_submission(tmp_path: Path) -> None:
+    store = Faulty()
+    bench = Bench(tmp_path, store)
+
+    def health() -> int:
+        return exchange(bench.app, "", [Call("GET", "/healthz")], lambda asked: bench.plane.batch(asked))[0].status
+
+    assert health() == 200
+    store.fault = "before"
+    assert bench.call("POST", "/jobs", {"command": ["train"]}).status == 503
+    assert health() == 503
+    bench.clock.ms += 2_000
+    store.fault = "before"
+    assert health() == 503, "it was tried again in vain"
+    bench.clock.ms += 2_000
+    assert bench.plane.next_wake_ms <= bench.plane.now_ms, "it is tried again even if nobody asks"
+    assert health() == 200
 
 
 def test_a_commit_of_which_nobody_knows_is_not_made_twice(tmp_path: Path) -> None:

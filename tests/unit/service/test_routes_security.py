@@ -51,6 +51,13 @@ def test_health_and_metrics_need_none(bench: Bench) -> None:
         assert exchange(bench.app, "", [Call("GET", path)], lambda r: bench.plane.batch(r))[0].status == 200
 
 
+def test_the_page_of_routes_loads_nothing_from_elsewhere(bench: Bench) -> None:
+    reply = exchange(bench.app, "", [Call("GET", "/docs")], lambda r: bench.plane.batch(r))[0]
+    page = reply.body.decode()
+    assert "/api/v1/jobs/{job}/logs" in page
+    assert "<script" not in page and "http://" not in page and "https://" not in page and "src=" not in page
+
+
 FUZZ_EXAMPLES = 10
 _BAD = [
     ({"command": []}, "command"),
@@ -202,6 +209,34 @@ def test_a_home_has_one_service(tmp_path: Path) -> None:
     second.claim()
     assert second.token() == token
     second.release()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_home_that_others_may_write_to_is_refused_with_its_planted_token(tmp_path: Path, mode: int) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "token").write_text("planted-token-000000\n")
+    home.chmod(mode)
+    with pytest.raises(InputError, match="others may write to it"):
+        Home(home).claim()
+    assert sorted(path.name for path in home.iterdir()) == ["token"], "nothing is written there"
+
+
+def test_a_home_with_what_belongs_to_others_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "token").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="is a link"):
+        Home(home).claim()
+    (home / "token").unlink()
+    (home / "token").write_text("planted-token-000000\n")
+    (home / "token").chmod(0o666)
+    with pytest.raises(InputError, match="others may write"):
+        Home(home).claim()
+    (home / "token").chmod(0o600)
+    monkeypatch.setattr("os.geteuid", lambda: home.stat().st_uid + 1)
+    with pytest.raises(InputError, match="belongs to user"):
+        Home(home).claim()
 
 
 def test_users_see_but_do_not_operate(bench: Bench) -> None:

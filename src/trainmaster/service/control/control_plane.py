@@ -163,6 +163,8 @@ class ControlPlane:
         """What keeps jobs from starting that have their devices, as far as a backend can say."""
         self.fault: StoreError | None = None
         """Why there is no engine at present."""
+        self.refused_commit: StoreError | None = None
+        """Why the store took the last commit not; it may be readable all the same. Health rests on it."""
         self._retry_ms = NEVER_MS
         self._pause_ms = 0
         """When a commit that failed is tried again: a store may be readable and refuse every commit."""
@@ -258,7 +260,7 @@ class ControlPlane:
             return self._retry_ms
         ahead_ms = NEVER_MS if self.live_forecasts is None else self.live_forecasts.next_ms
         due_ms = min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
-        return self._pause_ms if self._untaken else max(due_ms, self._pause_ms)
+        return self._pause_ms if self._untaken or self.refused_commit else max(due_ms, self._pause_ms)
 
     @property
     def live(self) -> Engine:
@@ -296,6 +298,7 @@ class ControlPlane:
         try:
             self._advance(now_ms, [*reports, *self.stage.events])
         except StoreError as error:
+            self.refused_commit = error
             self._failed(error, now_ms)
             self._keep(reports)
             for k, request in enumerate(requests):
@@ -337,7 +340,8 @@ class ControlPlane:
 
     def _advance(self, now_ms: int, events: list[ev.Event]) -> None:
         engine, stage = self.live, self.stage
-        if not events and not stage.answers and engine.next_wake_ms > now_ms:
+        probe = self.refused_commit is not None and now_ms >= self._pause_ms  # does the store take commits again?
+        if not events and not stage.answers and engine.next_wake_ms > now_ms and not probe:
             return
         journal = Journal(engine, now_ms)
         journal.before(events)
@@ -355,6 +359,7 @@ class ControlPlane:
             self.live_forecasts.stepped(now_ms, events, commands, ended)
         commit = self._commit(journal, ended)
         self.store.commit(commit)
+        self.refused_commit = None
         self._force_policy = None
         for end in ended:
             self.exits.pop(end.spec.id, None)

@@ -248,4 +248,6 @@ class Inspect(Generic[T]):
 def health(plane: ControlPlane) -> Json:
     if plane.engine is None:
         return {"status": "store unavailable", "what": str(plane.fault)}
+    if plane.refused_commit is not None:
+        return {"status": "store refuses commits", "what": str(plane.refused_commit)}
     return {"status": "ok", "policy": plane.policy_name, "jobs": queries.n_active(plane.engine)}
