@@ -143,6 +143,17 @@ def test_nobody_acts_on_a_job_of_another_that_is_just_being_submitted(bench: Ben
     assert outcomes[2]["state"] == "paused"
 
 
+def test_users_submit_for_the_teams_that_they_are_bound_to(bench: Bench) -> None:
+    ann = Principal("ann", USER, ("vision", "speech"))
+    teams = (None, "speech", "robots")
+    first, second, third = bench.plane.batch(
+        [ask.Submit(JobRequest(command=["train"], entity=team), ann) for team in teams]
+    )
+    assert bench.get(f"/jobs/{first['id']}")["request"]["entity"] == "vision"
+    assert bench.get(f"/jobs/{second['id']}")["request"]["entity"] == "speech"
+    assert isinstance(third, Forbidden)
+
+
 def test_an_environment_is_shown_to_its_user_and_to_operators_alone(bench: Bench) -> None:
     body = {"command": ["train"], "env": {"API_KEY": "s3cret"}}
     job = bench.call("POST", "/jobs", body, token=ANN_TOKEN).json()["id"]

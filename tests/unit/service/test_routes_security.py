@@ -183,12 +183,33 @@ def test_tokens_file(tmp_path: Path) -> None:
         read_tokens(path)
     path.chmod(0o600)
     assert [(p.name, p.role) for _, p in read_tokens(path)] == [("ann", "user"), ("bob", "operator")]
+    assert [p.teams for _, p in read_tokens(path)] == [("ann",), None], "a user without teams is one"
+    path.write_text("user ann 0123456789abcdef vision,speech\n")
+    assert read_tokens(path)[0][1].teams == ("vision", "speech")
+    path.write_text("user ann 0123456789abcdef vision,\n")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_tokens(path)
     path.write_text("user ann short\n")
     with pytest.raises(InputError, match="too short"):
         read_tokens(path)
     path.write_text("root ann 0123456789abcdef\n")
     with pytest.raises(InputError, match="ROLE NAME TOKEN"):
         read_tokens(path)
+
+
+def test_tokens_of_users_need_a_flag_where_jobs_are_processes(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "tokens").write_text("user ann 0123456789abcdef\n")
+    (home / "tokens").chmod(0o600)
+    with pytest.raises(InputError, match="--trust-users"):
+        Service(ServiceOptions(home=home, nodes="v100=1x1")).run()
+
+
+def test_weights_of_teams_are_bounded(bench: Bench) -> None:
+    for weight in (1e300, 1e15, 1e-300, 0):
+        assert bench.call("PUT", "/entities/vision", {"weight": weight}).status == 422
+    assert bench.call("PUT", "/entities/vision", {"weight": 5}).status == 200
 
 
 def test_other_addresses_only_with_tokens(tmp_path: Path) -> None:

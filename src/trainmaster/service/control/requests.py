@@ -87,6 +87,7 @@ class Preview:
 
 def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[JobSpec]:
     """The jobs that a request asks for, under the next ids; raises what is wrong with it."""
+    request = of_team(request, who)
     after = tuple(find(plane, text, "after") for text in request.after)
     first = plane.next_job + plane.stage.n_jobs
     ids = [f"job-{first + k}" for k in range(request.array or 1)]
@@ -100,6 +101,18 @@ def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[Jo
         plane.fitting.check(spec)
         specs.append(spec)
     return specs
+
+
+def of_team(request: JobRequest, who: Principal) -> JobRequest:
+    """The request under a team that its user is bound to: the one it names, or the user's first."""
+    if who.teams is None or request.entity in who.teams:
+        return request
+    if request.entity is not None:
+        raise Forbidden(
+            f"{who.name} is not in team '{request.entity}'", where="entity", expected=" or ".join(who.teams),
+            remedy="The operator binds users to teams in the file `tokens`.",
+        )  # fmt: skip
+    return request.model_copy(update={"entity": who.teams[0]})
 
 
 @dataclass
