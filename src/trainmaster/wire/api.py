@@ -219,6 +219,7 @@ class ServiceView(BaseModel):
     jobs: dict[str, int]
     decisions: int
     plans_refused: int
+    quarantined: list[str] = Field(default=[], description="Stored jobs that could not be read, and were set aside.")
     role: Literal["user", "operator"]
 
 

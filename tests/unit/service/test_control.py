@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,25 @@ def test_a_restart_goes_on_with_everything(bench: Bench) -> None:
     assert bench.get("/entities") == [{"name": "red", "weight": 2.0, "quota_gpus": 1.0, "used_gpus": 0.0, "jobs": 0}]
     bench.pass_s(300)
     assert [bench.state(job) for job in (running, waiting, dependent)] == ["finished"] * 3
+
+
+@pytest.mark.parametrize("damage", ["not json", '{"spec": {}}', "[1]", '"spec"'])
+def test_a_stored_job_that_cannot_be_read_is_set_aside_alone(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "store.db"
+    bench = Bench(tmp_path, SqliteStore(path))
+    good, bad = bench.submit(steps=10), bench.submit(steps=10_000)
+    bench.pass_s(2)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE job SET record = ? WHERE id = ?", (damage, bad))
+    connection.close()
+    for _ in range(2):  # also at the next start
+        bench.start()
+        assert bench.get("/service")["quarantined"] == [bad]
+        assert [job["id"] for job in bench.get("/jobs")["jobs"]] == [good]
+    bench.pass_s(30)
+    assert bench.state(good) == "finished"
+    assert any(isinstance(sent, Stop) and sent.job_id == bad for sent in bench.performed), "what runs of it is stopped"
+    assert bench.submit() not in (good, bad)
 
 
 def test_pending_commands_are_sent_first(bench: Bench) -> None:

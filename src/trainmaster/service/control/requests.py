@@ -109,9 +109,11 @@ def of_team(request: JobRequest, who: Principal) -> JobRequest:
         return request
     if request.entity is not None:
         raise Forbidden(
-            f"{who.name} is not in team '{request.entity}'", where="entity", expected=" or ".join(who.teams),
+            f"{who.name} is not in team '{request.entity}'",
+            where="entity",
+            expected=" or ".join(who.teams),
             remedy="The operator binds users to teams in the file `tokens`.",
-        )  # fmt: skip
+        )
     return request.model_copy(update={"entity": who.teams[0]})
 
 

@@ -89,17 +89,19 @@ class Home:
             if found.st_uid != os.geteuid():
                 raise InputError(
                     f"belongs to user {found.st_uid}, the service runs as user {os.geteuid()}",
-                    "a home that belongs to the service's own user", "Choose another with --home.", file=path,
-                )  # fmt: skip
+                    "a home that belongs to the service's own user",
+                    "Choose another with --home.",
+                    file=path,
+                )
             if stat.S_ISLNK(found.st_mode):
                 raise InputError("is a link", "a file or folder of its own", "Remove it, then start again.", file=path)
             if found.st_mode & 0o022:
                 raise InputError(
                     f"others may write to it (mode {stat.S_IMODE(found.st_mode):o}), so its content may not be yours",
                     "a home that nobody else may write to",
-                    f"Look at what is in it, remove `token` and `tokens` if they are not yours, then: chmod go-w {path}",
+                    f"Remove `token` and `tokens` in it if they are not yours, then: chmod go-w {path}",
                     file=path,
-                )  # fmt: skip
+                )
 
     def _unusable(self, error: OSError) -> InputError:
         return InputError(
