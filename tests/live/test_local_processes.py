@@ -129,14 +129,29 @@ def test_what_a_job_leaves_behind_ends_with_it(jobs: LocalJobs, tmp_path: Path) 
 
 
 def test_a_killed_keeper_takes_its_members_along(jobs: LocalJobs) -> None:
-    """Members by the kernel, their children by their marks; the job is not blamed for it."""
+    """Members by the kernel, their children by their marks; the attempt counts, for a job may have done it."""
     spec = jobs.run("orphan", ["sh", "-c", "sleep 100 & echo ready; wait"], workers=2)
     jobs.said(spec, "ready", "worker-1")
     jobs.said(spec, "ready", "worker-0")
     assert len(jobs.pids(spec)) == 4
     os.kill(jobs.supervisor_pid(spec), signal.SIGKILL)
-    jobs.expect(ev.Stopped, spec)
+    exited = jobs.expect(ev.Exited, spec)
+    assert (exited.code, exited.why) == (137, "its supervisor was killed")
     assert not jobs.pids(spec)
+
+
+def test_a_job_that_kills_its_supervisor_and_removes_its_logs_is_counted(jobs: LocalJobs) -> None:
+    script = 'rm -f "$(dirname "${TRAINMASTER_AGENT#unix:}")"/*.log; kill -9 $PPID; sleep 100'
+    spec = jobs.run("killer", ["sh", "-c", script])
+    assert jobs.expect(ev.Exited, spec).code == 137
+
+
+def test_a_log_that_grows_fast_and_ends_keeps_to_its_limit(jobs: LocalJobs) -> None:
+    spec = jobs.run("loud", ["sh", "-c", "head -c 150000000 /dev/zero | tr '\\0' x; echo end"])
+    jobs.expect(ev.Exited, spec)
+    log = job_folder(jobs.home, spec.id).run(1).log("worker-0")
+    assert log.stat().st_blocks * 512 <= 64 << 20
+    assert log.read_bytes().endswith(b"end\n")
 
 
 def test_a_keeper_killed_while_nobody_looks_is_found_at_the_next_start(jobs: LocalJobs) -> None:

@@ -15,7 +15,8 @@ _ONLY_KUBERNETES = {
     "agent_port": "--agent-port", "lease_s": "--lease",
 }  # fmt: skip
 _ONLY_ONE_MACHINE = {
-    "nodes": "--nodes", "reset_nodes": "--reset-nodes", "stop_jobs": "--stop-jobs", "learn": "--learn"
+    "nodes": "--nodes", "reset_nodes": "--reset-nodes", "stop_jobs": "--stop-jobs", "learn": "--learn",
+    "trust_users": "--trust-users",
 }  # fmt: skip
 
 
@@ -41,6 +42,8 @@ class ServiceOptions:
     lease_s: float | None = None
     stop_jobs: bool = False
     reset_nodes: bool = False
+    trust_users: bool = False
+    """Further users may submit, although jobs can read the service's files."""
     quiet: bool = False
     log_level: str = "info"
     keep_days: float | None = None

@@ -28,6 +28,7 @@ from trainmaster.service.control.control_plane import Request
 from trainmaster.service.leader_session import LeaderSession, SessionParts
 from trainmaster.service.local.home import Home
 from trainmaster.service.local.tokens import Tokens
+from trainmaster.service.local.trust import check_trust
 from trainmaster.service.log_setup import open_logbook
 from trainmaster.service.options import ServiceOptions, check_options
 from trainmaster.service.platform import Platform
@@ -106,7 +107,10 @@ class Service:
                     "or stay on 127.0.0.1.",
                     column="--host",
                 )
-            tokens = Tokens(self.home.principals())
+            principals = self.home.principals()
+            if options.backend == "local":
+                check_trust((who for _, who in principals), options.trust_users, self.home.path / "tokens")
+            tokens = Tokens(principals)
             self.log = open_logbook(self.home.logs, options.log_level, options.quiet)
             loop = asyncio.Runner(loop_factory=uvloop.new_event_loop)
             with listen(options.host, options.port) as listener, loop as runner:

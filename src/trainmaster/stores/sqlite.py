@@ -106,7 +106,7 @@ class SqliteStore:
 
     def _stored_state(self, ended: Mapping[str, JsonObject]) -> StoredState:
         jobs = self._reader.execute(sa.select(t.job.c.id, t.job.c.record).order_by(t.job.c.id))
-        found = {job_id: json.loads(record) for job_id, record in jobs}
+        found = {job_id: _job_record(record) for job_id, record in jobs}
         meta = self._reader.execute(sa.select(t.meta.c.value).where(t.meta.c.key == _ENGINE_KEY)).scalar()
         return StoredState(found, ended, None if meta is None else json.loads(meta))
 
@@ -290,6 +290,15 @@ def _ended_row(job_id: str, record: JsonObject) -> dict[str, Any]:
         "ended_ms": int(record.get("ended_ms", 0)),
         "record": _encode(record),
     }
+
+
+def _job_record(text: str) -> JsonObject:
+    """A record; one that is damaged is handed on as it is, and set aside by the control plane."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError, TypeError):
+        record = None
+    return record if isinstance(record, dict) else {"unreadable": str(text)}
 
 
 def _log_row(entry: LogEntry) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from trainmaster.jobspec.limits import Body, Positive, Text, Workers
+from trainmaster.jobspec.limits import Body, Text, Workers
 from trainmaster.jobspec.model import JobRequest
 
 StateName = Literal["pending", "running", "paused", "finished", "failed", "cancelled", "rejected"]
@@ -38,8 +38,12 @@ class PolicyRequest(Body):
     policy: Text
 
 
+MIN_TEAM_WEIGHT, MAX_TEAM_WEIGHT = 1e-3, 1e3
+"""Shares are ratios of weights: further apart than this, a team has nothing or everything."""
+
+
 class EntityRequest(Body):
-    weight: Positive = 1
+    weight: Annotated[float, Field(ge=MIN_TEAM_WEIGHT, le=MAX_TEAM_WEIGHT, allow_inf_nan=False)] = 1
     quota_gpus: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
 
 
@@ -215,6 +219,7 @@ class ServiceView(BaseModel):
     jobs: dict[str, int]
     decisions: int
     plans_refused: int
+    quarantined: list[str] = Field(default=[], description="Stored jobs that could not be read, and were set aside.")
     role: Literal["user", "operator"]
 
 

@@ -171,6 +171,21 @@ def test_a_dead_keepers_job_succeeded_only_if_every_worker_had(tmp_path: Path, c
     assert dead_runs.find_end(job, run) == outcome  # it is written down
 
 
+@pytest.mark.parametrize(("witnessed", "kind"), [(True, EXITED), (False, STOPPED)])
+def test_a_keeper_that_dies_while_the_service_looks_on_costs_an_attempt(
+    tmp_path: Path, witnessed: bool, kind: str
+) -> None:
+    """Also when the job has removed its logs: the lock knows that it began."""
+    job, run = _dead(tmp_path, workers=1)
+    lock = JobLock.take(job.lock)
+    assert lock is not None
+    lock.record(run.generation)
+    lock.release()
+    outcome = dead_runs.find_end(job, run, witnessed)
+    assert outcome is not None
+    assert (outcome.kind, outcome.code != 0) == (kind, witnessed)
+
+
 def test_a_keeper_that_lives_is_not_buried_and_one_that_comes_late_is_fenced(tmp_path: Path) -> None:
     job, run = _dead(tmp_path, workers=1)
     lock = JobLock.take(job.lock)

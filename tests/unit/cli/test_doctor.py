@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from trainmaster.cli.live import diagnosis
+from trainmaster.cli.live.diagnosis import isolation
+from trainmaster.service.local.trust import warnings
 
 
 def _check(invoke: Any, name: str, *options: object) -> tuple[int, dict[str, Any]]:
@@ -102,3 +104,13 @@ def test_a_look_that_breaks_is_a_finding() -> None:
 )
 def test_version_key(text: str, key: tuple[int, ...]) -> None:
     assert diagnosis.version_key(text)[: len(key)] == key
+
+
+def test_jobs_of_root_and_of_several_users_are_told_of(tmp_path: Path) -> None:
+    assert warnings(1000, 0) == []
+    assert "root" in warnings(0, 0)[0]
+    (tmp_path / "tokens").write_text("user ann 0123456789abcdef\nuser bob fedcba9876543210\n")
+    (tmp_path / "tokens").chmod(0o600)
+    found = isolation(tmp_path)
+    assert found.status == "note"
+    assert "2 users share this service and must trust each other" in found.detail

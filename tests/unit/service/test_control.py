@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench, HandClock
 
-from trainmaster.dst.control_plane.inline_asgi import Call
+from trainmaster.dst.control_plane.inline_asgi import Call, exchange
 from trainmaster.engine.engine import HANDLERS, Engine
 from trainmaster.engine.ports import Commit, StoreError
 from trainmaster.jobspec.model import JobRequest
@@ -143,6 +144,17 @@ def test_nobody_acts_on_a_job_of_another_that_is_just_being_submitted(bench: Ben
     assert outcomes[2]["state"] == "paused"
 
 
+def test_users_submit_for_the_teams_that_they_are_bound_to(bench: Bench) -> None:
+    ann = Principal("ann", USER, ("vision", "speech"))
+    teams = (None, "speech", "robots")
+    first, second, third = bench.plane.batch(
+        [ask.Submit(JobRequest(command=["train"], entity=team), ann) for team in teams]
+    )
+    assert bench.get(f"/jobs/{first['id']}")["request"]["entity"] == "vision"
+    assert bench.get(f"/jobs/{second['id']}")["request"]["entity"] == "speech"
+    assert isinstance(third, Forbidden)
+
+
 def test_an_environment_is_shown_to_its_user_and_to_operators_alone(bench: Bench) -> None:
     body = {"command": ["train"], "env": {"API_KEY": "s3cret"}}
     job = bench.call("POST", "/jobs", body, token=ANN_TOKEN).json()["id"]
@@ -185,6 +197,25 @@ def test_a_full_store_refuses_and_keeps_what_was_accepted(tmp_path: Path) -> Non
     assert [job["id"] for job in bench.get("/jobs")["jobs"]] == [kept]
     again = bench.submit(name="refused")
     assert again == "job-2", "the refused one has used up no id"
+
+
+def test_health_is_bad_while_the_store_takes_no_commit_and_good_again_without_a_submission(tmp_path: Path) -> None:
+    store = Faulty()
+    bench = Bench(tmp_path, store)
+
+    def health() -> int:
+        return exchange(bench.app, "", [Call("GET", "/healthz")], lambda asked: bench.plane.batch(asked))[0].status
+
+    assert health() == 200
+    store.fault = "before"
+    assert bench.call("POST", "/jobs", {"command": ["train"]}).status == 503
+    assert health() == 503
+    bench.clock.ms += 2_000
+    store.fault = "before"
+    assert health() == 503, "it was tried again in vain"
+    bench.clock.ms += 2_000
+    assert bench.plane.next_wake_ms <= bench.plane.now_ms, "it is tried again even if nobody asks"
+    assert health() == 200
 
 
 def test_a_commit_of_which_nobody_knows_is_not_made_twice(tmp_path: Path) -> None:
@@ -296,6 +327,25 @@ def test_a_restart_goes_on_with_everything(bench: Bench) -> None:
     assert bench.get("/entities") == [{"name": "red", "weight": 2.0, "quota_gpus": 1.0, "used_gpus": 0.0, "jobs": 0}]
     bench.pass_s(300)
     assert [bench.state(job) for job in (running, waiting, dependent)] == ["finished"] * 3
+
+
+@pytest.mark.parametrize("damage", ["not json", '{"spec": {}}', "[1]", '"spec"'])
+def test_a_stored_job_that_cannot_be_read_is_set_aside_alone(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "store.db"
+    bench = Bench(tmp_path, SqliteStore(path))
+    good, bad = bench.submit(steps=10), bench.submit(steps=10_000)
+    bench.pass_s(2)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE job SET record = ? WHERE id = ?", (damage, bad))
+    connection.close()
+    for _ in range(2):  # also at the next start
+        bench.start()
+        assert bench.get("/service")["quarantined"] == [bad]
+        assert [job["id"] for job in bench.get("/jobs")["jobs"]] == [good]
+    bench.pass_s(30)
+    assert bench.state(good) == "finished"
+    assert any(isinstance(sent, Stop) and sent.job_id == bad for sent in bench.performed), "what runs of it is stopped"
+    assert bench.submit() not in (good, bad)
 
 
 def test_pending_commands_are_sent_first(bench: Bench) -> None:

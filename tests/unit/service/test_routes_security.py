@@ -51,6 +51,13 @@ def test_health_and_metrics_need_none(bench: Bench) -> None:
         assert exchange(bench.app, "", [Call("GET", path)], lambda r: bench.plane.batch(r))[0].status == 200
 
 
+def test_the_page_of_routes_loads_nothing_from_elsewhere(bench: Bench) -> None:
+    reply = exchange(bench.app, "", [Call("GET", "/docs")], lambda r: bench.plane.batch(r))[0]
+    page = reply.body.decode()
+    assert "/api/v1/jobs/{job}/logs" in page
+    assert "<script" not in page and "http://" not in page and "https://" not in page and "src=" not in page
+
+
 FUZZ_EXAMPLES = 10
 _BAD = [
     ({"command": []}, "command"),
@@ -176,12 +183,33 @@ def test_tokens_file(tmp_path: Path) -> None:
         read_tokens(path)
     path.chmod(0o600)
     assert [(p.name, p.role) for _, p in read_tokens(path)] == [("ann", "user"), ("bob", "operator")]
+    assert [p.teams for _, p in read_tokens(path)] == [("ann",), None], "a user without teams is one"
+    path.write_text("user ann 0123456789abcdef vision,speech\n")
+    assert read_tokens(path)[0][1].teams == ("vision", "speech")
+    path.write_text("user ann 0123456789abcdef vision,\n")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_tokens(path)
     path.write_text("user ann short\n")
     with pytest.raises(InputError, match="too short"):
         read_tokens(path)
     path.write_text("root ann 0123456789abcdef\n")
     with pytest.raises(InputError, match="ROLE NAME TOKEN"):
         read_tokens(path)
+
+
+def test_tokens_of_users_need_a_flag_where_jobs_are_processes(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "tokens").write_text("user ann 0123456789abcdef\n")
+    (home / "tokens").chmod(0o600)
+    with pytest.raises(InputError, match="--trust-users"):
+        Service(ServiceOptions(home=home, nodes="v100=1x1")).run()
+
+
+def test_weights_of_teams_are_bounded(bench: Bench) -> None:
+    for weight in (1e300, 1e15, 1e-300, 0):
+        assert bench.call("PUT", "/entities/vision", {"weight": weight}).status == 422
+    assert bench.call("PUT", "/entities/vision", {"weight": 5}).status == 200
 
 
 def test_other_addresses_only_with_tokens(tmp_path: Path) -> None:
@@ -202,6 +230,34 @@ def test_a_home_has_one_service(tmp_path: Path) -> None:
     second.claim()
     assert second.token() == token
     second.release()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_home_that_others_may_write_to_is_refused_with_its_planted_token(tmp_path: Path, mode: int) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "token").write_text("planted-token-000000\n")
+    home.chmod(mode)
+    with pytest.raises(InputError, match="others may write to it"):
+        Home(home).claim()
+    assert sorted(path.name for path in home.iterdir()) == ["token"], "nothing is written there"
+
+
+def test_a_home_with_what_belongs_to_others_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "token").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="is a link"):
+        Home(home).claim()
+    (home / "token").unlink()
+    (home / "token").write_text("planted-token-000000\n")
+    (home / "token").chmod(0o666)
+    with pytest.raises(InputError, match="others may write"):
+        Home(home).claim()
+    (home / "token").chmod(0o600)
+    monkeypatch.setattr("os.geteuid", lambda: home.stat().st_uid + 1)
+    with pytest.raises(InputError, match="belongs to user"):
+        Home(home).claim()
 
 
 def test_users_see_but_do_not_operate(bench: Bench) -> None:

@@ -290,7 +290,7 @@ class LocalBackend:
     def _look_after(self, run: LiveRun) -> None:
         """No line to the supervisor: it has ended, was killed, or is not ready yet."""
         try:
-            outcome = dead_runs.find_end(run.job, run.folder)
+            outcome = dead_runs.find_end(run.job, run.folder, witnessed=run.witnessed and not self._closing)
         except OSError:  # the disk is full: what the supervisor said last is all there is, for now
             outcome = None if run.last_word is None else end_from_json(run.last_word)
         if outcome is None:

@@ -193,6 +193,11 @@ class LiveRun:
     def applied_seq(self) -> int:
         return int(self.status.get("applied_seq", 0))
 
+    @property
+    def witnessed(self) -> bool:
+        """Whether a death of its supervisor now is the attempt's own: it was heard, and nobody asked it to stop."""
+        return not self.unheard and all(order != "stop" for order, _ in self._sent)
+
     def work(self, otherwise: float) -> float:
         """As last reported; a plain command never does."""
         work = self.status.get("work")

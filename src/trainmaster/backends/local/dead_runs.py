@@ -28,8 +28,13 @@ def end_of(run: RunFolder) -> EndRecord | None:
     return None if data is None else end_from_json(data)
 
 
-def find_end(job: JobFolder, run: RunFolder) -> EndRecord | None:
-    """How the attempt ended, if it has; None when it may live: then ask again."""
+KILLED = 128 + 9
+"""Exit code of an attempt whose supervisor was killed, as shells count signals."""
+
+
+def find_end(job: JobFolder, run: RunFolder, witnessed: bool = False) -> EndRecord | None:
+    """How the attempt ended, if it has; None when it may live: then ask again. `witnessed`: the service ran on while
+    the supervisor died, so neither a shutdown nor a loss of power ended it, and the attempt counts."""
     end = end_of(run)
     if end is not None:
         return end
@@ -42,7 +47,8 @@ def find_end(job: JobFolder, run: RunFolder) -> EndRecord | None:
             return end
         if linux.kill_marked("TRAINMASTER_AGENT", run.agent_address):
             return None  # they are dying
-        create_json(run.ended, end_to_json(_reconstruct(job, run)))
+        began = lock.generation >= run.generation  # a job may have removed its logs
+        create_json(run.ended, end_to_json(_reconstruct(job, run, witnessed and began)))
         return end_of(run)
     finally:
         lock.release()
@@ -58,7 +64,7 @@ def fence(job: JobFolder, generation: int, why: str) -> EndRecord:
     return end
 
 
-def _reconstruct(job: JobFolder, run: RunFolder) -> EndRecord:
+def _reconstruct(job: JobFolder, run: RunFolder, counts: bool) -> EndRecord:
     """From what the supervisor had written: success only if every worker had ended with 0, unasked."""
     launch = read_json(run.launch) or {}
     slots = launch.get("slots", [])
@@ -71,5 +77,8 @@ def _reconstruct(job: JobFolder, run: RunFolder) -> EndRecord:
     whole = began and len(logs) == len(workers) and all(exits)
     if whole and all(record is not None and record["code"] == 0 and not record.get("asked") for record in exits):
         return EndRecord(EXITED, 0, started=True, work_at_start=saved, work_saved=saved, seq=seq)
+    if counts:
+        why = "its supervisor was killed"
+        return EndRecord(EXITED, KILLED, why, started=True, work_at_start=saved, work_saved=saved, seq=seq)
     why = "its supervisor was killed" if began else "its supervisor never began"
     return EndRecord(STOPPED, why=why, started=began, work_at_start=saved, work_saved=saved, seq=seq)

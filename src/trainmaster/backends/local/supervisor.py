@@ -59,7 +59,7 @@ from trainmaster.gang.protocol import Begin, Renew, Renewed, StopNotice
 
 LOCK_PATIENCE_S = 10.0
 """The supervisor before may take a moment to go after its last word."""
-LOGS_EVERY_S = 5.0
+LOGS_EVERY_S = 1.0
 DISK_PATIENCE_S = 5.0
 
 
@@ -211,6 +211,7 @@ class Supervisor:
 
     def _exited(self, member: str, code: int) -> None:
         self._groups[member].ended(code)
+        bound(self._folder.log(member), self._record.log_max_bytes)
         while actions := self.attempt.advance(time.monotonic()):  # what it said decides what its code means
             for action in actions:
                 self._carry_out(action)

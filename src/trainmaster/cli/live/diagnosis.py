@@ -48,6 +48,7 @@ def examine(home: Path) -> Iterator[Finding]:
         ("packages", packages),
         ("core", core_form),
         ("home", lambda: home_folder_state(home)),
+        ("isolation", lambda: isolation(home)),
         ("disk", lambda: disk(home)),
         ("limits", limits),
         ("accelerators", accelerators),
@@ -152,6 +153,21 @@ def home_folder_state(home: Path) -> Finding:
     if len(os.fsencode(home.absolute())) > _SOCKET_PATH_BYTES - 48:
         return Finding("home", "note", f"{home} is a long path; sockets in it may not open", "Choose a shorter one.")
     return Finding("home", "ok", str(home))
+
+
+def isolation(home: Path) -> Finding:
+    """Whom the jobs of a service on this home could harm."""
+    from trainmaster.service.local.tokens import read_tokens
+    from trainmaster.service.local.trust import users_among, warnings
+
+    tokens = home / "tokens"
+    uid = home.stat().st_uid if home.exists() else os.geteuid()
+    users = users_among(who for _, who in read_tokens(tokens)) if tokens.exists() else 0
+    told = warnings(uid, users)
+    if told:
+        advice = "Run it as a user without rights, one service a user: docs/security.md"
+        return Finding("isolation", "note", "; ".join(told), advice)
+    return Finding("isolation", "ok", "jobs run as you, and only you submit them")
 
 
 def disk(home: Path) -> Finding:

@@ -57,6 +57,9 @@ def service(home: Path | None) -> Finding:
         return Finding(
             "service", "note", f"{told}; this command is {__version__}", "Restart the service: trainmaster up"
         )
+    if aside := view.get("quarantined"):
+        told = f"{told}; {len(aside)} stored jobs cannot be read and were set aside: {', '.join(aside[:10])}"
+        return Finding("service", "note", told, "Submit them again; logs and checkpoints are kept.")
     return Finding("service", "ok", told)
 
 

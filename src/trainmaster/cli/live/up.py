@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,10 @@ def up(
     learn: Annotated[
         bool, typer.Option("--learn", help="With policy dl2: go on training it on the jobs that end.")
     ] = False,
+    trust_users: Annotated[
+        bool,
+        typer.Option("--trust-users", help="Accept tokens of further users: their jobs can read each other's files."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the terminal.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     keep_days: Annotated[
@@ -65,12 +70,14 @@ def up(
 ) -> None:
     """Start the service on this machine: REST interface, scheduler, store, and processes of jobs."""
     from trainmaster.client.address import home_folder
+    from trainmaster.service.local.trust import users_among, warnings
     from trainmaster.service.options import ServiceOptions
     from trainmaster.service.service import Service
 
     options = ServiceOptions(
         home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
         placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
+        trust_users=trust_users,
         log_level=log_level, keep_days=keep_days, learn=learn, kubeconfig=kubeconfig, namespace=namespace,
         agent_host=agent_host, agent_port=agent_port, lease_s=lease,
     )  # fmt: skip
@@ -80,5 +87,9 @@ def up(
         if not quiet:
             typer.echo(f"Trainmaster is up at {address}: {service.platform.describe()}")
             typer.echo(f"Home: {options.home}   API: {address}/docs   Stop: Ctrl-C")
+        if backend == "local":
+            users = users_among(who for _, who in service.home.principals())
+            for warning in warnings(os.geteuid(), users):
+                typer.echo(f"Warning: {warning}.", err=True)
 
     service.run(ready)

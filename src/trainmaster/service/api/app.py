@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from trainmaster import __version__
 from trainmaster.jobspec.reading import fault_of
 from trainmaster.model.errors import TrainmasterError
+from trainmaster.service.api.docs_page import docs_page
 from trainmaster.service.api.limits import BodyLimit, Receive, Scope, Send
 from trainmaster.service.api.metrics import exposition
 from trainmaster.service.api.problems import headers_of, problem_of
@@ -31,7 +32,7 @@ def build_app(context: Context) -> BodyLimit:
         title="Trainmaster",
         version=__version__,
         description="Schedules deep-learning training. All of `/api/v1` needs `Authorization: Bearer TOKEN`.",
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
         separate_input_output_schemas=False,
         openapi_url="/openapi.json",
@@ -39,6 +40,7 @@ def build_app(context: Context) -> BodyLimit:
     app.state.context = context
     app.include_router(jobs.router, prefix=PREFIX)
     app.include_router(cluster.router, prefix=PREFIX)
+    app.add_api_route("/docs", docs_page, methods=["GET"], include_in_schema=False)
     app.add_api_route("/healthz", _healthz, methods=["GET"], tags=["service"])
     app.add_api_route("/livez", _livez, methods=["GET"], tags=["service"])
     app.add_api_route("/readyz", _healthz, methods=["GET"], tags=["service"])

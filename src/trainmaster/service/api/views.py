@@ -317,6 +317,7 @@ class Views:
             "jobs": self.counts(),
             "decisions": self.engine.decisions,
             "plans_refused": self.engine.plans_refused,
+            "quarantined": sorted(self.plane.quarantined),
             "role": role,
         }
 

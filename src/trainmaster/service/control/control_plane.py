@@ -25,7 +25,7 @@ from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.model.job import JobSpec
+from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
@@ -34,6 +34,8 @@ from trainmaster.service.control.clock import Clock, EngineTime
 from trainmaster.service.control.event_log import Journal
 from trainmaster.service.control.fallback_policy import FallbackPolicy
 from trainmaster.service.control.forecasts import LiveForecasts
+from trainmaster.service.control.quarantine import DOCUMENT as QUARANTINE
+from trainmaster.service.control.quarantine import build_readable
 from trainmaster.service.control.remap_nodes import check_shape, followed, renode, shape_of
 from trainmaster.service.control.specs import Fitting
 
@@ -110,6 +112,11 @@ class Tally:
 class ControlPlane:
     """See the module's text. `open` first; then `batch`, whenever something came or `next_wake_ms` has."""
 
+    fault: StoreError | None = None
+    """Why there is no engine at present."""
+    refused_commit: StoreError | None = None
+    """Why the store refused the last commit; it may be readable all the same. Health rests on it."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -159,10 +166,10 @@ class ControlPlane:
         self._force_policy = self._policy_option = force_policy
         self._keep_policy = keep_policy
         self.engine: Engine | None = None
+        self.quarantined: dict[str, Any] = {}
+        """Records of stored jobs that could not be read, by id."""
         self.slow_starts: Mapping[str, str] = {}
         """What keeps jobs from starting that have their devices, as far as a backend can say."""
-        self.fault: StoreError | None = None
-        """Why there is no engine at present."""
         self._retry_ms = NEVER_MS
         self._pause_ms = 0
         """When a commit that failed is tried again: a store may be readable and refuse every commit."""
@@ -213,13 +220,19 @@ class ControlPlane:
         self.exits: dict[str, str] = dict(facts.get("exits", {}))
         if self.live_forecasts is not None:
             self.live_forecasts.opened(self.store.document)
-        self.engine = self._engine(stored_state)
+        self.engine, unreadable = build_readable(stored_state, self._engine)
+        self.quarantined = {**(self.store.document(QUARANTINE) or {}), **unreadable}
+        self.engine.known.update(JobId(job_id) for job_id in self.quarantined)
         as_stored = stored_state is stored and stored_state.meta is not None
         self.recorder = Recorder(self.engine) if as_stored else Recorder.of_new(self.engine)
         if not as_stored:
             # A new store begins with when it began: engine time is counted from there by every later process. And
             # nodes that are others than they were are so from the beginning.
             self.store.commit(self._commit(Journal(self.engine, self.now_ms), []))
+        if unreadable:
+            commit = self._commit(Journal(self.engine, self.now_ms), [])
+            jobs = {**commit.jobs, **dict.fromkeys(unreadable)}
+            self.store.commit(replace(commit, jobs=jobs, requests={}, documents={QUARANTINE: self.quarantined}))
         self.fault = None
         self._retry_ms = NEVER_MS
         self.log_number = self.store.last_log_number()
@@ -258,7 +271,7 @@ class ControlPlane:
             return self._retry_ms
         ahead_ms = NEVER_MS if self.live_forecasts is None else self.live_forecasts.next_ms
         due_ms = min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
-        return self._pause_ms if self._untaken else max(due_ms, self._pause_ms)
+        return self._pause_ms if self._untaken or self.refused_commit else max(due_ms, self._pause_ms)
 
     @property
     def live(self) -> Engine:
@@ -296,6 +309,7 @@ class ControlPlane:
         try:
             self._advance(now_ms, [*reports, *self.stage.events])
         except StoreError as error:
+            self.refused_commit = error
             self._failed(error, now_ms)
             self._keep(reports)
             for k, request in enumerate(requests):
@@ -337,7 +351,8 @@ class ControlPlane:
 
     def _advance(self, now_ms: int, events: list[ev.Event]) -> None:
         engine, stage = self.live, self.stage
-        if not events and not stage.answers and engine.next_wake_ms > now_ms:
+        probe = self.refused_commit is not None and now_ms >= self._pause_ms  # does the store take commits again?
+        if not events and not stage.answers and engine.next_wake_ms > now_ms and not probe:
             return
         journal = Journal(engine, now_ms)
         journal.before(events)
@@ -355,6 +370,7 @@ class ControlPlane:
             self.live_forecasts.stepped(now_ms, events, commands, ended)
         commit = self._commit(journal, ended)
         self.store.commit(commit)
+        self.refused_commit = None
         self._force_policy = None
         for end in ended:
             self.exits.pop(end.spec.id, None)

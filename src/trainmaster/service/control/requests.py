@@ -87,6 +87,7 @@ class Preview:
 
 def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[JobSpec]:
     """The jobs that a request asks for, under the next ids; raises what is wrong with it."""
+    request = of_team(request, who)
     check_array(request)
     after = found_all(plane, request.after)
     first = plane.next_job + plane.stage.n_jobs
@@ -101,6 +102,20 @@ def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[Jo
         plane.fitting.check(spec)
         specs.append(spec)
     return specs
+
+
+def of_team(request: JobRequest, who: Principal) -> JobRequest:
+    """The request under a team that its user is bound to: the one it names, or the user's first."""
+    if who.teams is None or request.entity in who.teams:
+        return request
+    if request.entity is not None:
+        raise Forbidden(
+            f"{who.name} is not in team '{request.entity}'",
+            where="entity",
+            expected=" or ".join(who.teams),
+            remedy="The operator binds users to teams in the file `tokens`.",
+        )
+    return request.model_copy(update={"entity": who.teams[0]})
 
 
 @dataclass
@@ -272,4 +287,6 @@ class Inspect(Generic[T]):
 def health(plane: ControlPlane) -> Json:
     if plane.engine is None:
         return {"status": "store unavailable", "what": str(plane.fault)}
+    if plane.refused_commit is not None:
+        return {"status": "store refuses commits", "what": str(plane.refused_commit)}
     return {"status": "ok", "policy": plane.policy_name, "jobs": queries.n_active(plane.engine)}

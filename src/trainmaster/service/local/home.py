@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,8 @@ from trainmaster.service.local.tokens import OPERATOR, Principal, new_token, rea
 
 DATABASE = "trainmaster.db"
 LOCAL_OPERATOR = "owner"
+_PRIVATE = ("token", "tokens", "lock", DATABASE, "logs", "jobs", "checkpoints")
+"""What would let another user act for the service if it were theirs."""
 
 
 class HomeTaken(TrainmasterError):
@@ -50,6 +53,7 @@ class Home:
         """Create the folder if need be and lock it; raises `HomeTaken`."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.check_private()
             for folder in ("logs", "jobs", "checkpoints"):
                 (self.path / folder).mkdir(mode=0o700, exist_ok=True)
             lock = (self.path / "lock").open("a+", encoding="utf-8")
@@ -74,6 +78,30 @@ class Home:
             lock.flush()
         except OSError as error:
             raise self._unusable(error) from None
+
+    def check_private(self) -> None:
+        """Refuse a folder that others own or may write to: its token, database and jobs could be theirs."""
+        for path in (self.path, *(self.path / name for name in _PRIVATE)):
+            try:
+                found = path.lstat() if path is not self.path else path.stat()
+            except FileNotFoundError:
+                continue
+            if found.st_uid != os.geteuid():
+                raise InputError(
+                    f"belongs to user {found.st_uid}, the service runs as user {os.geteuid()}",
+                    "a home that belongs to the service's own user",
+                    "Choose another with --home.",
+                    file=path,
+                )
+            if stat.S_ISLNK(found.st_mode):
+                raise InputError("is a link", "a file or folder of its own", "Remove it, then start again.", file=path)
+            if found.st_mode & 0o022:
+                raise InputError(
+                    f"others may write to it (mode {stat.S_IMODE(found.st_mode):o}), so its content may not be yours",
+                    "a home that nobody else may write to",
+                    f"Remove `token` and `tokens` in it if they are not yours, then: chmod go-w {path}",
+                    file=path,
+                )
 
     def _unusable(self, error: OSError) -> InputError:
         return InputError(

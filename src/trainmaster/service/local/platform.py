@@ -17,6 +17,7 @@ from trainmaster.model.placement import parse_strategy
 from trainmaster.service.api.job_api import LocalJobApi
 from trainmaster.service.control.control_plane import ControlPlane, Retention
 from trainmaster.service.control.gateway import Gateway
+from trainmaster.service.control.quarantine import DOCUMENT as QUARANTINE
 from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.local.home import Home
 from trainmaster.service.local.logs import LogFolder
@@ -106,7 +107,8 @@ class LocalSession:
         self._backend = backend
         if stored_state.meta is not None:
             next_job = int(stored_state.meta.get("service", {}).get("next_job", 1))
-            self.forget_jobs(self._home.orphans({*stored_state.jobs, *stored_state.ended}, next_job))
+            known = {*stored_state.jobs, *stored_state.ended, *(plane.store.document(QUARANTINE) or {})}
+            self.forget_jobs(self._home.orphans(known, next_job))
         return backend
 
     def _made(self, plane: ControlPlane, driver: Driver) -> ProcessBackend:

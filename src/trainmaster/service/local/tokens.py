@@ -24,6 +24,8 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 class Principal:
     name: str
     role: Role
+    teams: tuple[str, ...] | None = None
+    """Teams that the operator has bound the user to, the default first; None: any may be named."""
 
 
 class Tokens:
@@ -56,7 +58,8 @@ def new_token() -> str:
 
 
 def read_tokens(path: Path) -> list[tuple[str, Principal]]:
-    """A file of further tokens: one a line, `ROLE NAME TOKEN`; lines that begin with # are comments."""
+    """A file of further tokens: one a line, `ROLE NAME TOKEN [TEAM,TEAM...]`; lines that begin with # are comments.
+    A user without teams is a team of their own name."""
     if path.stat().st_mode & 0o077:
         raise InputError("others may read the tokens", "a private file", f"Run: chmod 600 {path}", file=path)
     known: list[tuple[str, Principal]] = []
@@ -64,10 +67,19 @@ def read_tokens(path: Path) -> list[tuple[str, Principal]]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         parts = line.split()
-        expected = f"ROLE NAME TOKEN, where ROLE is user or operator and TOKEN has {MIN_TOKEN} characters or more"
-        if len(parts) != 3 or parts[0] not in (USER, OPERATOR) or not _NAME.match(parts[1]):
+        expected = (
+            f"ROLE NAME TOKEN [TEAM,TEAM...], where ROLE is user or operator and TOKEN has {MIN_TOKEN} "
+            "characters or more"
+        )
+        teams = tuple(parts[3].split(",")) if len(parts) == 4 else ()
+        if len(parts) not in (3, 4) or not all(map(_NAME.match, teams)):
+            raise InputError("cannot be read", expected, file=path, line=number)
+        if parts[0] not in (USER, OPERATOR) or not _NAME.match(parts[1]):
             raise InputError("cannot be read", expected, file=path, line=number)
         if len(parts[2]) < MIN_TOKEN:
             raise InputError("the token is too short", expected, file=path, line=number)
-        known.append((parts[2], Principal(parts[1], OPERATOR if parts[0] == OPERATOR else USER)))
+        if parts[0] == OPERATOR:
+            known.append((parts[2], Principal(parts[1], OPERATOR)))
+        else:
+            known.append((parts[2], Principal(parts[1], USER, teams or (parts[1],))))
     return known
