@@ -321,7 +321,7 @@ class Views:
             "version": __version__,
             "policy": self.plane.policy_name,
             "backend": backend,
-            "cluster": self.engine.cluster.describe(),
+            "cluster": self.engine.cluster.nodes_text(),
             "emulated": self.plane.emulated,
             "started": started,
             "jobs": self.counts(),
