@@ -36,6 +36,7 @@ class JobState:
     work_recorded: float
     """When it last reported or changed size; `work_done` adds the estimated progress since."""
     work_done: float
+    work_saved: float
     remaining_s: float
     rate: float
     cost: float
@@ -197,6 +198,7 @@ def job_states(engine: Engine, job_ids: Iterable[str], now_ms: int) -> list[JobS
             productive_ms=int(ints["productive_ms"][job_index]),
             work_recorded=float(floats["work_done"][job_index]),
             work_done=work_done,
+            work_saved=float(floats["work_saved"][job_index]),
             remaining_s=remaining_s,
             rate=float(floats["rate"][job_index]),
             cost=float(floats["cost"][job_index]),
@@ -320,6 +322,10 @@ def last_command_seq(engine: Engine) -> int:
 # -- reasons -----------------------------------------------------------------------------------------------------------
 
 
+_HELD_BY_OTHERS = frozenset({Why.CAPACITY, Why.SHAPE, Why.OUTRANKED, Why.SHARE, Why.NEXT_ROUND})
+"""Reasons for which it matters who has the GPUs; a quota, a pause or another job's end is nobody's devices."""
+
+
 class Explainer:
     """Reasons of many jobs at one moment: what they share (free GPUs and holders by type) is computed once."""
 
@@ -355,7 +361,7 @@ class Explainer:
             why=why,
             needs_gpus=need,
             free=free,
-            holders=holders,
+            holders=holders if why in _HELD_BY_OTHERS or (why == Why.BEHIND and need > most_free) else (),
             missing_gpus=max(0.0, need - most_free),
             missing_type=missing_type,
             behind=None if ahead is None or why != Why.BEHIND else ahead.id,

@@ -89,8 +89,9 @@ def compare(situation: Situation, change: Change, estimator: Estimator | None = 
     changed, events = apply(situation, change, believed)
     before = roll(situation, 0, estimator=believed)
     after = roll(changed, 0, events, estimator=believed)
+    added = frozenset(spec.id for spec in change.add_jobs)
     return Comparison(
-        fates(situation, before), fates(changed, after), totals(situation, before), totals(changed, after)
+        fates(situation, before), fates(changed, after), totals(situation, before), totals(changed, after, added)
     )
 
 
@@ -179,17 +180,20 @@ def fates(situation: Situation, future: Future) -> dict[str, Fate]:
     return result
 
 
-def totals(situation: Situation, future: Future) -> Totals:
+def totals(situation: Situation, future: Future, added: frozenset[JobId] = frozenset()) -> Totals:
+    """Means leave out the jobs that were `added`, so that both futures average the same jobs."""
     by_id = fates(situation, future)
     all_fates = list(by_id.values())
-    jct = [fate.jct_s for fate in all_fates if fate.jct_s is not None]
-    finish = [fate.finish_s for fate in all_fates if fate.finish_s is not None]
+    present = [fate for job_id, fate in by_id.items() if job_id not in added]
+    jct = [fate.jct_s for fate in present if fate.jct_s is not None]
+    finish = [fate.finish_s for fate in present if fate.finish_s is not None]
+    finished = sum(fate.jct_s is not None for fate in all_fates)
     met = [fate.deadline_met for fate in all_fates if fate.deadline_met is not None]
     worth = [fate.utility for fate in all_fates if fate.utility is not None]
     costs = [fate.cost for fate in all_fates if fate.cost is not None]
     return Totals(
-        finished=len(jct),
-        unfinished=len(all_fates) - len(jct),
+        finished=finished,
+        unfinished=len(all_fates) - finished,
         mean_jct_s=sum(jct) / len(jct) if jct else None,
         mean_finish_s=sum(finish) / len(finish) if finish else None,
         deadlines_met=sum(met),

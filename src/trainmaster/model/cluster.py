@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -86,6 +87,12 @@ class Cluster:
             parts.append(f"{name}={sum(sizes)}x{max(sizes)}")
         return ",".join(parts)
 
+    def nodes_text(self) -> str:
+        """For people: `k80:3x4,v100:1x8,v100:1x4`, nodes times GPUs; `parse_cluster` reads it."""
+        sizes = Counter((node.accelerator, node.gpus) for node in self.nodes if node.gpus)
+        order = sorted(sizes, key=lambda key: (self.types.index(key[0]), -key[1]))
+        return ",".join(f"{name}:{sizes[name, gpus]}x{gpus}" for name, gpus in order)
+
 
 def cluster_of(nodes: Iterable[Node], prices: Mapping[str, float] | None = None) -> Cluster:
     """A checked cluster: unique ids, at least one node and one GPU."""
@@ -115,19 +122,32 @@ def counting_only_gpus(cluster: Cluster) -> Cluster:
     return Cluster(nodes, cluster.price_per_hour)
 
 
+_NODES_ITEM = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9_.+-]*)\s*:\s*(\d{1,9})\s*[xX]\s*(\d{1,9})\s*$")
+
+
 def parse_cluster(text: str, prices: Mapping[str, float] | None = None) -> Cluster:
-    """`v100=12,k80=8x4`: GPUs of each type in all, optionally how many on a node (default 8)."""
-    remedy = "Example: --cluster v100=12,k80=8x4 (12 V100 on nodes of 8, 8 K80 on nodes of 4)."
+    """`v100:2x4`: two nodes of 4 GPUs, a type may have several such parts. Or `v100=12,k80=8x4`: GPUs of each type in
+    all, optionally how many on a node (default 8)."""
+    remedy = "Example: v100:2x4,k80:1x8 (2 nodes of 4 V100, 1 node of 8 K80)."
     nodes: list[Node] = []
     seen: set[str] = set()
     for item in text.split(","):
+        if (of_nodes := _NODES_ITEM.match(item)) is not None:
+            name, count, per_node = of_nodes[1], int(of_nodes[2]), int(of_nodes[3])
+            first = sum(node.accelerator == name for node in nodes)
+            if name in seen or min(count, per_node) < 1 or count * per_node > MAX_GPUS:
+                raise InputError(f"cluster '{text}': '{item.strip()}' is out of range", "TYPE:NODESxGPUS", remedy)
+            nodes += [Node(f"{name}-{i}", name, per_node) for i in range(first, first + count)]
+            continue
         match = _ITEM.match(item)
         if match is None:
             raise InputError(
-                f"cluster '{text}': cannot read '{item.strip()}'", "TYPE=COUNT or TYPE=COUNTxPER_NODE", remedy
+                f"cluster '{text}': cannot read '{item.strip()}'",
+                "TYPE:NODESxGPUS, TYPE=GPUS or TYPE=GPUSxPER_NODE",
+                remedy,
             )
         name, count, per_node = match[1], int(match[2]), int(match[3] or DEFAULT_GPUS_PER_NODE)
-        if name in seen:
+        if name in seen or any(node.accelerator == name for node in nodes):
             raise InputError(f"cluster '{text}': type '{name}' is given twice", "each type once", remedy)
         seen.add(name)
         if count < 0 or per_node < 1 or count > MAX_GPUS:

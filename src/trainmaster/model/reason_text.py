@@ -104,13 +104,17 @@ def advice(reason: Reason) -> list[str]:
                     found.append(f"wait for {names}, or pause {'it' if n == 1 else 'them'}")
                     break
         case Why.BEHIND if reason.behind is not None:
-            found.append(f"wait until {reason.behind} has started, or use a policy that lets small jobs pass")
+            passing = ", or use a policy that lets small jobs pass" if missing <= 0 else ""  # no help without room
+            found.append(f"wait until {reason.behind} has started{passing}")
         case Why.SHAPE:
             found.append("ask for fewer GPUs a worker, or wait until a node has room for the whole gang")
         case Why.DEPENDENCY:
             found.append(f"wait for {reason.details.get('after', 'the jobs it waits for')}")
         case Why.QUOTA:
-            found.append(f"wait for other jobs of {reason.details.get('entity', 'the team')}, or raise its quota")
+            team, quota = reason.details.get("entity", "the team"), reason.details.get("quota_gpus", math.inf)
+            too_large = reason.needs_gpus > quota
+            waiting = "ask for fewer GPUs" if too_large else f"wait for other jobs of {team}"
+            found.append(f"{waiting}, or raise its quota")
         case Why.PAUSED:
             found.append("resume it")
         case Why.NO_NODE:

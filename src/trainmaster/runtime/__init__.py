@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    try:
+        module = importlib.import_module(f"{__name__}.{_WHERE[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from trainmaster.runtime.errors import missing
+
+        raise missing(f"runtime.{name}", "torch") from None
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,14 @@ class RuntimeFault(TrainmasterError):
     """Root of the errors of `trainmaster.runtime`."""
 
 
+def missing(what: str, package: str) -> ModuleNotFoundError:
+    """For a script whose Python lacks a package; still a `ModuleNotFoundError`, so that it can be caught as one."""
+    return ModuleNotFoundError(
+        f"trainmaster.{what} needs {package}, which this Python does not have. Install it: pip install {package}",
+        name=package,
+    )
+
+
 class AgentUnreachable(RuntimeFault):
     pass
 

@@ -16,10 +16,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
-
 from trainmaster.gang.protocol import EXIT_STOPPED
+from trainmaster.runtime.errors import missing
 from trainmaster.runtime.training_session import Session
+
+try:
+    from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+except ModuleNotFoundError as error:
+    raise missing("runtime.hf_trainer", error.name or "transformers") from None
 
 STATE_FILE = "trainer_state.json"
 """The `Trainer` writes it last, so a checkpoint that has it is complete."""

@@ -1,4 +1,4 @@
-"""`--cluster`: a short form such as `v100=12,k80=8x4`, or a file that lists nodes."""
+"""`--cluster`: a short form such as `v100:2x4,k80:1x8`, or a file that lists nodes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def read_cluster(text: str) -> Cluster:
     and optionally `prices: {v100: 2.48}`; or a `nodes` table (CSV) as traces have it.
     """
     path = Path(text)
-    if "=" in text and not path.exists():
+    if ("=" in text or ":" in text) and not path.exists():
         return parse_cluster(text, PRICE_PER_GPU_HOUR)
     if not path.is_file():
-        raise InputError(f"cluster '{text}' is neither a description nor a file", "TYPE=COUNT,... or a file")
+        raise InputError(f"cluster '{text}' is neither a description nor a file", "TYPE:NODESxGPUS,... or a file")
     if path.suffix in (".yaml", ".yml", ".json"):
         return _from_document(path)
     if path.name.removesuffix(".gz").endswith(".csv"):

@@ -90,12 +90,16 @@ class PlaceView(BaseModel):
 
 
 class ProgressView(BaseModel):
+    """As the job reported it; before its first report, what is saved."""
+
     work_done: float
     work_total: float | None
     fraction: float | None
     rate: float | None
-    """Steps per second, as last measured."""
+    """Steps per second, as last reported."""
     loss: float | None
+    age_s: float | None = None
+    """Since the last report with news; None: this attempt has reported nothing."""
 
 
 class JobView(BaseModel):

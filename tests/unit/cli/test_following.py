@@ -106,7 +106,7 @@ def test_run_follows_and_exits_with_the_code(service: Any, invoke: Any) -> None:
 
 def test_run_of_an_array_waits_for_all(service: Any, invoke: Any) -> None:
     service.on_submit = lambda job: service.change(job, state="finished" if job == "job-1" else "failed", exit="exit 4")
-    assert invoke("run", "--array", "2", "x")[0] == 4
+    assert invoke("run", "--array", "2", "true")[0] == 4
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_interrupted_run_cancels_its_job(service: Any, invoke: Any) -> None:
 
     service.on_submit = started
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    code, out, err = invoke("run", "x")
+    code, out, err = invoke("run", "true")
     assert (code, out) == (130, "going\n")
     assert "cancelling job-1" in err and "job-1 was cancelled" in err
     assert service.jobs["job-1"].state == "cancelled"

@@ -220,3 +220,15 @@ def test_one_of_several_as_json_is_a_list(busy: Any, invoke: Any) -> None:
         "job-2",
         "job-3",
     ]
+
+
+def test_a_silent_job_shows_for_how_long(service: Any, invoke: Any) -> None:
+    told = api.ProgressView(work_done=50, work_total=600, fraction=50 / 600, rate=9.9, loss=None, age_s=40.0)
+    service.add("job-1", **{**RUNNING, "progress": told})
+    assert "(50 of 600), 9.9 steps/s, no report for 40s" in invoke("job", "job-1")[1]
+    assert "no report for 40s; on n0" in invoke("queue")[1]
+
+
+def test_attempts_beyond_those_that_may_fail_read_plainly(service: Any, invoke: Any) -> None:
+    service.add("job-1", **{**RUNNING, "attempts": 6})
+    assert "6, 3 may fail" in invoke("job", "job-1")[1]

@@ -19,10 +19,10 @@ def test_the_id_stands_alone_on_the_last_line(service: Any, invoke: Any) -> None
 
 
 def test_options_before_the_command_are_ours_and_after_it_the_programs(service: Any, invoke: Any) -> None:
-    assert invoke("submit", "--name", "a", "prog", "--name", "b", "-o", "x", "--unknown")[0] == 0
+    assert invoke("submit", "--name", "a", "true", "--name", "b", "-o", "x", "--unknown")[0] == 0
     request = service.submitted[0]
     assert request.name == "a"
-    assert request.command == ["prog", "--name", "b", "-o", "x", "--unknown"]
+    assert request.command == ["true", "--name", "b", "-o", "x", "--unknown"]
 
 
 @pytest.mark.parametrize("command", ["submit", "run"])
@@ -75,7 +75,7 @@ def test_the_environment_of_the_shell_decides_which_python_runs(
     monkeypatch.setenv("PATH", "/venv/bin:/bin")
     monkeypatch.setenv("SECRET", "s")
     monkeypatch.setenv("WANTED", "w")
-    assert invoke("submit", "-e", "A=1=2", "-e", "WANTED", "-e", "PATH=/mine", "true")[0] == 0
+    assert invoke("submit", "-e", "A=1=2", "-e", "WANTED", "-e", "PATH=/mine", "/bin/true")[0] == 0
     env = service.submitted[0].env
     assert env["A"] == "1=2"
     assert env["WANTED"] == "w"
@@ -109,7 +109,7 @@ def test_the_environment_of_the_shell_decides_which_python_runs(
         (["--weight", "-1", "x"], "'--weight'"),
         ([], "no command"),
         (
-            ["--gpu-type", "nothere", "x"],
+            ["--gpu-type", "nothere", "true"],
             "'--gpu-type': it runs on nothere; the cluster has v100=4; expected a known type",
         ),
         (["-o", "xml", "x"], "invalid output 'xml'"),
@@ -151,7 +151,7 @@ def test_wait_ends_with_the_programs_code(service: Any, invoke: Any) -> None:
 
 def test_spec_file(service: Any, invoke: Any, tmp_path: Path) -> None:
     folder = tmp_path / "specs"
-    folder.mkdir()
+    (folder / "sub").mkdir(parents=True)
     path = folder / "job.yaml"
     path.write_text(
         "name: night\ncommand: [python, train.py]\nworkers: {min: 1, max: 4}\nworkdir: sub\nenv: {A: file, B: file}\n"
@@ -251,3 +251,24 @@ def test_a_dry_run_refuses_what_a_submission_would(service: Any, invoke: Any) ->
     assert "--gpu-type" in err
     assert invoke("submit", "--dry-run", "--wait", "--", "true")[0] == 2
     assert not service.submitted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--workdir", "/no/such/folder", "--", "true"), "work folder '/no/such/folder' not found"),
+        (("--", "no-such-program-at-all"), "program 'no-such-program-at-all' not found on PATH"),
+        (("--", "./no-such-file"), "program './no-such-file' not found in"),
+    ],
+)
+def test_what_is_not_on_this_machine_is_refused(
+    service: Any, invoke: Any, arguments: tuple[str, ...], told: str
+) -> None:
+    code, _, err = invoke("submit", *arguments)
+    assert code == 2
+    assert told in err
+    assert not service.submitted
+
+
+def test_a_dry_run_of_unknown_work_shows_no_band(service: Any, invoke: Any) -> None:
+    assert "would finish" not in invoke("submit", "--dry-run", "--", "true")[1]

@@ -59,6 +59,7 @@ def test_more_nodes_a_new_job_and_a_job_moved_up(saved: Path) -> None:
     assert ask(saved, "--add-nodes", "v100=2x2")["after"]["mean_jct_s"] < 1000
     told = ask(saved, "--add-job", "2:1h")
     assert told["jobs"]["new-1"]["before"] is None and told["jobs"]["new-1"]["after"]["finish_s"] == 1860 + 3600
+    assert told["after"]["mean_jct_s"] == told["before"]["mean_jct_s"]  # the same jobs, and none is later
     assert ask(saved, "--first", "job-3")["jobs"]["j3"]["after"]["finish_s"] == 1200
 
 

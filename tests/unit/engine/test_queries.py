@@ -104,3 +104,10 @@ def test_queries_change_nothing() -> None:
     queries.status_keys(engine, ids)
     Explainer(engine).reason("b")
     assert stored_state_of(engine) == before
+
+
+def test_a_job_that_waits_for_another_is_held_up_by_nobody_else() -> None:
+    engine = engine_with(a_job("unrelated"), a_job("first"), replace(a_job("x"), after=(JobId("first"),)))
+    reason = Explainer(engine).reason("x")
+    assert reason is not None
+    assert reason.holders == ()

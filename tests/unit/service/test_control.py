@@ -42,7 +42,7 @@ def test_a_job_from_submission_to_its_end(bench: Bench) -> None:
     assert view["allocation"][0]["workers"] == 2
     assert view["eta_s"] == pytest.approx(4.0)
     assert view["eta"]["p05_s"] <= view["eta"]["p50_s"] <= view["eta"]["p95_s"]
-    assert view["progress"]["fraction"] == pytest.approx(0.2)
+    assert view["progress"]["fraction"] == 0  # nothing was reported yet
     bench.pass_s(10)
     view = bench.get("/jobs/first")
     assert (view["state"], view["exit"], view["attempts"]) == ("finished", "exit 0", 1)
@@ -512,6 +512,15 @@ def test_names(bench: Bench) -> None:
     assert bench.call("GET", "/jobs/nobody").status == 404
     assert bench.call("POST", "/jobs", {"command": ["x"], "name": "job-7"}).status == 422
     assert bench.call("POST", "/jobs", {"command": ["x"], "after": ["nobody"]}).status == 404
+
+
+def test_an_active_job_is_preferred_to_ended_ones_of_its_name(bench: Bench) -> None:
+    for _ in range(3):
+        bench.call("POST", f"/jobs/{bench.submit(name='same')}/cancel")
+        bench.pass_s(1)
+    assert bench.call("GET", "/jobs/same").json()["what"] == "3 jobs are called 'same'"
+    active = bench.submit(name="same")
+    assert bench.get("/jobs/same")["id"] == active
 
 
 def test_history_is_pruned(tmp_path: Path) -> None:

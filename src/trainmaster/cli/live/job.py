@@ -51,7 +51,7 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("started", None if view["started"] is None else instant(view["started"])),
         ("ended", None if view["ended"] is None else instant(view["ended"])),
         ("exit", view["exit"]),
-        ("attempts", f"{view['attempts']} of {request['max_attempts']}" if view["attempts"] else None),
+        ("attempts", f"{view['attempts']}, {request['max_attempts']} may fail" if view["attempts"] else None),
         ("preemptions", str(view["preemptions"]) if view["preemptions"] else None),
         ("team", request["entity"]),
         ("weight", f"{request['weight']:g}" if request["weight"] != 1 else None),
@@ -77,11 +77,15 @@ def _places(view: Json) -> str:
 
 
 def _progress(view: Json) -> str | None:
-    from trainmaster.cli.live.queue_table import counts_steps
+    from trainmaster.cli.live.queue_table import counts_steps, silence_text
     from trainmaster.cli.shared.screen import bar
 
     progress = view["progress"]
     rate = "" if progress["rate"] is None else f", {progress['rate']:.4g} steps/s"
+    if silence := silence_text(view):
+        rate += f", {silence}"
+    elif view["state"] == "running" and progress.get("age_s") is None:
+        rate += ", no report yet"
     if progress["fraction"] is None:
         return f"{progress['work_done']:,.0f} steps{rate}" if counts_steps(view) else None
     of = "" if progress["work_total"] is None else f" ({progress['work_done']:,.0f} of {progress['work_total']:,.0f})"

@@ -11,7 +11,7 @@ import click
 from trainmaster.cli.shared.command import command
 from trainmaster.cli.shared.output import to_json
 from trainmaster.cli.shared.safe_text import safe_line
-from trainmaster.client.client import Client
+from trainmaster.client.client import Client, patiently
 from trainmaster.client.errors import NoService
 from trainmaster.model.errors import InputError
 
@@ -99,17 +99,24 @@ def _watch(
     try:
         if output == "json":
             while True:
-                click.echo(to_json(read(client, states, entity, limit), indent=None), nl=False)
+                page = patiently(lambda: read(client, states, entity, limit), _away)
+                click.echo(to_json(page, indent=None), nl=False)
                 time.sleep(interval_s)
         elif not sys.stdout.isatty():
             while True:
-                _print_once(client, states, entity, limit)
+                patiently(lambda: _print_once(client, states, entity, limit), _away)
                 click.echo()
                 time.sleep(interval_s)
         else:
             _watch_screen(client, states, entity, limit, interval_s)
     except KeyboardInterrupt:
         return
+
+
+def _away(told: str) -> None:
+    from trainmaster.cli.live.following import remark
+
+    remark(f"{told}; waiting for it")
 
 
 def _watch_screen(client: Client, states: tuple[str, ...], entity: str | None, limit: int, interval_s: float) -> None:

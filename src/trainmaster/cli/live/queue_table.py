@@ -43,8 +43,20 @@ def type_text(job: Json) -> str:
 
 
 def counts_steps(job: Json) -> bool:
-    """Whether its steps are known: a plain command reports none, and is booked at one step a second."""
-    return job["progress"]["rate"] not in (None, 1.0) or bool(job["request"]["steps"])
+    """Whether its steps are known: a plain command reports none."""
+    return job["progress"].get("age_s") is not None or bool(job["request"]["steps"])
+
+
+SILENT_S = 30.0
+"""Reports come every few seconds: from so long a silence on, its length is shown."""
+
+
+def silence_text(job: Json) -> str:
+    """`no report for 40 s` of a running job that has reported before."""
+    age_s = job["progress"].get("age_s")
+    if job["state"] != "running" or age_s is None or age_s < SILENT_S:
+        return ""
+    return f"no report for {short(age_s)}"
 
 
 def progress_text(job: Json, width: int) -> str:
@@ -61,7 +73,9 @@ def remark_text(job: Json) -> str:
     if job["state"] in ENDED:
         return how_it_ended(job)
     if job["state"] == "running" and not job["reason"]:
-        return ", ".join(f"{place['node']}" for place in job["allocation"])
+        places = ", ".join(f"{place['node']}" for place in job["allocation"])
+        silence = silence_text(job)
+        return f"{silence}; on {places}" if silence else places
     return job["reason"]
 
 

@@ -12,6 +12,7 @@ from trainmaster.cli.live.following import (
     ended_line,
     exit_code,
     follow,
+    follow_members,
     job_view,
     remark,
     wait_for_all,
@@ -22,6 +23,7 @@ from trainmaster.cli.live.submission.request import build
 from trainmaster.cli.live.submit import hand_in
 from trainmaster.cli.shared.command import command
 from trainmaster.client.client import Client, job_path
+from trainmaster.client.transport import Json
 from trainmaster.model.errors import TrainmasterError
 
 
@@ -56,11 +58,20 @@ def _follow(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> in
     """A job's log, or, of an array, the end of each member."""
     if len(jobs) > 1:
         return wait_for_all(client, jobs)
-    ended = follow(reader, client, jobs[0], lambda text: write_log(text, raw))
+    if _has_members(job_view(client, jobs[0])):
+        ended = follow_members(client, jobs[0], None, raw, to_the_end=True)
+    else:
+        ended = follow(reader, client, jobs[0], lambda text: write_log(text, raw))
     view = ended or job_view(client, jobs[0])
     if view["state"] != "finished":
         remark(ended_line(view))
     return exit_code(view)
+
+
+def _has_members(view: Json) -> bool:
+    """Whether more than one process may speak: each line is then shown under its member's name."""
+    request = view["request"]
+    return request["workers"]["max"] > 1 or request["servers"]["max"] > 0
 
 
 def _cancel(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from trainmaster.cli.live.submission.job_options import JobOptions, PanelCommand, with_job_options
+from trainmaster.cli.live.submission.program import check_program
 from trainmaster.cli.live.submission.request import Request, build, with_environment
 from trainmaster.cli.shared.command import command
 from trainmaster.cli.shared.output import to_json
@@ -59,8 +60,9 @@ def in_namespace(client: Client, request: Request) -> Request:
 def hand_in(client: Client, request: Request, bare_env: bool) -> dict[str, Any]:
     """Submit; a service on this machine also learns which `python` its user means."""
     body = in_namespace(client, request).body
-    if client.address.through is None and client.address.local and not bare_env and not body.get("image"):
-        body = with_environment(body)
+    if client.address.through is None and client.address.local and not body.get("image"):
+        body = body if bare_env else with_environment(body)
+        check_program(body)
     try:
         return client.submit(body)
     except InputError as fault:

@@ -22,7 +22,8 @@ def up(
         str | None, typer.Option(help="Policy; default the one last in force, else fifo. `trainmaster policies` lists.")
     ] = None,
     nodes: Annotated[
-        str | None, typer.Option(help="Declare emulated nodes, such as v100=2x2,k80=2x2; default: this machine.")
+        str | None,
+        typer.Option(help="Declare emulated nodes, such as v100:2x4 (two nodes of 4); default: this machine."),
     ] = None,
     round_s: Annotated[float | None, typer.Option("--round", help="Length of a round in seconds.")] = None,
     placement: Annotated[str, typer.Option(help="pack, spread, first-fit or best-fit.")] = "pack",

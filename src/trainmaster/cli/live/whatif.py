@@ -29,7 +29,7 @@ _EVEN_S = 1.0
 
 @command()
 @click.option("--policy", "-p", help="Another policy, with its options.")
-@click.option("--add-nodes", help="More nodes, as for a cluster: v100=8x4 (two nodes of 4).")
+@click.option("--add-nodes", help="More nodes, as for a cluster: v100:2x4 (two nodes of 4).")
 @click.option("--remove-node", multiple=True, help="Without this node; repeatable.")
 @click.option("--add-job", multiple=True, help="Another job: GPUS:DURATION, such as 4:2h; repeatable.")
 @click.option("--remove-job", multiple=True, help="Without this job; repeatable.")

@@ -28,7 +28,7 @@ def compare(
     out: Annotated[Path, typer.Option("--out", help="Folder of the result; run again to go on where it stopped.")],
     cluster: Annotated[
         list[str] | None,
-        typer.Option("--cluster", "-c", help="v100=12,k80=8x4, or a cluster file; repeatable."),
+        typer.Option("--cluster", "-c", help="v100:2x4,k80:1x8, or a cluster file; repeatable."),
     ] = None,
     loads: Annotated[str, typer.Option(help="How many times as densely jobs arrive: 0.7,1.0")] = "1",
     seeds: Annotated[int, typer.Option(help="Variants of the workload and the world's chance: 0 to N-1.")] = 3,

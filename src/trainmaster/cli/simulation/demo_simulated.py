@@ -54,4 +54,4 @@ def simulated_demo() -> None:
     console.print(
         "JCT: completion time. met: deadlines met. ratio: mean finish-time ratio to a fair share. stops: preemptions."
     )
-    console.print("Next: trainmaster simulate YOUR_TRACE --policy srtf --cluster v100=32x8")
+    console.print("Next: trainmaster simulate YOUR_TRACE --policy srtf --cluster v100:4x8")

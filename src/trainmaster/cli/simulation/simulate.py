@@ -22,7 +22,7 @@ from trainmaster.traces.jobtrace import write_bytes
 def simulate(
     trace: Annotated[Path, typer.Argument(help="Jobtrace CSV or Parquet (.gz too), or a known public format.")],
     policy: Annotated[str, typer.Option("--policy", "-p", help="Policy, with options: fifo:backfill=true")] = "fifo",
-    cluster: Annotated[str, typer.Option("--cluster", "-c", help="v100=12,k80=8x4, or a cluster file.")] = "gpu=64",
+    cluster: Annotated[str, typer.Option("--cluster", "-c", help="v100:2x4,k80:1x8, or a cluster file.")] = "gpu=64",
     throughputs: world.Throughputs = None,
     round: world.Round = None,  # noqa: A002
     placement: Annotated[

@@ -135,7 +135,7 @@ class Views:
             "why": "" if reason is None else reason.why.name.lower(),
             "position": self._positions.get(spec.id),
             "allocation": [] if allocation is None or phase not in LIVE else self._places(allocation),
-            "progress": _progress(state.work_done, spec.work_total, state.rate if running else None, state.loss),
+            "progress": self._reported(state),
             "eta_s": None if eta is None else eta["p50_s"],
             "eta": eta,
             "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
@@ -145,11 +145,21 @@ class Views:
             "submitted": instant_s(spec.submit_ms),
             "started": None if first_ms < 0 else instant_s(first_ms),
             "ended": None,
-            "exit": self.plane.exits.get(spec.id),
+            "exit": None if phase in (Phase.RUNNING, Phase.RESIZING) else self.plane.exits.get(spec.id),
             "emulated": self.plane.emulated,
             "cost": _finite(state.cost),
             "request": self._request(spec),
         }
+
+    def _reported(self, state: JobState) -> Json:
+        """What the attempt reported, else what is saved: an estimate is never shown as progress."""
+        phase, total = state.phase, state.spec.work_total
+        report = self.plane.progress_reports.of(state.spec.id, state.generation) if phase in LIVE else None
+        if report is None:
+            return _progress(state.work_saved, total)
+        rate = report.rate if phase in (Phase.RUNNING, Phase.RESIZING) else None
+        age_s = max(self.now_ms - report.at_ms, 0) / MS_PER_S
+        return _progress(report.work, total, rate, report.loss, age_s)
 
     def _eta(self, state: JobState) -> Json | None:
         """From the declared speed and the measured one, as far as there are any."""
@@ -206,7 +216,7 @@ class Views:
             "why": why,
             "position": None,
             "allocation": [],
-            "progress": _progress(end.work_done, spec.work_total, None, None),
+            "progress": _progress(end.work_done, spec.work_total),
             "eta_s": None,
             "eta": None,
             "starts": None,
@@ -311,7 +321,7 @@ class Views:
             "version": __version__,
             "policy": self.plane.policy_name,
             "backend": backend,
-            "cluster": self.engine.cluster.describe(),
+            "cluster": self.engine.cluster.nodes_text(),
             "emulated": self.plane.emulated,
             "started": started,
             "jobs": self.counts(),
@@ -338,7 +348,13 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _progress(work_done: float, total: float | None, rate: float | None, loss: float | None) -> Json:
+def _progress(
+    work_done: float,
+    total: float | None,
+    rate: float | None = None,
+    loss: float | None = None,
+    age_s: float | None = None,
+) -> Json:
     fraction = None if not total else min(max(work_done / total, 0.0), 1.0)
     return {
         "work_done": work_done if math.isfinite(work_done) else 0.0,
@@ -346,6 +362,7 @@ def _progress(work_done: float, total: float | None, rate: float | None, loss: f
         "fraction": fraction,
         "rate": None if rate is None else _finite(rate),
         "loss": None if loss is None else _finite(loss),
+        "age_s": age_s,
     }
 
 

@@ -34,6 +34,7 @@ from trainmaster.service.control.clock import Clock, EngineTime
 from trainmaster.service.control.event_log import Journal
 from trainmaster.service.control.fallback_policy import FallbackPolicy
 from trainmaster.service.control.forecasts import LiveForecasts
+from trainmaster.service.control.progress_reports import ProgressReports
 from trainmaster.service.control.quarantine import DOCUMENT as QUARANTINE
 from trainmaster.service.control.quarantine import build_readable
 from trainmaster.service.control.remap_nodes import check_shape, followed, renode, shape_of
@@ -161,6 +162,7 @@ class ControlPlane:
         self._committed = committed
         self._forgotten = forgotten
         self.live_forecasts = live_forecasts
+        self.progress_reports = ProgressReports()
         self.policies = policies
         self._first_policy = policy
         self._force_policy = self._policy_option = force_policy
@@ -361,6 +363,7 @@ class ControlPlane:
             engine.policy = self._policy(stage.policy)
             self.policy_name = stage.policy
         self.next_job += stage.n_jobs
+        self.progress_reports.take(engine, now_ms, events)
         commands = engine.step(now_ms, *events)
         ended = engine.drain_ended()
         notes, engine.notes = engine.notes, []
@@ -374,6 +377,7 @@ class ControlPlane:
         self._force_policy = None
         for end in ended:
             self.exits.pop(end.spec.id, None)
+        self.progress_reports.forget(ended)
         self.log_number += len(journal.entries)
         self._count(events, commands, ended)
         if journal.entries:

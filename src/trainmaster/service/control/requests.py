@@ -222,12 +222,14 @@ def find(plane: ControlPlane, text: str, where: str = "job") -> str:
         return text
     named = [spec.id for spec in plane.stage.specs.values() if spec.name == text]
     named += [spec.id for spec in queries.active_specs(engine) if spec.name == text]
-    if not named:
-        over = plane.store.ended_page(-1, 2, EndedFilter(name=text)) if text else []
-        named = [record["spec"]["id"] for record in over]
-    if len(named) > 1:
+    count = len(named)
+    if not named and text:
+        where_named = EndedFilter(name=text)
+        named = [record["spec"]["id"] for record in plane.store.ended_page(-1, 2, where_named)]
+        count = plane.store.count_ended(where_named) if len(named) > 1 else len(named)
+    if count > 1:
         raise Conflict(
-            f"{len(named)} jobs are called '{text}'", where=where, expected="a unique name",
+            f"{count} jobs are called '{text}'", where=where, expected="a unique name",
             remedy=f"Use an id, such as {named[0]}.",
         )  # fmt: skip
     if not named:

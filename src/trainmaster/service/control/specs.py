@@ -95,7 +95,7 @@ class Fitting:
         gpu_types = [k for k, name in enumerate(cluster.types) if not spec.gpu_types or name in spec.gpu_types]
         if spec.steps_per_s:
             gpu_types = [k for k in gpu_types if spec.steps_per_s.get(cluster.types[k], 0.0) > 0]
-        have = f"the cluster has {cluster.describe()}"
+        have = f"the cluster has {cluster.nodes_text()}"
         if not gpu_types:
             wanted = ", ".join(spec.gpu_types or sorted(spec.steps_per_s))
             raise InputError(f"it runs on {wanted}; {have}", "a type that the cluster has", column="gpu_types")

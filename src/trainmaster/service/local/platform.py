@@ -58,7 +58,7 @@ class LocalPlatform:
         return settings_of(self.options)
 
     def describe(self) -> str:
-        return self.nodes.describe() + (" (emulated speeds)" if self.emulated else "")
+        return self.nodes.nodes_text() + (" (emulated speeds)" if self.emulated else "")
 
     async def start(self, address: str, on_lead: Callable[[], None], on_lose: Any, fatal: Fatal) -> None:  # noqa: ARG002
         on_lead()

@@ -31,7 +31,7 @@ def show(client: Client, request: Request, output: str) -> None:
         lines = _of_one(jobs[0])
     else:
         starts = [job["starts"] for job in jobs if job["starts"] is not None]
-        ends = [job["eta"] for job in jobs if job["eta"] is not None]
+        ends = [job["eta"] for job in jobs if job["eta"] is not None and job["work_known"]]
         lines = [f"{len(jobs)} jobs"]
         if starts:
             lines.append(f"the first would start in {banded(min(starts, key=lambda band: band['p50_s']))}")
@@ -48,10 +48,10 @@ def _of_one(job: Json) -> list[str]:
     lines: list[str] = []
     if job["starts"] is not None:
         lines.append(f"would start in {banded(job['starts'])}")
+    if job["eta"] is not None and not job["work_known"]:
+        return [*lines, "cannot predict a finish: its amount of work is unknown; pass --steps"]
     if job["eta"] is not None:
         lines.append(f"would finish in {banded(job['eta'])}")
-        if not job["work_known"]:
-            lines[-1] += "; its amount of work is unknown: pass --steps"
     elif job["ends_as"] in ("", "finished"):
         lines.append("cannot predict a finish: what the job waits for does not happen in the forecast")
     else:
