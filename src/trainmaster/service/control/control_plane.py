@@ -117,6 +117,11 @@ class ControlPlane:
     """Why there is no engine at present."""
     refused_commit: StoreError | None = None
     """Why the store refused the last commit; it may be readable all the same. Health rests on it."""
+    engine: Engine | None = None
+    _retry_ms: int = NEVER_MS
+    _pause_ms: int = 0
+    """When a commit that failed is tried again: a store may be readable and refuse every commit."""
+    _last_ms: int = 0
 
     def __init__(
         self,
@@ -167,17 +172,12 @@ class ControlPlane:
         self._first_policy = policy
         self._force_policy = self._policy_option = force_policy
         self._keep_policy = keep_policy
-        self.engine: Engine | None = None
         self.quarantined: dict[str, Any] = {}
         """Records of stored jobs that could not be read, by id."""
         self.slow_starts: Mapping[str, str] = {}
         """What keeps jobs from starting that have their devices, as far as a backend can say."""
-        self._retry_ms = NEVER_MS
-        self._pause_ms = 0
-        """When a commit that failed is tried again: a store may be readable and refuse every commit."""
         self._untaken: list[ev.Event] = []
         """Reports that were lost with a commit, and are not told again."""
-        self._last_ms = 0
         self._shaped: tuple[Cluster, list[list[Any]]] | None = None
 
     # -- life ----------------------------------------------------------------------------------------
