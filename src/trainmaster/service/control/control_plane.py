@@ -117,6 +117,8 @@ class ControlPlane:
     """Why there is no engine at present."""
     refused_commit: StoreError | None = None
     """Why the store refused the last commit; it may be readable all the same. Health rests on it."""
+    is_gone: Callable[[str], bool] = staticmethod(lambda _: False)
+    """Whether a node, by name, has left the cluster; its index stays. Set by a backend whose nodes come and go."""
 
     def __init__(
         self,
