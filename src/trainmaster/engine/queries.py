@@ -355,7 +355,7 @@ class Explainer:
         blocker = int(self._blocker[job_index])
         ahead = columns.specs[blocker] if blocker >= 0 else None
         details: dict[str, Any] = {**(engine.reason_details(job_index) or {}), **fewer}
-        if why == Why.STARTING and (slow := self._slow_starts.get(job_id)):
+        if why in (Why.STARTING, Why.BACKOFF) and (slow := self._slow_starts.get(job_id)):
             details["slow"] = slow
         return Reason(
             why=why,

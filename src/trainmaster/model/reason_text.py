@@ -74,8 +74,8 @@ def sentence(reason: Reason | None) -> str:
             return f"{needs}; admitted and scheduled: {at}"
         case Why.DEPENDENCY if "after" in facts:
             return f"waits for {facts['after']} to finish"
-        case Why.STARTING if "slow" in facts:
-            return f"{_SUMMARY[Why.STARTING]}: {facts['slow']}"
+        case Why.STARTING | Why.BACKOFF if "slow" in facts:
+            return f"{_SUMMARY[reason.why]}: {facts['slow']}"
         case Why.QUOTA if "entity" in facts:
             return f"{needs}; team {facts['entity']} has a quota of {facts['quota_gpus']:g} GPUs at a time"
         case Why.DEADLINE if "fault" in facts:

@@ -14,6 +14,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY = 1 << 20
+MAX_DIGITS = 18
+"""Of a declared length: Python refuses to read numbers of thousands of digits."""
 
 
 class BodyLimit:
@@ -26,7 +28,7 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if not declared.isdigit() or int(declared) > self.max_bytes:
+        if not declared.isdigit() or len(declared) > MAX_DIGITS or int(declared) > self.max_bytes:
             await self._refuse(send)
             return
         read = 0

@@ -257,6 +257,7 @@ class Views:
                 "jobs": sorted(state.jobs, key=lambda job_id: (number_of(job_id), job_id)),
             }
             for node, state in zip(self.engine.cluster.nodes, queries.node_states(self.engine), strict=True)
+            if state.jobs or not self.plane.is_gone(node.id)
         ]
 
     def events(self, after: int, limit: int, job_id: str | None, last: int | None = None) -> Json:

@@ -122,6 +122,8 @@ class ControlPlane:
     _pause_ms: int = 0
     """When a commit that failed is tried again: a store may be readable and refuse every commit."""
     _last_ms: int = 0
+    is_gone: Callable[[str], bool] = staticmethod(lambda _: False)
+    """Whether a node, by name, has left the cluster; its index stays. Set by a backend whose nodes come and go."""
 
     def __init__(
         self,

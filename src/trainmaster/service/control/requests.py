@@ -222,22 +222,26 @@ def find(plane: ControlPlane, text: str, where: str = "job") -> str:
         return text
     named = [spec.id for spec in plane.stage.specs.values() if spec.name == text]
     named += [spec.id for spec in queries.active_specs(engine) if spec.name == text]
-    count = len(named)
-    if not named and text:
-        where_named = EndedFilter(name=text)
-        named = [record["spec"]["id"] for record in plane.store.ended_page(-1, 2, where_named)]
-        count = plane.store.count_ended(where_named) if len(named) > 1 else len(named)
+    if named or not text:
+        return the_one(named, len(named), text, where)
+    return ended_named(plane, text, EndedFilter(name=text), where)
+
+
+def ended_named(plane: ControlPlane, text: str, which: EndedFilter, where: str = "job") -> str:
+    """The only job that is over of those that the filter lets through."""
+    named = [record["spec"]["id"] for record in plane.store.ended_page(-1, 2, which)]
+    return the_one(named, plane.store.count_ended(which) if len(named) > 1 else len(named), text, where)
+
+
+def the_one(found: Sequence[str], count: int, text: str, where: str = "job") -> str:
+    """The only id found for a text; a refusal says whether there are none or several."""
     if count > 1:
-        raise Conflict(
-            f"{count} jobs are called '{text}'", where=where, expected="a unique name",
-            remedy=f"Use an id, such as {named[0]}.",
-        )  # fmt: skip
-    if not named:
-        raise NotFound(
-            f"job '{text[:80]}' not found", where=where, expected="an id or a name",
-            remedy="`trainmaster queue --all` lists them.",
-        )  # fmt: skip
-    return named[0]
+        told, remedy = f"{count} jobs are called '{text[:80]}'", f"Use an id, such as {found[0]}."
+        raise Conflict(told, where=where, expected="a unique name", remedy=remedy)
+    if not found:
+        remedy = "`trainmaster queue --all` lists them."
+        raise NotFound(f"job '{text[:80]}' not found", where=where, expected="an id or a name", remedy=remedy)
+    return found[0]
 
 
 def owned(plane: ControlPlane, job_id: str, who: Principal) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainmaster.backends.kubernetes.api import paths
@@ -25,6 +25,8 @@ _REMEDY = "Give a token of the cluster: TRAINMASTER_TOKEN=$(kubectl create token
 class KubeUser(Principal):
     groups: tuple[str, ...] = ()
     uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """What the authenticator adds, such as scopes: authorizers may decide by it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class KubernetesAccess:
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._users: dict[bytes, tuple[float, KubeUser]] = {}
-        self._answers: dict[tuple[str, Right], tuple[float, bool]] = {}
+        self._answers: dict[tuple[KubeUser, Right], tuple[float, bool]] = {}
         self.reviews = 0
 
     async def identify(self, authorization: str | None) -> KubeUser:
@@ -76,19 +78,20 @@ class KubernetesAccess:
             )  # fmt: skip
         user: dict[str, Any] = told.get("user") or {}
         groups = tuple(user.get("groups") or ())
-        plain = KubeUser(str(user.get("username", "")), USER, groups, str(user.get("uid", "")))
+        extra = tuple((key, tuple(values or ())) for key, values in sorted((user.get("extra") or {}).items()))
+        plain = KubeUser(str(user.get("username", "")), USER, groups, str(user.get("uid", "")), extra)
         runs_it = await self._allowed(plain, Right("update", resource="service"))
-        return KubeUser(plain.name, OPERATOR, groups, plain.uid) if runs_it else plain
+        return replace(plain, role=OPERATOR) if runs_it else plain
 
     async def may(self, who: Principal, right: Right) -> bool:
         if not isinstance(who, KubeUser):
             return True  # whoever holds the token of the service's own home folder runs it
-        kept = self._answers.get((who.name, right))
+        kept = self._answers.get((who, right))
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]
         allowed = await self._allowed(who, right)
         _trim(self._answers)
-        self._answers[who.name, right] = (time.monotonic() + KEEP_S, allowed)
+        self._answers[who, right] = (time.monotonic() + KEEP_S, allowed)
         return allowed
 
     async def need(self, who: Principal, right: Right) -> None:
@@ -103,7 +106,9 @@ class KubernetesAccess:
             "verb": right.verb, "group": right.group, "resource": right.resource, "namespace": right.namespace,
             "subresource": right.sub,
         }  # fmt: skip
-        spec = {"user": who.name, "groups": list(who.groups), "uid": who.uid, "resourceAttributes": wanted}
+        extra = {key: list(values) for key, values in who.extra}
+        user = {"user": who.name, "groups": list(who.groups), "uid": who.uid, "extra": extra}
+        spec = {**user, "resourceAttributes": wanted}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         told = await self._ask(paths.grouped("authorization.k8s.io", "v1", "subjectaccessreviews"), body)
         return bool((told.get("status") or {}).get("allowed"))

@@ -7,6 +7,7 @@ request; what the control plane could not take (its store fails) is tried again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 from trainmaster.backends.kubernetes.api.reflector import DELETED, Change
 from trainmaster.backends.kubernetes.nodes.fit import KnownRoom
 from trainmaster.backends.kubernetes.nodes.node_sets import NodeSets
+from trainmaster.backends.kubernetes.resources.admission import check_admission, check_depth
 from trainmaster.backends.kubernetes.resources.template_check import TemplateCheck
 from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object, spec_of_trainingjob
 from trainmaster.backends.kubernetes.spec_diff import being_deleted, training_job_diff
@@ -24,6 +26,7 @@ from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import JobId
 from trainmaster.service.control.control_plane import ControlPlane, Request
 
+log = logging.getLogger(__name__)
 Json = dict[str, Any]
 GATHER_S = 0.02
 AGAIN_S = 1.0
@@ -66,6 +69,9 @@ class TakeJobs:
                 plane.stage.events.extend(self._user_events(plane, item))
             except InputError as error:
                 self.refused.append((item.job, error))
+            except Exception as error:
+                log.exception("%s cannot be read", job_id_of_object(item.job))
+                self.refused.append((item.job, unreadable(error)))
 
     def _user_events(self, plane: ControlPlane, item: News) -> list[ev.Event]:
         engine, tj = plane.live, item.job
@@ -88,6 +94,7 @@ class TakeJobs:
         namespace = tj["metadata"]["namespace"]
         after = tuple(job_named(plane, namespace, str(text)) for text in tj["spec"].get("after") or ())
         spec = replace(spec_of_trainingjob(tj, epoch_ms, after), node_set=item.node_set)
+        check_admission(tj)
         self.room.check(spec, tj["spec"]["template"])
         plane.stage.specs[job_id] = spec
         events: list[ev.Event] = [ev.JobSubmitted(spec)]
@@ -204,6 +211,11 @@ class JobSource:
             self._decided(job_id, None)  # the object is there: the next leader takes it
 
     def _note(self, job: Json, gone: bool) -> None:
+        fault = None if gone else self._unreadable(job)
+        if fault is not None:
+            self._dirty.pop(job_id_of_object(job), None)
+            self._refuse(job, fault)
+            return
         self._dirty[job_id_of_object(job)] = (job, gone)
         self._soon(GATHER_S)
 
@@ -216,8 +228,8 @@ class JobSource:
         self._waiting = False
         if self._stopped or not self._dirty:
             return
-        # In order of creation, so that first come is first served even when many come at once.
         self._judge_templates()
+        # In order of creation, so that first come is first served even when many come at once.
         ready = [job_id for job_id in self._dirty if job_id not in self._unsure]
         if not ready:
             return  # the answers wake us
@@ -232,6 +244,18 @@ class JobSource:
             self._inbox.put(request, lambda outcome: self._loop.call_soon_threadsafe(self._answered, batch, outcome))
         except RuntimeError:
             self._stopped = True
+
+    def _unreadable(self, job: Json) -> InputError | None:
+        """One object that cannot be read is refused alone: the others are taken."""
+        try:
+            check_depth(job)
+            self._sets.name_for(job)
+        except InputError as error:
+            return error
+        except Exception as error:
+            log.exception("%s cannot be read", job_id_of_object(job))
+            return unreadable(error)
+        return None
 
     def _judge_templates(self) -> None:
         """New jobs wait until the API server has said that their templates can be pods; some are refused here."""
@@ -269,6 +293,10 @@ class JobSource:
             self._decided(job_id, None)
         if self._dirty:
             self._soon(0.0)
+
+
+def unreadable(error: Exception) -> InputError:
+    return InputError(f"cannot be read: {type(error).__name__}", "what `kubectl explain` says", column="spec")
 
 
 def _order(job: Json) -> tuple[str, int, str]:

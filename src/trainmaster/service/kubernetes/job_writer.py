@@ -17,6 +17,7 @@ from trainmaster.backends.kubernetes.api import paths
 from trainmaster.backends.kubernetes.api.client import ApiError, Conflict, KubeClient
 from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object
 from trainmaster.engine import queries
+from trainmaster.engine.ports import EndedFilter
 from trainmaster.jobspec.limits import Workers
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.jobspec.training_job import to_training_job
@@ -28,7 +29,7 @@ from trainmaster.service.api.views import Json
 from trainmaster.service.control import requests as ask
 from trainmaster.service.control.gateway import Gateway
 from trainmaster.service.kubernetes.access import KubernetesAccess, Right
-from trainmaster.service.kubernetes.logs import read_pod_log
+from trainmaster.service.kubernetes.logs import PodLogs
 from trainmaster.service.local.logs import Chunk
 from trainmaster.service.local.tokens import OPERATOR, Principal, Tokens
 
@@ -49,6 +50,7 @@ class KubernetesJobApi:
         self.verdict = verdict
         self.rights = KubernetesAccess(client)
         self.tokens = tokens
+        self._logs = PodLogs(client)
         self._spaces: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
 
     async def identify(self, authorization: str | None) -> Principal:
@@ -84,16 +86,12 @@ class KubernetesJobApi:
             specs = queries.active_specs(views.engine)
             named = [s for s in specs if s.name == (name if dot else text) and (not dot or space_of(s.id) == space)]
             known = [s for s in named if spaces is None or space_of(s.id) in spaces]
-            if len(known) == 1:
-                return known[0].id
-            if len(known) > 1:
-                return ask.find(views.plane, known[0].name)  # says that the name is not unique
-            return ask.find(views.plane, text)
+            if known:
+                return ask.the_one([spec.id for spec in known], len(known), text)
+            return ask.find(views.plane, text) if spaces is None else _find_within(views.plane, text, spaces)
 
         job_id = await self.gateway.ask(ask.Read(look))
         space = space_of(job_id) or ""
-        if spaces is not None and space not in spaces:
-            raise NotFound(f"job '{text[:80]}' not found", where="job", expected="an id or a name")
         await self.rights.need(who, Right(verb, space))
         return job_id
 
@@ -193,9 +191,19 @@ class KubernetesJobApi:
         space = space_of(job_id) or ""
         await self.rights.need(who, Right("get", space, "pods", "", "log"))
         try:
-            return await read_pod_log(self.client, job_id, attempt, member, offset, limit)
+            return await self._logs.read(job_id, attempt, member, offset, limit)
         except ApiError as error:
             raise refusal_of(error) from None
+
+
+def _find_within(plane: Any, text: str, spaces: frozenset[str]) -> str:
+    """A job of these namespaces by its id, or one that has ended by its name: nothing is said of others."""
+    if space_of(text) in spaces and (queries.is_active(plane.live, text) or plane.store.find_ended(text) is not None):
+        return text
+    name = text.partition(".")[2] or text
+    if not spaces:
+        return ask.the_one([], 0, text)
+    return ask.ended_named(plane, text, EndedFilter(name=name, namespaces=spaces))
 
 
 def _payload(plane: Any, job_id: str) -> Json | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -11,8 +14,33 @@ from trainmaster.backends.kubernetes.api.client import ApiError, KubeClient, Unr
 from trainmaster.service.api.problems import NotFound
 from trainmaster.service.local.logs import Chunk
 
+BYTES_PER_S = 4 << 20
+"""Of a log that is followed: it is fetched as often as this allows, and at most once a second."""
+MAX_FOLLOWED = 1_000
 MAX_LOG = 64 << 20
 """The API server gives logs from their beginning only; of longer ones the end is shown."""
+
+
+class PodLogs:
+    """Logs of pods. The API server gives them whole, so that who waits at the end of one is not served anew each time
+    they ask."""
+
+    def __init__(self, client: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._ends: dict[tuple[str, int | None, str | None], tuple[float, Chunk]] = {}
+        """Where logs ended when they were last fetched; until when that is believed."""
+
+    async def read(self, job_id: str, attempt: int | None, member: str | None, offset: int, limit: int) -> Chunk:
+        key = (job_id, attempt, member)
+        until_s, end = self._ends.get(key, (0.0, None))
+        if end is not None and offset == end.size and self._clock() < until_s:
+            return replace(end, text="", offset=offset)
+        found = await read_pod_log(self._client, job_id, attempt, member, offset, limit)
+        if len(self._ends) >= MAX_FOLLOWED:
+            self._ends.clear()
+        self._ends[key] = (self._clock() + max(1.0, found.size / BYTES_PER_S), replace(found, text=""))
+        return found
 
 
 async def read_pod_log(

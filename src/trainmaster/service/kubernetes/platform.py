@@ -221,7 +221,9 @@ class KubernetesPlatform:
         return None if session is None or session.source is None else await session.source.verdict(job_id)
 
     def wrap(self, app: Any) -> Forwarding:
-        self._forwarding = Forwarding(app, self._leader_elsewhere, lambda: self.watch.nodes.synced.is_set())
+        self._forwarding = Forwarding(
+            app, self._leader_elsewhere, lambda: self.watch.nodes.synced.is_set(), self.leading
+        )
         return self._forwarding
 
     def _leader_elsewhere(self) -> str:

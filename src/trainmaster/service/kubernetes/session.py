@@ -116,6 +116,7 @@ class KubernetesSession:
         active = [spec_from_json(record["spec"]) for record in stored_state.jobs.values()]
         backend = self._portal.call(self._adopt(plane, driver, active, expected), 60.0)
         plane.slow_starts = backend.slow_starts.words
+        plane.is_gone = self._watch.is_gone
         return backend
 
     def opened(self, driver: Driver) -> None:

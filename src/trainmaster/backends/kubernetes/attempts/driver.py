@@ -13,6 +13,7 @@ from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
 from trainmaster.backends.kubernetes.attempts.reports import RunReports
 from trainmaster.backends.kubernetes.attempts.slow_starts import SlowStarts
 from trainmaster.gang.actions import (
+    START_FAILED,
     Action,
     Attached,
     Detached,
@@ -87,6 +88,8 @@ class RunDriver:
             self._reports.silent(run, what.nodes)
         elif isinstance(what, Over):
             self._slow.forget(run)
+            if what.outcome.kind == START_FAILED:
+                self._slow.refused(run, what.outcome.why)
             self._registry.launchers.close_run(run.key)
             self._reports.ended(run)
             if what.outcome.code and not run.started:

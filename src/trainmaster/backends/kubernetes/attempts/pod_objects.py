@@ -134,7 +134,7 @@ def run_of(pod: Object) -> RunKey | None:
     """The attempt a pod belongs to; None when what it says of itself cannot be."""
     meta = pod["metadata"]
     generation = meta["labels"][f.GENERATION]
-    if not _is_number(generation):
+    if not is_number(generation):
         return None
     return RunKey(meta["annotations"][f.JOB_ID], int(generation))
 
@@ -143,22 +143,22 @@ def member_of(pod: Object) -> tuple[str, str, int]:
     """(member, role, number); the number is never used twice within an attempt."""
     member = str(pod["metadata"]["annotations"].get(f.MEMBER, ""))
     role, _, digits = member.rpartition("-")
-    return member, role if role in (WORKER, SERVER) else WORKER, int(digits) if _is_number(digits) else 0
+    return member, role if role in (WORKER, SERVER) else WORKER, int(digits) if is_number(digits) else 0
 
 
 def rank_of(pod: Object) -> int:
     """At its creation."""
     text = pod["metadata"]["labels"].get(f.RANK, "0")
-    return int(text) if _is_number(text) else 0
+    return int(text) if is_number(text) else 0
 
 
 def seq_of(pod: Object) -> int:
     """Number of the command that made it."""
     text = pod["metadata"]["annotations"].get(f.SEQ, "0")
-    return int(text) if _is_number(text) else 0
+    return int(text) if is_number(text) else 0
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     """Anybody who may make pods may write anything: no digits but 0 to 9, and not many."""
     return text.isascii() and text.isdigit() and len(text) <= 18
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from trainmaster.backends.kubernetes.attempts.observations import RunKey
 from trainmaster.backends.kubernetes.attempts.pod_attempt import Run
 from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
 from trainmaster.gang.actions import EXITED, START_FAILED, STOPPED
@@ -12,6 +13,10 @@ from trainmaster.model.command import Command, Launch
 from trainmaster.model.job import JobId
 
 NAN = float("nan")
+PATIENCE = 10
+"""Starts in a row that nodes refuse a job; further ones count as its own failures, so that it does not try for ever."""
+QUOTA = "exceeded quota"
+"""Of a namespace: others may leave room at any time, so that it is waited for."""
 
 
 class RunReports:
@@ -21,6 +26,8 @@ class RunReports:
         self._registry = registry
         self._deliver = deliver
         self.now_ms = now_ms
+        self._refused: dict[str, int] = {}
+        """Refused starts in a row, by job."""
 
     def tell(self, event: ev.Event) -> None:
         if not self._registry.halted:
@@ -28,6 +35,7 @@ class RunReports:
 
     def started(self, run: Run) -> None:
         saved = run.attempt.work.saved
+        self._refused.pop(run.key.job_id, None)
         self.tell(ev.Started(JobId(run.key.job_id), run.key.generation, saved, self.now_ms()))
 
     def progressed(self, run: Run) -> None:
@@ -45,12 +53,22 @@ class RunReports:
         job_id, generation, ending = JobId(run.key.job_id), run.key.generation, run.attempt.outcome
         assert ending is not None
         if ending.kind == START_FAILED:
-            node = None if ending.node is None else self._registry.watch.index_of(ending.node) or 0
+            node = self._to_blame(run.key, ending.node, ending.why)
             self.tell(ev.StartFailed(job_id, generation, ending.why, node))
         elif ending.kind == EXITED:
             self.tell(ev.Exited(job_id, generation, ending.code, run.attempt.work.saved, ending.why))
         else:
             self.tell(ev.Stopped(job_id, generation, run.attempt.work.saved))
+
+    def _to_blame(self, key: RunKey, node: str | None, why: str) -> int | None:
+        """The node that refused the start; None: the job is to blame, and the start counts."""
+        if node is None:
+            return None
+        if QUOTA not in why:
+            told = self._refused[key.job_id] = self._refused.get(key.job_id, 0) + 1
+            if told > PATIENCE:
+                return None
+        return self._registry.watch.index_of(node) or 0
 
     def silent(self, run: Run, nodes: Iterable[str]) -> None:
         """All that may still live of it is on nodes that nobody hears of."""

@@ -11,6 +11,8 @@ from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
 SLOW_START_S = 15.0
 """A gang that has not started so long after it was bound is looked at."""
 
+MAX_TOLD = 300
+
 
 class SlowStarts:
     def __init__(self, registry: AttemptRegistry) -> None:
@@ -26,6 +28,11 @@ class SlowStarts:
         """Something was seen of one of its pods."""
         if run.key.job_id in self.words:
             self._look(run)
+
+    def refused(self, run: Run, why: str) -> None:
+        """It did not start; said until it does, or starts to be slow again."""
+        self.words[run.key.job_id] = why[:MAX_TOLD]
+        self.on_change(run.key.job_id)
 
     def forget(self, run: Run) -> None:
         self.words.pop(run.key.job_id, None)

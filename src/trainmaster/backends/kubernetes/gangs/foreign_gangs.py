@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from trainmaster.backends.kubernetes.attempts.observations import LABEL
+from trainmaster.backends.kubernetes.attempts.pod_objects import is_number
 from trainmaster.backends.kubernetes.nodes.cluster_model import GPU_RESOURCES, TYPE_LABELS
 from trainmaster.backends.kubernetes.resources.quantity import cpu_milli_up, mem_mib_up, pod_requests
 from trainmaster.backends.kubernetes.resources.training_job import engine_ms_of
@@ -106,7 +107,7 @@ def labelled_size(pods: Iterable[Json]) -> int:
     """The size that the pods state; `InputError` when they do not, or not the same."""
     sizes = {_note(pod, GANG_SIZE) for pod in pods}
     text = max(sizes, default="")
-    if len(sizes) != 1 or not text.isdigit() or not 1 <= int(text) <= MAX_SIZE:
+    if len(sizes) != 1 or not is_number(text) or not 1 <= int(text) <= MAX_SIZE:
         told = ", ".join(sorted(repr(size) for size in sizes))
         raise InputError(f"the pods of the gang say {told}", f"the same number from 1 to {MAX_SIZE}", column=GANG_SIZE)
     return int(text)

@@ -13,6 +13,8 @@ from trainmaster.launcher.dialing import PATH, PROTOCOL
 MAX_HEAD_BYTES = 8192
 MAX_UNREAD_BYTES = 4 << 20
 """A launcher that does not read what it is told is cut off; it comes back."""
+MAX_UNPROVED_BYTES = 16_384
+"""Read of a caller that has not shown a token; what introduces a launcher is shorter than 1 KiB."""
 
 
 class Ears(Protocol):
@@ -36,6 +38,7 @@ class AgentLine(asyncio.Protocol):
         self._buffer: LineBuffer | None = None
         self._transport: asyncio.Transport | None = None
         self.owner: object | None = None
+        self._unproved = 0
         self.made_s = time.monotonic()
 
     @property
@@ -70,6 +73,11 @@ class AgentLine(asyncio.Protocol):
             data = self._greet(data)
         if self._buffer is None or not data:
             return
+        if self.owner is None:
+            self._unproved += len(data)
+            if self._unproved > MAX_UNPROVED_BYTES:
+                self.close()
+                return
         try:
             messages = self._buffer.feed(data)
         except WireError:

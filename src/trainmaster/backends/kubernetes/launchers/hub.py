@@ -27,6 +27,8 @@ from trainmaster.model.lease import LeaseRule
 LOOK_EVERY_S = 0.5
 ATTACH_S = 10.0
 """Who has not introduced itself for so long is shut out."""
+MAX_STRANGERS = 1024
+"""Connections that have not shown a token; beyond it the oldest are closed. Launchers show theirs at once."""
 HELD_UP_S = 1.0
 NOTICE_EVERY_S = 1.0
 NOTICE_TIMEOUT_S = 2.0
@@ -104,6 +106,8 @@ class AgentHub:
         self._notice_port = notice_port
         self._runs: dict[RunKey, HubRun] = {}
         self._lines: set[AgentLine] = set()
+        self._strangers: dict[AgentLine, None] = {}
+        """Those of them that have shown no token, oldest first."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._notices = asyncio.Semaphore(NOTICES_AT_ONCE)
@@ -234,6 +238,11 @@ class AgentHub:
     def _line(self) -> AgentLine:
         line = AgentLine(self)
         self._lines.add(line)
+        self._strangers[line] = None
+        if len(self._strangers) > MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.close()
         return line
 
     def serving(self) -> bool:
@@ -268,6 +277,7 @@ class AgentHub:
 
     def gone(self, line: AgentLine) -> None:
         self._lines.discard(line)
+        self._strangers.pop(line, None)
         trainer = line.owner
         if isinstance(trainer, Trainer) and trainer.line is line:
             trainer.line = None
@@ -278,6 +288,7 @@ class AgentHub:
         if not hmac.compare_digest(attach.token.encode(), run_token(self._secret, key).encode()):
             line.close()
             return
+        self._strangers.pop(line, None)
         run = self._runs.get(key)
         trainer = None if run is None else run.trainers.get(attach.member)
         if run is None:

@@ -101,6 +101,10 @@ class ClusterWatch:
         facts = self.facts.get(name)
         return facts is not None and facts.ready
 
+    def is_gone(self, name: str) -> bool:
+        """There is no such node (any more); may be asked by any thread."""
+        return name not in self.facts
+
     def ready_indices(self) -> frozenset[int]:
         return frozenset(index for name, index in self._index.items() if self._told.get(name))
 

@@ -20,14 +20,14 @@ SEES = [
     _rule(GROUP, [PLURAL], [*LOOK, "create", "patch", "delete"]),
     _rule(GROUP, [f"{PLURAL}/status"], ["patch"]),
     # Pods of jobs: created, bound, ended. Conditions of foreign pods tell why they wait. Logs for `trainmaster logs`.
-    _rule("", ["pods"], [*LOOK, "create", "delete", "patch"]),
+    _rule("", ["pods"], [*LOOK, "create", "delete"]),
     _rule("", ["pods/binding"], ["create"]),
     _rule("", ["pods/status"], ["patch"]),
     _rule("", ["pods/log"], ["get"]),
     # What there is to give away.
-    _rule("", ["nodes"], LOOK),
-    # What the launcher needs beside the pods of a job: its source, and names for rendezvous.
-    _rule("", ["configmaps", "services"], ["get", "create", "patch"]),
+    _rule("", ["nodes"], ["list", "watch"]),
+    # What the launcher needs beside the pods of a job: its source, and names for rendezvous. What is there stays.
+    _rule("", ["configmaps", "services"], ["create"]),
     # Why a job waits, starts, shrinks.
     _rule("", ["events"], ["get", "create", "patch"]),
     # Size of the gangs of other controllers.
@@ -42,7 +42,7 @@ SEES = [
 
 KEEPS = [
     # The engine's state, written by one leader.
-    _rule("", ["configmaps"], [*LOOK, "create", "update", "patch", "delete", "deletecollection"]),
+    _rule("", ["configmaps"], ["get", "list", "create", "delete"]),
     _rule("coordination.k8s.io", ["leases"], [*LOOK, "create", "update"]),
     # The key that the tokens of launchers are made from. Creation cannot be limited to a name.
     _rule("", ["secrets"], ["create"]),
