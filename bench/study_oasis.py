@@ -1,10 +1,10 @@
 """The OASiS study: total utility against jobs, servers, slots and urgency, the ratio to the optimum, the
 floor on L.
 
-    python bench/study_oasis.py --out DIR [--seeds 20] [--sweep-seeds 5] [--tiny 200]
+    python bench/study_oasis.py --out DIR [--seeds 20] [--sweep-seeds 5] [--tiny 200] [--only-tiny]
 
 Writes DIR/study.json, DIR/study.md (text tables) and one PNG per figure. Same arguments, same figures. A run that was
-cut short goes on where it was when it is started again.
+cut short goes on where it was when it is started again. --only-tiny: the ratio to the optimum alone.
 """
 
 from __future__ import annotations
@@ -91,13 +91,15 @@ def _key(kind: str, config: dict[str, Any], seed: int, policy: str, options: Opt
 class Study:
     """The parts of the study. They name the cells they need and, once those are computed, read them."""
 
-    def __init__(self, seeds: int, sweep_seeds: int, tiny: int) -> None:
-        self.seeds, self.sweep_seeds, self.tiny = seeds, sweep_seeds, tiny
+    def __init__(self, seeds: int, sweep_seeds: int, tiny: int, *, only_tiny: bool = False) -> None:
+        self.seeds, self.sweep_seeds, self.tiny, self.only_tiny = seeds, sweep_seeds, tiny, only_tiny
         self.cells: dict[Key, Callable[[], Any]] = {}
         self.results: dict[Key, Any] | None = None
 
     def parts(self) -> dict[str, Any]:
         """Called twice: to learn which cells there are (results are blank then), and to read them."""
+        if self.only_tiny:
+            return {"tiny": self.tiny_ratios()}
         return {
             "floor": self.floor_sensitivity(),
             "tiny": self.tiny_ratios(),
@@ -212,19 +214,24 @@ def tables(study: dict[str, Any]) -> str:
             unit = float(np.mean(values[best])) / 100
             cells = " | ".join(f"{np.mean(values[policy]):.0f}" for policy in POLICIES)
             lines.append(f"| {point:g} | {cells} | {lead / unit:.0f} ± {half / unit:.0f} % ({best}) |")
-    lines += ["", "## Optimum / policy on tiny instances", ""]
-    lines += ["| policy | mean | median | p90 | max | mean 2 alpha |", "|---|---|---|---|---|---|"]
-    for name, ratios in study["tiny"]["ratios"].items():
-        bound = study["tiny"]["bounds"][name]
-        cells = [np.mean(ratios), np.median(ratios), np.percentile(ratios, 90), np.max(ratios)]
-        shown = " | ".join(f"{cell:.3f}" for cell in cells)
-        lines.append(f"| {name} | {shown} | {f'{np.mean(bound):.1f}' if bound else ''} |")
+    lines += ["", *tiny_table(study)]
     lines += ["", "## Total utility against the floor on L", ""]
     lines += ["| largest ln(U/L) | density rule, history | paper's rule, oracle |", "|---|---|---|"]
     for index, spread in enumerate(SPREADS):
         cells = " | ".join(f"{np.mean(study['floor'][rule][index]):.0f}" for rule in ("density", "paper"))
         lines.append(f"| {spread:g} | {cells} |")
     return "\n".join(lines) + "\n"
+
+
+def tiny_table(study: dict[str, Any]) -> list[str]:
+    lines = ["## Optimum / policy on tiny instances", ""]
+    lines += ["| policy | mean | median | p90 | max | mean 2 alpha |", "|---|---|---|---|---|---|"]
+    for name, ratios in study["tiny"]["ratios"].items():
+        bound = study["tiny"]["bounds"][name]
+        cells = [np.mean(ratios), np.median(ratios), np.percentile(ratios, 90), np.max(ratios)]
+        shown = " | ".join(f"{cell:.3f}" for cell in cells)
+        lines.append(f"| {name} | {shown} | {f'{np.mean(bound):.1f}' if bound else ''} |")
+    return lines
 
 
 def figures(study: dict[str, Any], out: Path) -> None:
@@ -249,6 +256,10 @@ def figures(study: dict[str, Any], out: Path) -> None:
     axes.set_xticks([2, 3, 5, 8, 14, 40], labels=["2", "3", "5", "8", "14", "40"])
     axes.minorticks_off()
     _save(figure, axes, out / "oasis_floor.png")
+    ratio_figure(study, out)
+
+
+def ratio_figure(study: dict[str, Any], out: Path) -> None:
     figure, axes = plt.subplots(figsize=(5.5, 3.6))
     for name, ratios in study["tiny"]["ratios"].items():
         if name.startswith("oasis"):
@@ -274,13 +285,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--sweep-seeds", type=int, default=10)
     parser.add_argument("--tiny", type=int, default=200)
+    parser.add_argument("--only-tiny", action="store_true")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    study = Study(arguments.seeds, arguments.sweep_seeds, arguments.tiny).run(arguments.out)
+    sizes = (arguments.seeds, arguments.sweep_seeds, arguments.tiny)
+    study = Study(*sizes, only_tiny=arguments.only_tiny).run(arguments.out)
     (arguments.out / "study.json").write_text(json.dumps(study, sort_keys=True) + "\n")
-    (arguments.out / "study.md").write_text(tables(study))
-    figures(study, arguments.out)
-    print(tables(study))
+    if arguments.only_tiny:
+        text = "\n".join(tiny_table(study)) + "\n"
+        ratio_figure(study, arguments.out)
+    else:
+        text = tables(study)
+        figures(study, arguments.out)
+    (arguments.out / "study.md").write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":

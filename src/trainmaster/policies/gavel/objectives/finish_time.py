@@ -23,6 +23,7 @@ from trainmaster.policies.gavel.problem import (
     effective_throughput,
 )
 from trainmaster.policies.gavel.solver import solve_program
+from trainmaster.policies.gavel.solver.least_cost import least_cost
 from trainmaster.policies.gavel.solver.prices import climb_to
 from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP, Solution, repair
 from trainmaster.policies.gavel.solver.targets import RationalTargets
@@ -88,8 +89,9 @@ def _by_prices(problem: AllocationProblem, terms: _Terms) -> AllocationResult:
     ascent, share, _ = climb_to(speeds, problem.gpus, problem.counts, targets, terms.bound)
     share, _ = repair(level_program(problem, terms.throughput, work, None), share, None)
     reached = terms.level_of((speeds * share).sum(axis=1))
-    gap = max(0.0, ascent.level - reached) / ascent.level
-    proven = ascent.converged and gap <= CERTIFIED_GAP
+    bound = _level_bound(problem, terms, ascent.level, ascent.tangent)
+    gap = max(0.0, bound - reached) / bound if np.isfinite(bound) else np.inf
+    proven = gap <= CERTIFIED_GAP
     return AllocationResult(
         status=Status.OPTIMAL if proven else Status.UNCERTIFIED,
         objective=1.0 / reached,
@@ -101,6 +103,31 @@ def _by_prices(problem: AllocationProblem, terms: _Terms) -> AllocationResult:
         solver="prices",
         fallback="" if proven else UNPROVEN,
     )
+
+
+def _level_bound(problem: AllocationProblem, terms: _Terms, level: float, tangent: FloatArray) -> float:
+    """No level above this fits, whatever the search says of `level` and its prices.
+
+    The least cost of the targets at fixed prices is convex in the level; where the line through two of its points
+    reaches 1, all GPUs are paid for. Without prices the bound is that of the job which alone is slowest.
+    """
+    counts = np.where(problem.counts > 0.0, problem.counts, 1.0)
+    prices = np.maximum(tangent, 0.0) / counts
+    spent = float(prices @ problem.counts)
+    if not 0.0 < spent < np.inf or not 0.0 < level <= terms.bound:
+        return terms.bound
+    speeds = np.where(problem.usable, terms.throughput, 0.0)[terms.live]
+
+    def cost(u: float) -> float:
+        target = terms.work * u / (terms.due - terms.elapsed * u)
+        return least_cost(speeds, problem.gpus[terms.live], target, prices / spent)
+
+    below = level * (1.0 - 1e-3)
+    here, before = cost(level), cost(below)
+    if here >= 1.0:
+        return min(terms.bound, level)
+    slope = (here - before) / (level - below)
+    return min(terms.bound, level + (1.0 - here) / slope) if slope > 0.0 else terms.bound
 
 
 def _by_tangents(problem: AllocationProblem, terms: _Terms, pairs: Pairs | None, solver: str) -> AllocationResult:

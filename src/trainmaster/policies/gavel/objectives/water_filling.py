@@ -29,6 +29,7 @@ from trainmaster.policies.gavel.problem import (
     effective_throughput,
 )
 from trainmaster.policies.gavel.solver.cutting_plane import Ascent, LevelSearch, Replies
+from trainmaster.policies.gavel.solver.least_cost import least_cost
 from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP
 
 AT_FULL_SPEED = 1e-10  # a target this close to what the types left can give is there
@@ -132,5 +133,5 @@ class Filling:
 
     def proof_gap(self) -> float:
         """Cost of the final targets at the prices of every stage: all GPUs, no more and no less."""
-        costs = [Replies(speed, self.gpus).answer(self.targets, price) for price, speed in self.proofs]
+        costs = [least_cost(speed, self.gpus, self.targets, price) for price, speed in self.proofs]
         return max((abs(cost - 1.0) for cost in costs), default=0.0)

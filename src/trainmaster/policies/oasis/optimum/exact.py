@@ -2,9 +2,9 @@
 
 Small instances: branch and bound over end slots. The relaxation of a case mixes the job's own
 schedules with the count vectors of each slot (`SlotCounts`); a linear solver finds it, and is trusted with nothing: its
-dual prices enter the proof, whose bound is recomputed (`optimum_proof`), and a schedule counts once it is placed on
+dual prices enter the proof, whose bound is recomputed (`proof`), and a schedule counts once it is placed on
 servers and passes constraints 1-5. `optimal` means that the recomputed bound is not above the schedule's worth.
-Instances with too many count vectors: a feasible schedule and a bound, by `large_optimum`; never `optimal`.
+Instances with too many count vectors: a feasible schedule and a bound, by `large_instances`; never `optimal`.
 """
 
 from __future__ import annotations
