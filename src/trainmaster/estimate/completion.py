@@ -247,18 +247,3 @@ class CompletionModel:
             for p in (0.1, 0.5, 0.9)
         )
         return Eta(low, middle, high, self.step_s(size, accelerator, spread)[1])
-
-    def smallest_size(
-        self,
-        steps_left: float,
-        seconds: float,
-        sizes: tuple[int, ...],
-        accelerator: str = "",
-        probability: float = 0.9,
-    ) -> int | None:
-        """The least of these sizes that finishes in time with this probability; None if none does."""
-        fitting = (
-            size for size in sorted(sizes)
-            if self.remaining_s(steps_left, size, accelerator, probability=probability) <= seconds
-        )  # fmt: skip
-        return next(fitting, None)

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from trainmaster.core.codes import HEAD, PART
 from trainmaster.core.int_list import IntList
-from trainmaster.core.state.packed_allocation import union_gang
 from trainmaster.model.allocation import Allocation, Part
 
 Ints = npt.NDArray[np.int64]
@@ -34,13 +33,6 @@ def packed_list(allocation: Allocation) -> IntList:
     gangs.values[:] = np.array(row, np.int64)
     gangs.n = len(row)
     return gangs
-
-
-def union(old: Allocation, new: Allocation) -> Allocation:
-    """What both need together: held while a resize is under way."""
-    both = IntList()
-    union_gang(packed_list(old), 0, packed_list(new), 0, both)
-    return unpacked(both.values)
 
 
 def unpacked(values: Ints, at: int = 0) -> Allocation:

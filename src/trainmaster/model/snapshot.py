@@ -52,12 +52,6 @@ class Snapshot:
         free = self.free_capacity.device_milli.sum(axis=1) * self.up / GPU_MILLI
         return np.bincount(self.cluster.type_of, weights=free, minlength=len(self.cluster.types)).astype(np.float64)
 
-    @cached_property
-    def up_gpus_by_type(self) -> npt.NDArray[np.float64]:
-        """GPUs of each type on nodes that are up, free or not."""
-        gpus = self.cluster.gpus * self.up
-        return np.bincount(self.cluster.type_of, weights=gpus, minlength=len(self.cluster.types)).astype(np.float64)
-
     def acceptable(self, row: int) -> npt.NDArray[np.bool_] | None:
         """The nodes that a job may be given; None: all."""
         return self.node_sets.get(self.jobs.spec(row).node_set) if self.node_sets else None

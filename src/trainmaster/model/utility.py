@@ -2,7 +2,7 @@
 
 The argument is the job's age at completion, that is completion minus arrival, in the utility's *own unit*:
 job indices in an admission instance, seconds in a job trace. Whoever holds the utility knows the unit; nothing
-here converts, except `in_unit`, which restates a utility in another unit.
+here converts.
 
 Every utility is non-negative and non-increasing on [0, inf); a description that is not raises `InputError`.
 """
@@ -43,10 +43,6 @@ class Utility(Protocol):
         """Natural logarithm of `value`; exact where `value` itself underflows; -inf where it is zero."""
         ...
 
-    def in_unit(self, factor: float) -> Utility:
-        """The same utility with its time axis in a unit `factor` times as long (60: seconds to minutes)."""
-        ...
-
     def to_json(self) -> dict[str, Any]:
         """The description `parse_utility` reads back."""
         ...
@@ -76,9 +72,6 @@ class Sigmoid:
         softplus = max(exponent, 0.0) + math.log1p(math.exp(-abs(exponent)))
         return math.log(self.theta1) - softplus
 
-    def in_unit(self, factor: float) -> Sigmoid:
-        return Sigmoid(self.theta1, self.theta2 * factor, self.theta3 / factor)
-
     def to_json(self) -> dict[str, Any]:
         return {"kind": "sigmoid", "theta1": self.theta1, "theta2": self.theta2, "theta3": self.theta3}
 
@@ -99,9 +92,6 @@ class Linear:
 
     def log_value(self, age: float) -> float:
         return _log(self.value(age))
-
-    def in_unit(self, factor: float) -> Linear:
-        return Linear(self.start, self.slope * factor)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "linear", "start": self.start, "slope": self.slope}
@@ -129,9 +119,6 @@ class Step:
     def log_value(self, age: float) -> float:
         return _log(self.value(age))
 
-    def in_unit(self, factor: float) -> Step:
-        return Step(tuple(time / factor for time in self.times), self.levels, self.after)
-
     def to_json(self) -> dict[str, Any]:
         steps = [[time, level] for time, level in zip(self.times, self.levels, strict=True)]
         return {"kind": "step", "steps": steps, "after": self.after}
@@ -153,9 +140,6 @@ class Constant:
     def log_value(self, age: float) -> float:
         return _log(self.value(age))
 
-    def in_unit(self, factor: float) -> Constant:  # noqa: ARG002 - nor does its unit
-        return self
-
     def to_json(self) -> dict[str, Any]:
         return {"kind": "constant", "value": self.level}
 
@@ -176,9 +160,6 @@ class Points:
 
     def log_value(self, age: float) -> float:
         return _log(self.value(age))
-
-    def in_unit(self, factor: float) -> Points:
-        return Points(tuple(time / factor for time in self.times), self.levels)
 
     def to_json(self) -> dict[str, Any]:
         points = [[time, level] for time, level in zip(self.times, self.levels, strict=True)]

@@ -109,8 +109,6 @@ class Player:
         self.record = Record()
         self.fee_weight, self.calibrates = fee_weight, calibrates
         self._rate_seen = np.zeros(len(world.stream))
-        self._as_of_s = 0.0
-        self._system = 0
         self.expectations: list[tuple[float, float, int]] = []
         """(mean, variance, job) of the log-speed at each start, for the study of calibration."""
         self.several: set[int] = set()

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.policies.das.random_walk import Walk, least
-from trainmaster.policies.das.random_walk_constants import FAR, PHI_STEP
+from trainmaster.policies.das.random_walk_constants import PHI_STEP
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -80,14 +80,6 @@ def slowest(mean: Floats, covariance: Floats) -> tuple[float, float]:
     p = np.zeros(len(mean))
     expected = least(mean, np.sqrt(np.maximum(np.diag(covariance), 1e-9)), p)
     return expected, float(p @ covariance @ p)
-
-
-def transition(phi: Floats, rack_of: Ints, kernel: Kernel) -> Floats:
-    """P(i) written out; the definition, for tests and pictures."""
-    at = np.rint(phi / PHI_STEP) * PHI_STEP
-    distance = ((at[:, None, :] - at[None, :, :]) ** 2).sum(axis=2)
-    edges = np.where(rack_of[:, None] == rack_of[None, :], 1.0, FAR)
-    return edges * np.exp(-distance / (2.0 * kernel.width**2)) / len(phi)
 
 
 @dataclass(frozen=True)
