@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.core.engine.engine_core import wanted
 from trainmaster.engine.engine import Engine
 from trainmaster.model.allocation import Allocation
@@ -17,7 +18,6 @@ from trainmaster.model.job_table import JobTable
 from trainmaster.model.reasons import MAX_HOLDERS, Reason, Why, size_short_of
 from trainmaster.model.units import GPU_MILLI
 
-Floats = npt.NDArray[np.float64]
 Holders = tuple[tuple[JobId, float], ...]
 
 

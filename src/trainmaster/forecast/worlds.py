@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.forecast.situation import UNKNOWN_WORK, Belief
 from trainmaster.model.job import JobSpec
 from trainmaster.model.stable_hash import stable_hash
-
-Floats = npt.NDArray[np.float64]
 
 
 class Believed:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.core.codes import HEAD, PART
 from trainmaster.core.int_list import IntList
 from trainmaster.model.allocation import Allocation, Part
-
-Ints = npt.NDArray[np.int64]
 
 _NOTHING: Ints = np.zeros(0, np.int64)
 

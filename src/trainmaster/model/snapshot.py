@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.core.engine.placement import Placer
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.model.cluster import Cluster
@@ -20,7 +21,6 @@ from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
 from trainmaster.model.units import GPU_MILLI
 
-Ints = npt.NDArray[np.int64]
 PairSpeeds = Callable[[JobSpec, JobSpec, Sequence[str]], "npt.NDArray[np.float64] | None"]
 
 

@@ -104,11 +104,21 @@ def test_service_counts_what_is_held() -> None:
     assert view.jobs.held_gpu_milli.tolist() == [500, 500]
 
 
+def _union(old: Allocation, new: Allocation) -> Allocation:
+    gang = IntList()
+    union_gang(packed_list(old), 0, packed_list(new), 0, gang)
+    return unpacked(gang.values)
+
+
+def test_a_union_covers_both_and_keeps_shared_devices() -> None:
+    old = Allocation(0, (Part(0, 2, 0, (0, 0)),), 500)
+    new = Allocation(0, (Part(0, 1, 1, (1,)), Part(1, 2, 0, (0, 0))), 500)
+    assert _union(old, new).parts == (Part(0, 2, 1, (0, 0, 1)), Part(1, 2, 0, (0, 0)))
+
+
 @given(st.sampled_from([500, 1000]), st.sampled_from([500, 1000]))
 def test_a_union_covers_both_shares(old: int, new: int) -> None:
-    gang = IntList()
-    union_gang(packed_list(_shared(old)), 0, packed_list(_shared(new)), 0, gang)
-    both = unpacked(gang.values)
+    both = _union(_shared(old), _shared(new))
     assert both.parts == _shared().parts
     assert both.share_milli == max(old, new)
     free_capacity = FreeCapacity.full(a_cluster("v100=1"))

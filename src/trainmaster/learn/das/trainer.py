@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainmaster.core.arrays import Floats
 from trainmaster.learn.das.jobs import JobPool, draw_stream, seeds_of
 from trainmaster.learn.das.options import DasOptions
 from trainmaster.learn.das.play import Choice, Player, Record, noise_covariance
@@ -32,7 +33,6 @@ from trainmaster.learn.das.world import GPUS_ASKED, JOBS, SITES, Site, World
 from trainmaster.learn.das.world_shapes import varied_world
 from trainmaster.policies.das.network import Agents
 
-Floats = npt.NDArray[np.float64]
 Row = dict[str, float]
 
 COST_SCALE = 20.0

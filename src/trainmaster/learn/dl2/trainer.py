@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainmaster.core.arrays import Floats
 from trainmaster.learn.dl2.compiled_rollout import collect_compiled, play_compiled
 from trainmaster.learn.dl2.demonstrations import (
     RULE,
@@ -43,7 +44,6 @@ from trainmaster.learn.seeds import DEMONSTRATION_SEEDS, TRAIN_SEEDS, VALIDATION
 from trainmaster.learn.sizing.trace import SizingSpec, SizingTrace, draw_traces
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 
-Floats = npt.NDArray[np.float64]
 Row = dict[str, float]
 
 PART = 4

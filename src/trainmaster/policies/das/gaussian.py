@@ -28,13 +28,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.policies.das.random_walk import Walk, least
 from trainmaster.policies.das.random_walk_constants import PHI_STEP
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 WAVES = 16
 LOG_SPEED_MAX = 1.0
