@@ -15,7 +15,7 @@ import numpy as np
 from trainmaster.core.arrays import Ints
 from trainmaster.core.codes import NOT_MADE, SOUND
 from trainmaster.core.engine.decision_pass import Pass
-from trainmaster.core.engine.engine_core import (  # fmt: skip
+from trainmaster.core.engine.engine_core import (
     carry_out,
     decision_is_due,
     end_backoffs,

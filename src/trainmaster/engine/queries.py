@@ -132,9 +132,7 @@ def speeds_of(engine: Engine, job_id: str, spread: bool = False) -> dict[str, fl
     return dict(zip(engine.cluster.types, table[columns.job_index_of[JobId(job_id)]].tolist(), strict=True))
 
 
-STATUS_COLUMNS = (
-    "phase", "reason", "generation", "workers", "workers_min", "workers_max", "deadline_ms", "priority"
-)  # fmt: skip
+STATUS_COLUMNS = ("phase", "reason", "generation", "workers", "workers_min", "workers_max", "deadline_ms", "priority")
 
 
 def status_keys(engine: Engine, job_ids: Iterable[str]) -> dict[str, tuple[int, ...] | None]:

@@ -94,10 +94,7 @@ class IterationFit:
     def _sums(self) -> tuple[float, float, float, float, float]:
         scale = 1.0 / self.noise**2
         p, d = self.prior, self.data
-        return (
-            p[0] + scale * d[0], p[1] + scale * d[1], p[2] + scale * d[2],
-            p[3] + scale * d[3], p[4] + scale * d[4],
-        )  # fmt: skip
+        return (p[0] + scale * d[0], p[1] + scale * d[1], p[2] + scale * d[2], p[3] + scale * d[3], p[4] + scale * d[4])
 
     def coefficients(self) -> tuple[float, float]:
         """(alpha, beta), neither negative."""

@@ -23,9 +23,7 @@ class Believed:
     """What is believed of some jobs. `speeds`: by job and type on one node, then by type on several; 0 or NaN where it
     cannot run or nothing is known. `work_done`: by job."""
 
-    def __init__(
-        self, specs: Sequence[JobSpec], beliefs: Sequence[Belief], speeds: Floats, work_done: Floats
-    ) -> None:  # fmt: skip
+    def __init__(self, specs: Sequence[JobSpec], beliefs: Sequence[Belief], speeds: Floats, work_done: Floats) -> None:
         here, spread = np.hsplit(np.maximum(np.nan_to_num(speeds), 0.0), 2)
         here[~here.any(axis=1)] = 1.0
         self._rates = np.hstack([here, np.where(spread > 0, spread, here)])

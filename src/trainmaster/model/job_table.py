@@ -16,7 +16,7 @@ import numpy as np
 
 from trainmaster.core.arrays import Bools, Floats, Ints
 from trainmaster.core.schema import FLOAT_COLUMNS, INT_COLUMNS, NEW_JOB
-from trainmaster.core.state.job_arrays import (  # fmt: skip
+from trainmaster.core.state.job_arrays import (
     JobArrays,
     close_gaps,
     remaining_column,

@@ -235,7 +235,7 @@ def corrections(samples: Samples, rules: Sequence[GainRule]) -> Demonstrations:
 
 def _by_rule(
     rule: GainRule, rows: Singles, starts: Ints, allowed: npt.NDArray[np.bool_]
-) -> tuple[Singles, npt.NDArray[np.float32]]:  # fmt: skip
+) -> tuple[Singles, npt.NDArray[np.float32]]:
     """Chances of actions: the better the score the likelier, so that the network learns by how much one is better than
     another; and where the rule stops."""
     scores, _ = rule.scores(rows, starts, np.zeros((0, 0), np.float32))

@@ -12,9 +12,7 @@ REWARDS = ("completion", "progress", "per-job")
 UPDATES = ("clipped", "replay", "evolution")
 NETWORKS = ("shared", "window")
 _POSITIVE = ("rate", "warm_up_rate", "width", "clip")
-_COUNTS = (
-    "hidden", "context", "window", "batch", "episodes", "validate_every", "validation_traces", "pairs", "passes",
-)  # fmt: skip
+_COUNTS = ("hidden", "context", "window", "batch", "episodes", "validate_every", "validation_traces", "pairs", "passes")
 
 
 @dataclass(frozen=True)

@@ -142,9 +142,7 @@ class ObservedJobs:
         self.apart = [kept * total + log_speed, kept * count + 1.0]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "groups": self.groups, "running": self.running, "seen": self.history.to_json(), "apart": self.apart,
-        }  # fmt: skip
+        return {"groups": self.groups, "running": self.running, "seen": self.history.to_json(), "apart": self.apart}
 
 
 def _history(kept: Any) -> dict[str, Any]:

@@ -91,9 +91,7 @@ def _model(view: Snapshot, row: int) -> str:
     return view.jobs.spec(row).model or ALONE + view.jobs.id(row)
 
 
-def _progressed(
-    view: Snapshot, row: int, own: Floats, before: Floats, pools: dict[str, Floats], factor: float
-) -> bool:  # fmt: skip
+def _progressed(view: Snapshot, row: int, own: Floats, before: Floats, pools: dict[str, Floats], factor: float) -> bool:
     """Count what a job got done since the last decision, once for every size that it runs at."""
     jobs = view.jobs
     w, p, gpu_type = int(jobs.workers[row]), int(jobs.servers[row]), int(jobs.held_type[row])
