@@ -13,15 +13,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trainmaster.core.arrays import Floats
 from trainmaster.model.errors import InputError
 from trainmaster.model.foreign import is_finite
 
-FloatArray: TypeAlias = NDArray[np.float64]
+FloatArray = Floats
 NEGATIVE_INFINITY = -math.inf
 
 
@@ -35,7 +35,7 @@ class Utility(Protocol):
         """Utility of completing `age` time units after arrival."""
         ...
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         """`value` for every element."""
         ...
 
@@ -60,7 +60,7 @@ class Sigmoid:
     def value(self, age: float) -> float:
         return math.exp(self.log_value(age)) if self.theta1 > 0 else 0.0
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         exponent = self.theta2 * (np.asarray(ages, dtype=np.float64) - self.theta3)
         return self.theta1 * np.exp(-np.logaddexp(0.0, exponent))
 
@@ -76,8 +76,16 @@ class Sigmoid:
         return {"kind": "sigmoid", "theta1": self.theta1, "theta2": self.theta2, "theta3": self.theta3}
 
 
+class _PlainLog:
+    """For those whose values do not underflow."""
+
+    def log_value(self: Utility, age: float) -> float:
+        value = self.value(age)
+        return math.log(value) if value > 0 else NEGATIVE_INFINITY
+
+
 @dataclass(frozen=True)
-class Linear:
+class Linear(_PlainLog):
     """`start` at age 0, falling by `slope` per time unit, never below 0."""
 
     start: float
@@ -87,18 +95,15 @@ class Linear:
     def value(self, age: float) -> float:
         return max(0.0, self.start - self.slope * age)
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         return np.maximum(0.0, self.start - self.slope * np.asarray(ages, dtype=np.float64))
-
-    def log_value(self, age: float) -> float:
-        return _log(self.value(age))
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "linear", "start": self.start, "slope": self.slope}
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(_PlainLog):
     """`levels[j]` up to and including age `times[j]`, `after` beyond the last: deadlines with value steps."""
 
     times: tuple[float, ...]
@@ -112,12 +117,9 @@ class Step:
                 return level
         return self.after
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         levels = np.array([*self.levels, self.after])
         return levels[np.searchsorted(np.array(self.times), np.asarray(ages, dtype=np.float64), side="left")]
-
-    def log_value(self, age: float) -> float:
-        return _log(self.value(age))
 
     def to_json(self) -> dict[str, Any]:
         steps = [[time, level] for time, level in zip(self.times, self.levels, strict=True)]
@@ -125,7 +127,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(_PlainLog):
     """The same at any age: a job that is not in a hurry."""
 
     level: float
@@ -134,18 +136,15 @@ class Constant:
     def value(self, age: float) -> float:  # noqa: ARG002 - the age does not matter
         return self.level
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         return np.full(np.shape(ages), self.level, dtype=np.float64)
-
-    def log_value(self, age: float) -> float:
-        return _log(self.value(age))
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "constant", "value": self.level}
 
 
 @dataclass(frozen=True)
-class Points:
+class Points(_PlainLog):
     """Straight lines through user-given points; level before the first point and after the last."""
 
     times: tuple[float, ...]
@@ -155,11 +154,8 @@ class Points:
     def value(self, age: float) -> float:
         return float(np.interp(age, self.times, self.levels))
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         return np.interp(np.asarray(ages, dtype=np.float64), self.times, self.levels)
-
-    def log_value(self, age: float) -> float:
-        return _log(self.value(age))
 
     def to_json(self) -> dict[str, Any]:
         points = [[time, level] for time, level in zip(self.times, self.levels, strict=True)]
@@ -225,10 +221,6 @@ class _Where:
             "a utility that never rises as a job finishes later",
             "Reverse the sign or the order of the values",
         )
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value > 0 else NEGATIVE_INFINITY
 
 
 def _number(description: Mapping[str, Any], key: str, where: _Where) -> float:
