@@ -13,6 +13,7 @@ import cProfile
 import pstats
 from pathlib import Path
 
+from support.gavel_synthetic import GavelSynthetic, gavel_synthetic
 from trainmaster.engine.engine import Settings
 from trainmaster.estimate.catalogue import load_catalogue
 from trainmaster.model.cluster import parse_cluster
@@ -21,7 +22,6 @@ from trainmaster.model.policy import traits_of
 from trainmaster.policies.registry import create
 from trainmaster.sim.run import RunResult, simulate
 from trainmaster.sim.workload import workload
-from trainmaster.traces.gavel_synthetic import GavelSynthetic, gavel_synthetic
 
 TABLE = Path(__file__).resolve().parents[2] / "shared/gavel/throughputs/simulation_throughputs.json"
 POLICIES = (

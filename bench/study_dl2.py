@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from support.completion_bound import least_mean_completion_s
-from trainmaster.learn.dl2.baselines import SAME_KNOWLEDGE, mean_completion_s
+from support.dl2_baselines import SAME_KNOWLEDGE, mean_completion_s
 from trainmaster.learn.dl2.compiled_rollout import play_compiled
 from trainmaster.learn.dl2.demonstrations import record
 from trainmaster.learn.dl2.evaluate import BASELINES, SCENARIOS, SMALL, completion_s, sampled_from

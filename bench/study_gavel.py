@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from support.gavel_synthetic import GavelSynthetic, gavel_synthetic
 from trainmaster.engine.engine import Settings
 from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
 from trainmaster.estimate.fingerprint import MatrixEstimator, ReferenceModels
@@ -37,7 +38,6 @@ from trainmaster.sim.metrics import summary
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
 from trainmaster.sim.workload import workload
-from trainmaster.traces.gavel_synthetic import GavelSynthetic, gavel_synthetic
 
 TABLE = Path(__file__).resolve().parents[2] / "shared/gavel/throughputs/simulation_throughputs.json"
 STUDENT_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}

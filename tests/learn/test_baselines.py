@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from support.completion_bound import least_mean_completion_s
-from trainmaster.learn.dl2.baselines import mean_completion_s
+from support.dl2_baselines import mean_completion_s
 from trainmaster.learn.dl2.evaluate import completion_s
 from trainmaster.learn.sizing.trace import SizingSpec, draw_traces
 from trainmaster.model.errors import InputError

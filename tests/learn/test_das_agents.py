@@ -8,7 +8,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from trainmaster.learn.das import checkpoints  # noqa: E402
 from trainmaster.learn.das.jobs import synthetic_pool  # noqa: E402
 from trainmaster.learn.das.options import DasOptions  # noqa: E402
 from trainmaster.learn.das.torch_agents import CRITIC_FEATURES, TorchAgents  # noqa: E402
@@ -142,24 +141,24 @@ def test_same_seed_same_weights_and_resume(tmp_path, reward: str):
     whole.run()
     half = Trainer(replace(options, iterations=1), [POOL])
     half.run()
-    checkpoints.save(half, tmp_path, "a command")
+    half.save(tmp_path, "a command")
     rest = Trainer(options, [POOL])
-    checkpoints.resume(rest, tmp_path)
+    rest.resume(tmp_path)
     rest.run()
     assert rest.iteration == 2
     for name, value in whole.agents.export().items():
         assert np.array_equal(value, rest.agents.export()[name]), name
     assert load(tmp_path / WEIGHTS).made_by["command"] == "a command"
     with pytest.raises(InputError, match="heads"):
-        checkpoints.resume(Trainer(replace(options, heads=4), [POOL]), tmp_path)
+        Trainer(replace(options, heads=4), [POOL]).resume(tmp_path)
 
 
 def test_no_checkpoint_to_resume(tmp_path):
     with pytest.raises(InputError, match="no checkpoint"):
-        checkpoints.resume(Trainer(TINY, [POOL]), tmp_path)
+        Trainer(TINY, [POOL]).resume(tmp_path)
     (tmp_path / CHECKPOINT).write_bytes(b"nonsense")
     with pytest.raises(InputError, match="not a checkpoint of das"):
-        checkpoints.resume(Trainer(TINY, [POOL]), tmp_path)
+        Trainer(TINY, [POOL]).resume(tmp_path)
 
 
 def test_imitation_learns_the_rule():

@@ -8,7 +8,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from trainmaster.learn.dl2 import checkpoints  # noqa: E402
 from trainmaster.learn.dl2.demonstrations import GainRule, check_teacher, demonstrations, record  # noqa: E402
 from trainmaster.learn.dl2.evolution import Ascent, evolve  # noqa: E402
 from trainmaster.learn.dl2.options import TrainOptions, paper  # noqa: E402
@@ -56,9 +55,9 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path, update: str) -
     options = replace(QUICK, update=update, pairs=2)
     whole = trained(options)
     half = trained(replace(options, iterations=1))
-    checkpoints.save(half, tmp_path, "trainmaster learn dl2")
+    half.save(tmp_path, "trainmaster learn dl2")
     rest = Trainer(options, [TINY])
-    checkpoints.resume(rest, tmp_path)
+    rest.resume(tmp_path)
     rest.run()
     assert same(whole.actor.export(), rest.actor.export())
 
@@ -80,14 +79,14 @@ def test_replayed_decisions_are_judged_by_the_critic_of_today() -> None:
 
 
 def test_a_checkpoint_of_other_options_is_refused(tmp_path: Path) -> None:
-    checkpoints.save(trained(replace(QUICK, iterations=0)), tmp_path, "")
+    trained(replace(QUICK, iterations=0)).save(tmp_path, "")
     with pytest.raises(InputError, match="rate="):
-        checkpoints.resume(Trainer(replace(QUICK, rate=0.5), [TINY]), tmp_path)
+        Trainer(replace(QUICK, rate=0.5), [TINY]).resume(tmp_path)
     (tmp_path / CHECKPOINT).write_bytes(b"nothing")
     with pytest.raises(InputError, match="not a checkpoint"):
-        checkpoints.resume(Trainer(QUICK, [TINY]), tmp_path)
+        Trainer(QUICK, [TINY]).resume(tmp_path)
     with pytest.raises(InputError, match="no checkpoint found to resume"):
-        checkpoints.resume(Trainer(QUICK, [TINY]), tmp_path / "elsewhere")
+        Trainer(QUICK, [TINY]).resume(tmp_path / "elsewhere")
 
 
 @pytest.mark.slow
@@ -107,7 +106,7 @@ def test_the_number_of_processes_changes_nothing() -> None:
 )  # fmt: skip
 def test_every_switch_of_the_paper_trains(changes: dict) -> None:
     trainer = trained(replace(QUICK, iterations=1, **changes))
-    assert np.isfinite(trainer.best_s)
+    assert np.isfinite(trainer.best_score)
     assert all(np.isfinite(value).all() for value in trainer.actor.export().values())
 
 
@@ -131,7 +130,7 @@ def test_several_clusters_feed_one_learner() -> None:
     clusters = [TINY, replace(TINY, servers=6)]
     trainer = Trainer(QUICK, clusters)
     trainer.run()
-    assert np.isfinite(trainer.best_s)
+    assert np.isfinite(trainer.best_score)
 
 
 def test_the_paper_recipe_is_the_papers() -> None:

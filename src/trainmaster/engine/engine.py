@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from trainmaster.core.arrays import Ints
 from trainmaster.core.codes import NOT_MADE, SOUND
 from trainmaster.core.engine.decision_pass import Pass
-from trainmaster.core.engine.engine_core import (  # fmt: skip
+from trainmaster.core.engine.engine_core import (
     carry_out,
     decision_is_due,
     end_backoffs,
@@ -38,7 +39,7 @@ from trainmaster.engine import (
 )
 from trainmaster.engine.lifecycle import Trigger
 from trainmaster.engine.ports import Estimator
-from trainmaster.engine.queue_reasons import Ints, QueueReasons
+from trainmaster.engine.queue_reasons import QueueReasons
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.engine.state import State
 from trainmaster.engine.verify import PlanError, apply_plan, in_words

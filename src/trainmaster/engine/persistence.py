@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.core.codes import WORDS
 from trainmaster.core.engine.engine_core import set_allocation, set_physical
 from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
@@ -37,7 +37,6 @@ from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why
 
-Ints = npt.NDArray[np.int64]
 FORMAT = 1
 _INTS = (
     "arrival", "phase", "generation", "attempts", "failures", "preemptions", "first_start_ms", "as_of_ms",

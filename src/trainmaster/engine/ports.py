@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from trainmaster.core.arrays import Floats
 from trainmaster.model.command import Command
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import JobSpec
 
-Floats = npt.NDArray[np.float64]
 JsonObject = dict[str, Any]
 
 

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.core.engine.engine_core import wanted
 from trainmaster.engine.engine import Engine
-from trainmaster.engine.lifecycle import LIVE
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import JobId, JobSpec, Phase, PhaseCode
 from trainmaster.model.job_table import JobTable
 from trainmaster.model.reasons import MAX_HOLDERS, Reason, Why, size_short_of
 from trainmaster.model.units import GPU_MILLI
 
-Floats = npt.NDArray[np.float64]
 Holders = tuple[tuple[JobId, float], ...]
 
 
@@ -106,12 +105,6 @@ def generation_of(engine: Engine, job_id: str) -> int | None:
     return None if job_index is None else int(engine.columns.ints["generation"][job_index])
 
 
-def is_live(engine: Engine, job_id: str) -> bool:
-    """Whether processes of the job may exist."""
-    phase = phase_of(engine, job_id)
-    return phase is not None and phase in LIVE
-
-
 def is_paused(engine: Engine, job_id: str) -> bool:
     """Whether an active job is paused, or will be once its processes have stopped."""
     job_index = engine.columns.job_index_of[JobId(job_id)]
@@ -140,9 +133,7 @@ def speeds_of(engine: Engine, job_id: str, spread: bool = False) -> dict[str, fl
     return dict(zip(engine.cluster.types, table[columns.job_index_of[JobId(job_id)]].tolist(), strict=True))
 
 
-STATUS_COLUMNS = (
-    "phase", "reason", "generation", "workers", "workers_min", "workers_max", "deadline_ms", "priority"
-)  # fmt: skip
+STATUS_COLUMNS = ("phase", "reason", "generation", "workers", "workers_min", "workers_max", "deadline_ms", "priority")
 
 
 def status_keys(engine: Engine, job_ids: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
@@ -162,10 +153,6 @@ def status_keys(engine: Engine, job_ids: Iterable[str]) -> dict[str, tuple[int, 
 
 def n_active(engine: Engine) -> int:
     return len(engine.columns.job_index_of)
-
-
-def active_ids(engine: Engine) -> list[JobId]:
-    return [spec.id for spec in active_specs(engine)]
 
 
 def active_specs(engine: Engine, phases: Iterable[int] | None = None) -> list[JobSpec]:

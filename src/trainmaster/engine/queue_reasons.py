@@ -6,14 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.core.state.plan_arrays import PlanArrays
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.job_table import JobColumns
 from trainmaster.model.reasons import Why
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

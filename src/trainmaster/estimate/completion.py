@@ -94,10 +94,7 @@ class IterationFit:
     def _sums(self) -> tuple[float, float, float, float, float]:
         scale = 1.0 / self.noise**2
         p, d = self.prior, self.data
-        return (
-            p[0] + scale * d[0], p[1] + scale * d[1], p[2] + scale * d[2],
-            p[3] + scale * d[3], p[4] + scale * d[4],
-        )  # fmt: skip
+        return (p[0] + scale * d[0], p[1] + scale * d[1], p[2] + scale * d[2], p[3] + scale * d[3], p[4] + scale * d[4])
 
     def coefficients(self) -> tuple[float, float]:
         """(alpha, beta), neither negative."""
@@ -247,18 +244,3 @@ class CompletionModel:
             for p in (0.1, 0.5, 0.9)
         )
         return Eta(low, middle, high, self.step_s(size, accelerator, spread)[1])
-
-    def smallest_size(
-        self,
-        steps_left: float,
-        seconds: float,
-        sizes: tuple[int, ...],
-        accelerator: str = "",
-        probability: float = 0.9,
-    ) -> int | None:
-        """The least of these sizes that finishes in time with this probability; None if none does."""
-        fitting = (
-            size for size in sorted(sizes)
-            if self.remaining_s(steps_left, size, accelerator, probability=probability) <= seconds
-        )  # fmt: skip
-        return next(fitting, None)

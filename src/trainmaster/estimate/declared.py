@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model.job import JobSpec
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

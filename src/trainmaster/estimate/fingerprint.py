@@ -17,16 +17,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Floats
 from trainmaster.estimate.catalogue import ThroughputCatalogue, with_batch_size
 from trainmaster.estimate.matrix_completion import CompletionOptions, LowRankModel, complete
 from trainmaster.estimate.references import Column, Hide, ReferenceMatrix, measured, reference_matrix
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Rule = Literal["completed", "nearest"]
 
 DEFAULT_PROFILED_FRACTION = 0.2

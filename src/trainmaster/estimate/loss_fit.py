@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.estimate.nonnegative import nonnegative_least_squares
-
-Floats = npt.NDArray[np.float64]
 
 MIN_POINTS = 4
 COARSE_STEPS = 24

@@ -13,10 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from trainmaster.core.arrays import Bools, Floats
 
 _BIAS_RIDGE = 1e-6
 """Keeps a bias of which nothing is observed at zero."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from trainmaster.core.arrays import Floats
 
 
 def nonnegative_least_squares(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:

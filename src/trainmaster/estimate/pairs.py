@@ -6,12 +6,10 @@ Relative to each job alone, so that it holds whatever unit of work a job counts 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.estimate.catalogue import ThroughputCatalogue, with_batch_size
 from trainmaster.model.job import JobSpec
-
-Floats = npt.NDArray[np.float64]
 
 
 class PairSlowdowns:

@@ -15,11 +15,9 @@ from pathlib import PurePath
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.model.job import JobSpec
-
-Floats = npt.NDArray[np.float64]
 
 DECLARED_SIGMA = 0.25
 """Relative spread of a speed that is only declared."""

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Floats
 from trainmaster.estimate.catalogue import ThroughputCatalogue, split_batch_size
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Kind = Literal["alone", "spread", "own", "other", "fits"]
 Hide = Literal["nothing", "model", "family"]
 

@@ -20,9 +20,7 @@ from trainmaster.estimate.catalogue import Origin, split_batch_size
 from trainmaster.estimate.model_facts import MODELS, ModelFacts, find_model
 
 # Share of the peak that large kernels of a family reach.
-_EFFICIENCY = {
-    "cnn": 0.44, "transformer": 0.30, "rnn": 0.16, "recommender": 0.30, "gan": 0.37, "rl": 0.30,
-}  # fmt: skip
+_EFFICIENCY = {"cnn": 0.44, "transformer": 0.30, "rnn": 0.16, "recommender": 0.30, "gan": 0.37, "rl": 0.30}
 # Model FLOPs utilisation of well-tuned 16-bit training: PaLM reports 46 %, Megatron-LM 44-52 %.
 _MIXED_EFFICIENCY = 0.42
 # TF32 units are fed through FP32-sized traffic and reach a smaller share of their peak.

@@ -11,8 +11,8 @@ from collections.abc import Set
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.engine import queries
 from trainmaster.engine.engine import Engine
 from trainmaster.forecast.situation import UNKNOWN_WORK, Situation
@@ -21,7 +21,6 @@ from trainmaster.model.job import JobId
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.sim.drive import Drive
 
-Floats = npt.NDArray[np.float64]
 STREAM = 1
 """Tells the draws beyond the horizon from those of each job before it."""
 

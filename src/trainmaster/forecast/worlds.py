@@ -12,22 +12,18 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.forecast.situation import UNKNOWN_WORK, Belief
 from trainmaster.model.job import JobSpec
 from trainmaster.model.stable_hash import stable_hash
-
-Floats = npt.NDArray[np.float64]
 
 
 class Believed:
     """What is believed of some jobs. `speeds`: by job and type on one node, then by type on several; 0 or NaN where it
     cannot run or nothing is known. `work_done`: by job."""
 
-    def __init__(
-        self, specs: Sequence[JobSpec], beliefs: Sequence[Belief], speeds: Floats, work_done: Floats
-    ) -> None:  # fmt: skip
+    def __init__(self, specs: Sequence[JobSpec], beliefs: Sequence[Belief], speeds: Floats, work_done: Floats) -> None:
         here, spread = np.hsplit(np.maximum(np.nan_to_num(speeds), 0.0), 2)
         here[~here.any(axis=1)] = 1.0
         self._rates = np.hstack([here, np.where(spread > 0, spread, here)])

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from trainmaster.core.arrays import Singles
 from trainmaster.learn.sizing.batch import Decisions, SlotBatch
 from trainmaster.learn.sizing.trace import SizingSpec, draw_trace
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 
-Singles = npt.NDArray[np.float32]
 BOUND = 30.0
 
 

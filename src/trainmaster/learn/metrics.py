@@ -8,10 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-COLUMNS: tuple[str, ...] = (
-    "iteration", "completion_s", "validation_s", "teacher_s", "entropy", "value_error", "decisions", "lessons", "loss",
-)  # fmt: skip
-
 
 class MetricsWriter:
     """Appends rows to `metrics.csv` in a folder, and to TensorBoard's events beside it.
@@ -20,7 +16,7 @@ class MetricsWriter:
     iterations is dropped: they are played again.
     """
 
-    def __init__(self, folder: Path, resumed_at: int | None = None, columns: Sequence[str] = COLUMNS) -> None:
+    def __init__(self, folder: Path, columns: Sequence[str], resumed_at: int | None = None) -> None:
         self.path = folder / "metrics.csv"
         new = resumed_at is None or not self.path.exists()
         if resumed_at is not None and not new:

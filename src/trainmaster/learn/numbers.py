@@ -1,10 +1,12 @@
-"""Bounds of the numbers among a run's options, so that a slip is told before the run and not by a traceback in it."""
+"""A run's options as data, and bounds of the numbers among them, so that a slip is told before the run and not by a
+traceback in it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, fields
+from typing import Any, Self
 
 from trainmaster.model.errors import InputError
 
@@ -29,3 +31,18 @@ def check_numbers(
             raise InputError(f"'{name}' is {value}", f"{least} or more")
         if value > most:
             raise InputError(f"'{name}' is {value}", f"{most} or less")
+
+
+class RunOptions:
+    """A dataclass of options."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise InputError(f"unknown training option '{unknown[0]}'", ", ".join(sorted(known)))
+        return cls(**data)

@@ -6,15 +6,11 @@ import multiprocessing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-import numpy.typing as npt
-
+from trainmaster.core.arrays import Floats
 from trainmaster.learn.dl2.options import TrainOptions
 from trainmaster.learn.dl2.rollout import Samples, Scorer, Slots, joined
 from trainmaster.learn.dl2.trainer import Collector, collect_here, collect_part, parts
 from trainmaster.learn.sizing.trace import SizingTrace
-
-Floats = npt.NDArray[np.float64]
 
 
 @contextmanager

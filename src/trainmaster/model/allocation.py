@@ -48,11 +48,6 @@ class Allocation(NamedTuple):
         return devices * self.share_milli
 
 
-def only_share_differs(old: Allocation, new: Allocation) -> bool:
-    """Whether the gang stays as and where it is, and only has more or less of the same devices."""
-    return old.accelerator == new.accelerator and old.parts == new.parts and old.share_milli != new.share_milli
-
-
 def fewer_workers(allocation: Allocation, workers: int, devices_each: int) -> Allocation:
     """The same gang with only its first workers; servers stay. `workers` is at least 1 and not more than it has."""
     if any(len(part.devices) != part.workers * devices_each for part in allocation.parts):

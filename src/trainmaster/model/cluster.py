@@ -11,10 +11,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.model.errors import InputError
 from trainmaster.model.units import UNLIMITED
-
-Ints = npt.NDArray[np.int64]
 
 DEFAULT_GPUS_PER_NODE = 8
 MAX_GPUS = 10_000_000

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Floats, Ints
 from trainmaster.core.schema import FLOAT_COLUMNS, INT_COLUMNS, NEW_JOB
-from trainmaster.core.state.job_arrays import (  # fmt: skip
+from trainmaster.core.state.job_arrays import (
     JobArrays,
     close_gaps,
     remaining_column,
@@ -31,10 +31,6 @@ from trainmaster.model.job import JobId, JobSpec, PhaseCode
 from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import MS_PER_S
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 MAX_LOSSES = 32
 """Points of a job's loss history that are kept."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.core.codes import HEAD, PART
 from trainmaster.core.int_list import IntList
-from trainmaster.core.state.packed_allocation import union_gang
 from trainmaster.model.allocation import Allocation, Part
-
-Ints = npt.NDArray[np.int64]
 
 _NOTHING: Ints = np.zeros(0, np.int64)
 
@@ -34,13 +31,6 @@ def packed_list(allocation: Allocation) -> IntList:
     gangs.values[:] = np.array(row, np.int64)
     gangs.n = len(row)
     return gangs
-
-
-def union(old: Allocation, new: Allocation) -> Allocation:
-    """What both need together: held while a resize is under way."""
-    both = IntList()
-    union_gang(packed_list(old), 0, packed_list(new), 0, both)
-    return unpacked(both.values)
 
 
 def unpacked(values: Ints, at: int = 0) -> Allocation:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.core.int_list import IntList
 from trainmaster.core.state.free_resources import give_gang
 from trainmaster.model.allocation import Allocation, merged, shrunk, shrunk_counted
@@ -22,7 +23,6 @@ from trainmaster.model.units import GPU_MILLI
 if TYPE_CHECKING:
     from trainmaster.model.snapshot import Snapshot
 
-Ints = npt.NDArray[np.int64]
 _ANY_TYPE: Ints = np.zeros(0, np.int64)
 _BACKOFF = int(Why.BACKOFF)
 HALF_MILLI = GPU_MILLI // 2

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.core.engine.placement import Placer
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.model.cluster import Cluster
@@ -20,7 +21,6 @@ from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
 from trainmaster.model.units import GPU_MILLI
 
-Ints = npt.NDArray[np.int64]
 PairSpeeds = Callable[[JobSpec, JobSpec, Sequence[str]], "npt.NDArray[np.float64] | None"]
 
 
@@ -51,12 +51,6 @@ class Snapshot:
     def free_gpus_by_type(self) -> npt.NDArray[np.float64]:
         free = self.free_capacity.device_milli.sum(axis=1) * self.up / GPU_MILLI
         return np.bincount(self.cluster.type_of, weights=free, minlength=len(self.cluster.types)).astype(np.float64)
-
-    @cached_property
-    def up_gpus_by_type(self) -> npt.NDArray[np.float64]:
-        """GPUs of each type on nodes that are up, free or not."""
-        gpus = self.cluster.gpus * self.up
-        return np.bincount(self.cluster.type_of, weights=gpus, minlength=len(self.cluster.types)).astype(np.float64)
 
     def acceptable(self, row: int) -> npt.NDArray[np.bool_] | None:
         """The nodes that a job may be given; None: all."""

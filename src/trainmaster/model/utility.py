@@ -2,7 +2,7 @@
 
 The argument is the job's age at completion, that is completion minus arrival, in the utility's *own unit*:
 job indices in an admission instance, seconds in a job trace. Whoever holds the utility knows the unit; nothing
-here converts, except `in_unit`, which restates a utility in another unit.
+here converts.
 
 Every utility is non-negative and non-increasing on [0, inf); a description that is not raises `InputError`.
 """
@@ -13,15 +13,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trainmaster.core.arrays import Floats
 from trainmaster.model.errors import InputError
 from trainmaster.model.foreign import is_finite
 
-FloatArray: TypeAlias = NDArray[np.float64]
+FloatArray = Floats
 NEGATIVE_INFINITY = -math.inf
 
 
@@ -35,16 +35,12 @@ class Utility(Protocol):
         """Utility of completing `age` time units after arrival."""
         ...
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         """`value` for every element."""
         ...
 
     def log_value(self, age: float) -> float:
         """Natural logarithm of `value`; exact where `value` itself underflows; -inf where it is zero."""
-        ...
-
-    def in_unit(self, factor: float) -> Utility:
-        """The same utility with its time axis in a unit `factor` times as long (60: seconds to minutes)."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +60,7 @@ class Sigmoid:
     def value(self, age: float) -> float:
         return math.exp(self.log_value(age)) if self.theta1 > 0 else 0.0
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         exponent = self.theta2 * (np.asarray(ages, dtype=np.float64) - self.theta3)
         return self.theta1 * np.exp(-np.logaddexp(0.0, exponent))
 
@@ -76,15 +72,20 @@ class Sigmoid:
         softplus = max(exponent, 0.0) + math.log1p(math.exp(-abs(exponent)))
         return math.log(self.theta1) - softplus
 
-    def in_unit(self, factor: float) -> Sigmoid:
-        return Sigmoid(self.theta1, self.theta2 * factor, self.theta3 / factor)
-
     def to_json(self) -> dict[str, Any]:
         return {"kind": "sigmoid", "theta1": self.theta1, "theta2": self.theta2, "theta3": self.theta3}
 
 
+class _PlainLog:
+    """For those whose values do not underflow."""
+
+    def log_value(self: Utility, age: float) -> float:
+        value = self.value(age)
+        return math.log(value) if value > 0 else NEGATIVE_INFINITY
+
+
 @dataclass(frozen=True)
-class Linear:
+class Linear(_PlainLog):
     """`start` at age 0, falling by `slope` per time unit, never below 0."""
 
     start: float
@@ -94,21 +95,15 @@ class Linear:
     def value(self, age: float) -> float:
         return max(0.0, self.start - self.slope * age)
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         return np.maximum(0.0, self.start - self.slope * np.asarray(ages, dtype=np.float64))
-
-    def log_value(self, age: float) -> float:
-        return _log(self.value(age))
-
-    def in_unit(self, factor: float) -> Linear:
-        return Linear(self.start, self.slope * factor)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "linear", "start": self.start, "slope": self.slope}
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(_PlainLog):
     """`levels[j]` up to and including age `times[j]`, `after` beyond the last: deadlines with value steps."""
 
     times: tuple[float, ...]
@@ -122,15 +117,9 @@ class Step:
                 return level
         return self.after
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         levels = np.array([*self.levels, self.after])
         return levels[np.searchsorted(np.array(self.times), np.asarray(ages, dtype=np.float64), side="left")]
-
-    def log_value(self, age: float) -> float:
-        return _log(self.value(age))
-
-    def in_unit(self, factor: float) -> Step:
-        return Step(tuple(time / factor for time in self.times), self.levels, self.after)
 
     def to_json(self) -> dict[str, Any]:
         steps = [[time, level] for time, level in zip(self.times, self.levels, strict=True)]
@@ -138,7 +127,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(_PlainLog):
     """The same at any age: a job that is not in a hurry."""
 
     level: float
@@ -147,21 +136,15 @@ class Constant:
     def value(self, age: float) -> float:  # noqa: ARG002 - the age does not matter
         return self.level
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         return np.full(np.shape(ages), self.level, dtype=np.float64)
-
-    def log_value(self, age: float) -> float:
-        return _log(self.value(age))
-
-    def in_unit(self, factor: float) -> Constant:  # noqa: ARG002 - nor does its unit
-        return self
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "constant", "value": self.level}
 
 
 @dataclass(frozen=True)
-class Points:
+class Points(_PlainLog):
     """Straight lines through user-given points; level before the first point and after the last."""
 
     times: tuple[float, ...]
@@ -171,14 +154,8 @@ class Points:
     def value(self, age: float) -> float:
         return float(np.interp(age, self.times, self.levels))
 
-    def values(self, ages: FloatArray) -> FloatArray:
+    def values(self, ages: Floats) -> Floats:
         return np.interp(np.asarray(ages, dtype=np.float64), self.times, self.levels)
-
-    def log_value(self, age: float) -> float:
-        return _log(self.value(age))
-
-    def in_unit(self, factor: float) -> Points:
-        return Points(tuple(time / factor for time in self.times), self.levels)
 
     def to_json(self) -> dict[str, Any]:
         points = [[time, level] for time, level in zip(self.times, self.levels, strict=True)]
@@ -244,10 +221,6 @@ class _Where:
             "a utility that never rises as a job finishes later",
             "Reverse the sign or the order of the values",
         )
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value > 0 else NEGATIVE_INFINITY
 
 
 def _number(description: Mapping[str, Any], key: str, where: _Where) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trainmaster.core.arrays import Ints
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy import PolicyTraits
@@ -16,7 +17,7 @@ from trainmaster.policies.shared.feasible_jobs import feasible_when_empty
 from trainmaster.policies.shared.node_capacity import JobSizes, Room
 from trainmaster.policies.shared.pools import capacity, demands, free_pools, sizes_when_giving_way
 from trainmaster.policies.shared.progressive_filling import DominantShares
-from trainmaster.policies.shared.sizing import Ints, Sizes, apply_sizes, resizable_rows, smallest_servers
+from trainmaster.policies.shared.sizing import Sizes, apply_sizes, resizable_rows, smallest_servers
 
 
 @register("drf", fair=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.model.plan import Plan
 from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy import PolicyTraits
@@ -30,8 +31,6 @@ from trainmaster.policies.deadline.speed_corrections import believe
 from trainmaster.policies.registry import register
 from trainmaster.policies.shared.arrival_order import decide_by_arrival
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _RETRY_MS = 10_000
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.registry import register
 from trainmaster.policies.shared.node_capacity import Room
 from trainmaster.policies.shared.pools import capacity, demands, free_pools
-from trainmaster.policies.shared.sizing import Floats, Ints
 from trainmaster.policies.shared.tetris_packing import Packing
 
 

@@ -74,9 +74,7 @@ def completion_times(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture:
 def fairness(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture:
     done = jobs.filter(pl.col("finish_time_ratio").is_not_null())
     title, label = "Fairness", "finish-time ratio (below 1: better than a fair share)"
-    with figure(title, label, "share of jobs", size=(8.4, 3.9)) as (
-        made, axes,
-    ):  # fmt: skip
+    with figure(title, label, "share of jobs", size=(8.4, 3.9)) as (made, axes):
         _distributions(axes, done, "finish_time_ratio", policies)
         axes.axvline(1.0, color="#555555", linewidth=0.9, zorder=1)
         axes.xaxis.set_minor_locator(NullLocator())
@@ -118,9 +116,7 @@ def slowdown_by_size(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture | N
     classes = [(label, rows) for label, rows in classes if rows.height]
     if not classes:
         return None
-    with figure("Slowdown by job size", "GPUs of the job", "completion time / alone", size=(8.4, 4.2)) as (
-        made, axes,
-    ):  # fmt: skip
+    with figure("Slowdown by job size", "GPUs of the job", "completion time / alone", size=(8.4, 4.2)) as (made, axes):
         step = 0.8 / len(policies)
         for index, policy in enumerate(policies):
             style = look(index)
@@ -174,9 +170,7 @@ def leads(rows: pl.DataFrame, verdict: Verdict) -> Picture | None:
     }
     title = f"{verdict.metric.title.capitalize()}, as a ratio to {first.policy}"
     label = f"times that of {first.policy} (left of 1: shorter)"
-    with figure(title, label, "", size=(8.4, 1.3 + 0.38 * len(others))) as (
-        made, axes,
-    ):  # fmt: skip
+    with figure(title, label, "", size=(8.4, 1.3 + 0.38 * len(others))) as (made, axes):
         for place, standing in enumerate(others):
             interval = standing.against_first
             if interval is None:
@@ -241,9 +235,7 @@ def bars(verdict: Verdict, name: str, axis: str, caption: str) -> Picture:
 def by_load(results: pl.DataFrame, policies: Sequence[str], title: str) -> Picture:
     """Mean completion time against the density of arrivals."""
     loads = sorted(results["load"].unique().to_list())
-    with figure(title, "density of arrivals (1: as in the trace)", "mean JCT (h)", size=(8.4, 4.0)) as (
-        made, axes,
-    ):  # fmt: skip
+    with figure(title, "density of arrivals (1: as in the trace)", "mean JCT (h)", size=(8.4, 4.0)) as (made, axes):
         for index, policy in enumerate(policies):
             style = look(index)
             own = results.filter(pl.col("policy") == policy).group_by("load").agg(pl.col("average_jct_s").log().mean())

@@ -29,9 +29,8 @@ class Drive:
     each time)."""
 
     def __init__(
-        self, engine: Engine, backend: SimulatedBackend, jobs: JobList, arrivals: Arrivals,
-        decision: Pass | None,
-    ) -> None:  # fmt: skip
+        self, engine: Engine, backend: SimulatedBackend, jobs: JobList, arrivals: Arrivals, decision: Pass | None
+    ) -> None:
         self.engine, self.backend, self.jobs, self.arrivals = engine, backend, jobs, arrivals
         engine.own_rounds = traits_of(engine.policy).own_rounds
         self.loop = RunLoop(engine, backend.core, arrivals, decision, engine.placer(), False)

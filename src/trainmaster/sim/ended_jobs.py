@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.core.codes import N_OVER_FLOATS, N_OVER_INTS
 from trainmaster.engine.records import Ended
 from trainmaster.model.job import JobSpec, Phase, PhaseCode
@@ -15,8 +15,6 @@ from trainmaster.model.plan import Rejection
 from trainmaster.model.reasons import Why
 from trainmaster.sim.job_list import JobList
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _PHASES = list(Phase)
 
 

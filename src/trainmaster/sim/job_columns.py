@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.core.sim.arrivals import Arrivals
 from trainmaster.engine.engine import Engine
 from trainmaster.engine.ports import Estimator
@@ -21,9 +22,6 @@ from trainmaster.model.units import GPU_MILLI
 from trainmaster.sim.backend import SimulatedBackend
 from trainmaster.sim.job_list import JobList
 from trainmaster.sim.truth import Truth
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Coming:

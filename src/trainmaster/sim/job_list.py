@@ -12,13 +12,10 @@ from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.model.job import JobId, JobSpec
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import STATE_OF, Phase, PhaseCode
 from trainmaster.model.units import MS_PER_S, NEVER_MS
@@ -17,8 +18,6 @@ from trainmaster.sim.ended_jobs import EndedJobs
 from trainmaster.sim.job_list import JobList
 from trainmaster.sim.run import RunResult
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _STATES = pl.Series([STATE_OF[phase].value for phase in Phase])
 
 

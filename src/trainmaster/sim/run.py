@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from trainmaster.core.sim.run_codes import DECIDE, FAIL_NODES, HEARD, OVER, PAUSED_RUN, RESTLESS, SENT  # fmt: skip
+from trainmaster.core.sim.run_codes import DECIDE, FAIL_NODES, HEARD, OVER, PAUSED_RUN, RESTLESS, SENT
 from trainmaster.engine.engine import Ended, Engine, Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds

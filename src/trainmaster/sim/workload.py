@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.estimate.catalogue import ThroughputCatalogue
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
@@ -38,8 +39,6 @@ _SHAPE = (
 )  # fmt: skip
 _OWN = ("submit_s", "duration_s", "iterations", "deadline_s")
 """What jobs of one kind may differ in, beside their id; whether there is a value at all is part of the kind."""
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,11 @@ class _Subject:
         self.bench.perform(command)
         return command
 
+    def start(self, spec: JobSpec, workers: int = 1, generation: int = 1) -> Launch:
+        command = self.launch(spec, workers, generation)
+        self.expect(ev.Started, spec.id, generation)
+        return command
+
     def resize(self, spec: JobSpec, workers: int) -> Resize:
         command = Resize(spec.id, 1, _next_seq(), _devices(workers))
         self.bench.perform(command)
@@ -116,6 +121,7 @@ class _Subject:
     def stop(self, spec: JobSpec, generation: int = 1) -> Stop:
         command = Stop(spec.id, generation, _next_seq(), "checked")
         self.bench.perform(command)
+        self.expect(ev.Stopped, spec.id, generation)
         return command
 
     def expect(self, kind: type[E], job_id: JobId, generation: int = 1) -> E:
@@ -165,8 +171,7 @@ def _devices(workers: int) -> Allocation:
 
 def _a_job_runs_and_succeeds(s: _Subject) -> None:
     spec = s.spec(Kind.SUCCEEDS, (2, 2))
-    s.launch(spec, 2)
-    s.expect(ev.Started, spec.id)
+    s.start(spec, 2)
     s.require(s.expect(ev.Exited, spec.id).code == 0, "a job that ends well is reported with exit code 0")
     s.require(s.bench.living(spec.id) == 0, "nothing of a job lives after its end")
 
@@ -180,13 +185,11 @@ def _exit_codes_are_true(s: _Subject) -> None:
 
 def _a_repeated_launch_starts_nothing(s: _Subject) -> None:
     spec = s.spec(Kind.ENDLESS, (1, 4))
-    command = s.launch(spec, 2)
-    s.expect(ev.Started, spec.id)
+    command = s.start(spec, 2)
     s.bench.perform(command)
     s.expect(ev.Started, spec.id)
     s.require(s.bench.living(spec.id) == 2, "a launch that is repeated is answered again and starts nobody")
     s.stop(spec)
-    s.expect(ev.Stopped, spec.id)
 
 
 def _a_launch_after_the_end_is_answered_with_it(s: _Subject) -> None:
@@ -200,10 +203,8 @@ def _a_launch_after_the_end_is_answered_with_it(s: _Subject) -> None:
 
 def _a_stop_ends_and_is_answered_each_time(s: _Subject) -> None:
     spec = s.spec(Kind.ENDLESS, (1, 4))
-    s.launch(spec, 2)
-    s.expect(ev.Started, spec.id)
+    s.start(spec, 2)
     command = s.stop(spec)
-    s.expect(ev.Stopped, spec.id)
     s.require(s.bench.living(spec.id) == 0, "`Stopped` is said when nobody lives any more")
     s.bench.perform(command)
     s.expect(ev.Stopped, spec.id)
@@ -211,17 +212,14 @@ def _a_stop_ends_and_is_answered_each_time(s: _Subject) -> None:
 
 def _a_stubborn_job_is_killed(s: _Subject) -> None:
     spec = s.spec(Kind.STUBBORN)
-    s.launch(spec)
-    s.expect(ev.Started, spec.id)
+    s.start(spec)
     s.stop(spec)
-    s.expect(ev.Stopped, spec.id)
     s.require(s.bench.living(spec.id) == 0, "a job that does not want to end is killed after its grace")
 
 
 def _a_stop_that_overtakes_its_launch_fences_it(s: _Subject) -> None:
     spec = s.spec(Kind.ENDLESS, (1, 4))
     s.stop(spec)
-    s.expect(ev.Stopped, spec.id)
     s.launch(spec)
     late = [event for event in s.bench.quiet() if getattr(event, "job_id", None) == spec.id]
     s.require(all(isinstance(event, ev.Stopped) for event in late), f"a fenced launch was answered by {late}")
@@ -230,18 +228,14 @@ def _a_stop_that_overtakes_its_launch_fences_it(s: _Subject) -> None:
 
 def _stale_generations_do_nothing(s: _Subject) -> None:
     spec = s.spec(Kind.ENDLESS, (1, 4))
-    first = s.launch(spec)
-    s.expect(ev.Started, spec.id)
+    first = s.start(spec)
     old_stop = s.stop(spec)
-    s.expect(ev.Stopped, spec.id)
-    s.launch(spec, generation=2)
-    s.expect(ev.Started, spec.id, generation=2)
+    s.start(spec, generation=2)
     for late in (first, old_stop):
         s.bench.perform(late)
     s.bench.quiet()
     s.require(s.bench.living(spec.id) == 1, "commands of an older generation touch nothing")
     s.stop(spec, generation=2)
-    s.expect(ev.Stopped, spec.id, generation=2)
 
 
 def _a_gang_starts_as_a_whole_or_not_at_all(s: _Subject) -> None:
@@ -255,8 +249,7 @@ def _a_gang_starts_as_a_whole_or_not_at_all(s: _Subject) -> None:
 
 def _a_resize_changes_the_gang_in_place(s: _Subject) -> None:
     spec = s.spec(Kind.ENDLESS, (1, 4))
-    s.launch(spec, 2)
-    s.expect(ev.Started, spec.id)
+    s.start(spec, 2)
     for workers in (4, 1, 3):
         command = s.resize(spec, workers)
         s.require(s.expect(ev.Resized, spec.id).seq == command.seq, "a resize is answered with its own number")
@@ -267,14 +260,12 @@ def _a_resize_changes_the_gang_in_place(s: _Subject) -> None:
     observed = s.entry(spec.id)
     s.require(observed is not None and observed.allocation_seq == command.seq, "the inventory knows the last resize")
     s.stop(spec)
-    s.expect(ev.Stopped, spec.id)
 
 
 def _an_inventory_is_true(s: _Subject) -> None:
     runs = s.spec(Kind.ENDLESS, (1, 4), "-runs")
     failed = s.spec(Kind.FAILS, name="-failed")
-    launch = s.launch(runs)
-    s.expect(ev.Started, runs.id)
+    launch = s.start(runs)
     last = s.launch(failed)
     s.expect(ev.Exited, failed.id)
     inventory = s.inventory()
@@ -285,15 +276,13 @@ def _an_inventory_is_true(s: _Subject) -> None:
     s.require(found[runs.id].allocation_seq == launch.seq and not found[runs.id].starting, "with its allocation")
     s.require(failed.id in found and found[failed.id].exit_code == FAILURE_CODE, "an end is listed with its code")
     s.stop(runs)
-    s.expect(ev.Stopped, runs.id)
     ended = s.entry(runs.id)
     s.require(ended is not None and ended.stopped, "what was stopped is listed as stopped")
 
 
 def _what_runs_is_adopted_after_a_restart(s: _Subject) -> None:
     spec = s.spec(Kind.ENDLESS, (1, 4))
-    command = s.launch(spec, 2)
-    s.expect(ev.Started, spec.id)
+    command = s.start(spec, 2)
     s.bench.restart()
     s.bench.perform(command)
     s.expect(ev.Started, spec.id)
@@ -303,7 +292,6 @@ def _what_runs_is_adopted_after_a_restart(s: _Subject) -> None:
     resize = s.resize(spec, 1)
     s.require(s.expect(ev.Resized, spec.id).seq == resize.seq, "an adopted job is resized")
     s.stop(spec)
-    s.expect(ev.Stopped, spec.id)
     s.require(s.bench.living(spec.id) == 0, "an adopted job is stopped")
 
 

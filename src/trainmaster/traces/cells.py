@@ -49,15 +49,17 @@ def _convert(frame: pl.DataFrame, column: Column, path: Path) -> pl.Series:
         values = _cast(raw, column)
     except pl.exceptions.PolarsError:
         raise InputError(f"cells of type {raw.dtype}", column.expectation, "", path, None, column.name) from None
-    _refuse(frame, raw, raw.is_not_null() & values.is_null(), column, path)
+    bad = raw.is_not_null() & values.is_null()
     if column.dtype == pl.Float64():
-        _refuse(frame, raw, ~values.is_finite().fill_null(True), column, path)
+        bad |= ~values.is_finite().fill_null(True)
     if column.minimum is not None:
-        _refuse(frame, raw, (values < column.minimum).fill_null(False), column, path)
+        bad |= (values < column.minimum).fill_null(False)
     if column.maximum is not None:
-        _refuse(frame, raw, (values > column.maximum).fill_null(False), column, path)
+        bad |= (values > column.maximum).fill_null(False)
     if column.choices:
-        _refuse(frame, raw, ~values.is_in(column.choices).fill_null(True), column, path)
+        bad |= ~values.is_in(column.choices).fill_null(True)
+    remedy = "Correct the cell, or leave it empty if the value is unknown."
+    refuse(frame, bad, path, column.name, "{} does not fit", column.expectation, remedy)
     return values.alias(column.name)
 
 
@@ -89,18 +91,14 @@ def _to_whole_numbers(raw: pl.Series) -> pl.Series:
     return via_float if direct is None else direct.zip_with(direct.is_not_null(), via_float)
 
 
-def _refuse(frame: pl.DataFrame, raw: pl.Series, bad: pl.Series, column: Column, path: Path) -> None:
-    if not bad.any():
-        return
-    at = bad.arg_true()[0]
-    raise InputError(
-        f"{_shown(raw[at])} does not fit",
-        column.expectation,
-        "Correct the cell, or leave it empty if the value is unknown.",
-        path,
-        int(frame[LINE][at]),
-        column.name,
-    )
+def refuse(
+    frame: pl.DataFrame, bad: pl.Series, path: Path, column: str, what: str, expected: str, remedy: str = ""
+) -> None:
+    """Raise an `InputError` at the first cell of the column that is `bad`, if any; it stands in `what` for `{}`."""
+    if bad.any():
+        at = bad.arg_true()[0]
+        fault = what.format(_shown(frame[column][at]))
+        raise InputError(fault, expected, remedy, path, int(frame[LINE][at]), column)
 
 
 def _shown(value: object) -> str:

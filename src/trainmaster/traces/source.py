@@ -26,10 +26,6 @@ class Source:
     def is_parquet(self) -> bool:
         return self.data.startswith(_PARQUET_MAGIC)
 
-    @property
-    def looks_like_json(self) -> bool:
-        return self.data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
-
     @cached_property
     def head(self) -> str:
         """The first 64 KiB as text, broken characters replaced: for recognising formats only."""

@@ -99,7 +99,7 @@ def test_teams_are_counted() -> None:
 def test_queries_change_nothing() -> None:
     engine = engine_with(a_job("a", gpus=6), a_job("b", gpus=4))
     before = copy.deepcopy(stored_state_of(engine))
-    ids = queries.active_ids(engine)
+    ids = [spec.id for spec in queries.active_specs(engine)]
     queries.job_states(engine, ids, 60_000)
     queries.status_keys(engine, ids)
     Explainer(engine).reason("b")

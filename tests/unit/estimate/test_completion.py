@@ -47,11 +47,11 @@ def test_types_and_spread_are_restated() -> None:
     assert model.step_s(1, "v100")[0] == pytest.approx(2.0, rel=0.02)
 
 
-def test_smallest_size_meets_the_time_with_the_asked_probability() -> None:
+def test_the_time_left_is_not_exceeded_with_the_asked_probability() -> None:
     model = CompletionModel(prior_of_scaling(1.0, 1, amdahl(0.0), sigma=0.1))
-    assert model.smallest_size(100.0, 51.0, (1, 2, 4), probability=0.5) == 2
-    assert model.smallest_size(100.0, 51.0, (1, 2, 4), probability=0.9) == 4
-    assert model.smallest_size(100.0, 5.0, (1, 2, 4)) is None
+    assert model.remaining_s(100.0, 1, probability=0.5) > 51.0 >= model.remaining_s(100.0, 2, probability=0.5)
+    assert model.remaining_s(100.0, 2, probability=0.9) > 51.0 >= model.remaining_s(100.0, 4, probability=0.9)
+    assert model.remaining_s(100.0, 4, probability=0.9) > 5.0
 
 
 def _lives(seed: int, jobs: int) -> tuple[list[list[bool]], list[list[float]]]:

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import NO_DEMAND, Demand
-from trainmaster.model.packed_allocation import union
 from trainmaster.testing.builders import a_cluster, a_node
 
 CLUSTER = a_cluster([a_node("n0", 4, cpu=16, mem_mib=1000), a_node("n1", 2, cpu=16, mem_mib=1000)])
@@ -59,13 +58,6 @@ def test_cpu_and_memory_limit_too() -> None:
     assert not free_capacity.fits(_allocation((0, 1, 0, (0,))), Demand(1000, 16_001), NO_DEMAND)
     assert not free_capacity.fits(_allocation((0, 1, 1, (0,))), Demand(1000, 0, 600), Demand(0, 0, 401))
     assert free_capacity.fits(_allocation((0, 1, 1, (0,))), Demand(1000, 0, 600), Demand(0, 0, 400))
-
-
-def test_union_covers_both_and_keeps_shared_devices() -> None:
-    old = _allocation((0, 2, 0, (0, 0)), share=500)
-    new = _allocation((0, 1, 1, (1,)), (1, 2, 0, (0, 0)), share=500)
-    both = union(old, new)
-    assert both.parts == (Part(0, 2, 1, (0, 0, 1)), Part(1, 2, 0, (0, 0)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.sampled_from([250, 500, 1000])), max_size=30))

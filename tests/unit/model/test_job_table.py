@@ -110,5 +110,4 @@ def test_rng_depends_on_seed_version_and_salt_alone() -> None:
 def test_free_gpus_by_type_leave_out_nodes_that_are_down() -> None:
     view = a_view([a_job("a", gpus=2, types=("k80",))], "k80=8x4,v100=4", running=["a"], down=[1])
     assert view.free_gpus_by_type.tolist() == [2.0, 4.0]
-    assert view.up_gpus_by_type.tolist() == [4.0, 4.0]
     assert row_of(view, "a") == 0

@@ -3,11 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.core.int_list import IntList
+from trainmaster.core.state.packed_allocation import union_gang
 from trainmaster.engine.verify import verify
-from trainmaster.model.allocation import Allocation, Part, only_share_differs
+from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import Demand
-from trainmaster.model.packed_allocation import union
+from trainmaster.model.packed_allocation import packed_list, unpacked
 from trainmaster.model.plan_builder import HALF_MILLI
 from trainmaster.model.reasons import Why
 from trainmaster.testing.builders import Held, a_cluster, a_job, a_node, a_view
@@ -102,15 +104,21 @@ def test_service_counts_what_is_held() -> None:
     assert view.jobs.held_gpu_milli.tolist() == [500, 500]
 
 
-def test_only_the_share_differs() -> None:
-    assert only_share_differs(_shared(), _shared(1000))
-    assert not only_share_differs(_shared(), _shared())
-    assert not only_share_differs(_shared(), Allocation(0, (Part(0, 1, 0, (1,)),), 1000))
+def _union(old: Allocation, new: Allocation) -> Allocation:
+    gang = IntList()
+    union_gang(packed_list(old), 0, packed_list(new), 0, gang)
+    return unpacked(gang.values)
+
+
+def test_a_union_covers_both_and_keeps_shared_devices() -> None:
+    old = Allocation(0, (Part(0, 2, 0, (0, 0)),), 500)
+    new = Allocation(0, (Part(0, 1, 1, (1,)), Part(1, 2, 0, (0, 0))), 500)
+    assert _union(old, new).parts == (Part(0, 2, 1, (0, 0, 1)), Part(1, 2, 0, (0, 0)))
 
 
 @given(st.sampled_from([500, 1000]), st.sampled_from([500, 1000]))
 def test_a_union_covers_both_shares(old: int, new: int) -> None:
-    both = union(_shared(old), _shared(new))
+    both = _union(_shared(old), _shared(new))
     assert both.parts == _shared().parts
     assert both.share_milli == max(old, new)
     free_capacity = FreeCapacity.full(a_cluster("v100=1"))

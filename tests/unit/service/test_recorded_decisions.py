@@ -12,9 +12,9 @@ pytest.importorskip("torch")
 
 from service_bench import Bench
 
+from support.dl2_baselines import equal_shares
 from trainmaster.cli.learning.learn import learn_app
 from trainmaster.engine.persistence import ended_from_record
-from trainmaster.learn.dl2.baselines import equal_shares
 from trainmaster.learn.dl2.compiled_rollout import play_compiled
 from trainmaster.learn.dl2.demonstrations import GainRule
 from trainmaster.learn.dl2.recorded_decisions import COMMANDS, Lived, lived

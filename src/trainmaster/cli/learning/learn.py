@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trainmaster.cli.learning.learn_das import das, das_evaluate
-from trainmaster.cli.learning.learn_options import documented, need_torch, typed_options
+from trainmaster.cli.learning.learn_options import Out, Resume, Seed, need_torch, recorded_command, train, typed_options
 from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.cli.shared.typer_options import Output
 from trainmaster.engine.persistence import ended_from_record
@@ -44,7 +42,7 @@ _SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC, "data-parallel": DATA_PAR
 @learn_app.command()
 @one_message
 def dl2(
-    out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint and metrics.")],
+    out: Out,
     teacher: Annotated[
         str, typer.Option(help="Policy to learn from first, 'rule', or 'history:HOME' of a service.")
     ] = "drf",
@@ -58,21 +56,19 @@ def dl2(
         list[str] | None, typer.Option("--set", help="Any training option, such as critic=false; repeatable.")
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="That play episodes; the result is the same.")] = 1,
-    resume: Annotated[bool, typer.Option(help="Continue the run in this folder.")] = False,
+    resume: Resume = False,
     start: Annotated[
         Path | None, typer.Option(help="Weights of an earlier run to go on from, instead of imitating a teacher.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same weights.")] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Train DL2: imitate a teacher, then improve by reinforcement. Writes weights.npz for `dl2:weights=FILE`."""
     need_torch()
     import torch
 
-    from trainmaster.learn.dl2 import checkpoints
-    from trainmaster.learn.dl2.trainer import Row, Trainer
-    from trainmaster.learn.metrics import MetricsWriter
+    from trainmaster.learn.dl2.trainer import Trainer
     from trainmaster.learn.parallel import collectors
-    from trainmaster.learn.run_folder import WEIGHTS, check_folder, writing
+    from trainmaster.learn.run_folder import check_folder
 
     if recipe not in ("ours", "paper"):
         raise InputError(f"unknown recipe '{recipe}'", "ours or paper", column="--recipe")
@@ -92,32 +88,13 @@ def dl2(
         options = replace(options, network="shared", warm_up=False, hidden=len(begun["u"]), context=len(begun["v"]))
     check_folder(out)
     torch.set_num_threads(1)  # sums in one order whatever the machine, and small matrices gain nothing
+    paths = ("--out", "--processes", "--start", *(("--teacher",) if recorded else ()))
+    command = recorded_command(paths) + ("" if start is None else f" --start {start.name}")
     with collectors(processes) as collector:
         trainer = Trainer(options, clusters, collector, recorded)
         if begun is not None:
             trainer.start_from(begun)
-        if resume:
-            checkpoints.resume(trainer, out)
-        with writing(out):
-            out.mkdir(exist_ok=True)
-            metrics = MetricsWriter(out, trainer.iteration if resume else None)
-        paths = ("--out", "--processes", "--start", *(("--teacher",) if recorded else ()))
-        command = shlex.join(["trainmaster", *documented(sys.argv[1:], paths)])
-        if start is not None:
-            command += f" --start {start.name}"
-        with progress_bar("training", max(iterations, 1)) as advance:
-
-            def report(row: Row) -> None:
-                with writing(out):
-                    metrics.write(row)
-                note = f"validation {row['validation_s']:,.0f} s" if "validation_s" in row else None
-                advance(int(row["iteration"]), text=note)
-
-            trainer.run(report, lambda: checkpoints.save(trainer, out, command))
-        if resume:
-            checkpoints.save(trainer, out, command)  # a run that had got so far already is told by this command, too
-        metrics.close()
-    typer.echo(f"{out / WEIGHTS}: validation {trainer.best_s:,.0f} s mean completion time")
+        train(trainer, out, resume, command, digits=0)
 
 
 @learn_app.command("evaluate")

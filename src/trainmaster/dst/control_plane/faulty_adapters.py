@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from trainmaster.dst.control_plane.invariants import ServiceChecker
 from trainmaster.dst.engine.faults import CrashPoint
@@ -101,7 +101,3 @@ class FaultyBackend:
 
     def observe(self) -> None:
         self.world.observe()
-
-
-def ignored(_: Any) -> None:
-    """For callers that need a callable."""

@@ -198,9 +198,8 @@ class Replica(Service):
         self.driver: VirtualDriver | None = None
         self.log = LOG
         self.parts = SessionParts(
-            lambda: VirtualClock(loop), lambda plane, fatal: VirtualDriver(self, plane, fatal),
-            _NoForecasts, policy,
-        )  # type: ignore[arg-type]  # fmt: skip
+            lambda: VirtualClock(loop), lambda plane, fatal: VirtualDriver(self, plane, fatal), _NoForecasts, policy
+        )  # type: ignore[arg-type]
         options = ServiceOptions(NOWHERE, backend="kubernetes")
         super().__init__(options, SimulatedPlatform(self, options, line, settings))
         self._loop = loop

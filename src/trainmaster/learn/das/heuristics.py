@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.learn.das.world import World
 
-Ints = npt.NDArray[np.int64]
 Start = tuple[int, Ints]
 """A job and the GPUs it takes on each machine."""
 Placement = Callable[[World, int], "Ints | None"]

@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.learn.seeds import TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS
 from trainmaster.model.errors import InputError
 from trainmaster.traces import JobTrace, load
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 SHORTEST_S, LONGEST_S = 180.0, 36_000.0
 REAL_SHORTEST_S, REAL_LONGEST_S = 60.0, 432_000.0

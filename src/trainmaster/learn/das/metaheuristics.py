@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.learn.das import heuristics
 from trainmaster.learn.das.heuristics import Start
 from trainmaster.learn.das.stream_passes import ListSchedule
 from trainmaster.learn.das.world import World
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 CONSIDERED = 24
 """Pending jobs whose order is searched, the earliest; the rest follow by arrival."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
-from trainmaster.learn.numbers import check_numbers
+from trainmaster.learn.numbers import RunOptions, check_numbers
 from trainmaster.model.errors import InputError
 from trainmaster.policies.das.gaussian import Kernel
 from trainmaster.policies.das.network import VARIANTS
@@ -19,7 +18,7 @@ _COUNTS = (
 
 
 @dataclass(frozen=True)
-class DasOptions:
+class DasOptions(RunOptions):
     variant: str = "da+mc+rwgp"
     width: int = 32
     hidden: int = 32
@@ -75,14 +74,3 @@ class DasOptions:
 
     def kernel(self) -> Kernel:
         return Kernel(history=self.history)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> DasOptions:
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(data) - known)
-        if unknown:
-            raise InputError(f"unknown training option '{unknown[0]}'", ", ".join(sorted(known)))
-        return cls(**data)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.learn.das.world import World, job_name, kind_name
 from trainmaster.policies.das.backfill_reservation import Hold, hold_for, startable
 from trainmaster.policies.das.features import (
@@ -24,9 +25,6 @@ from trainmaster.policies.das.features import (
 from trainmaster.policies.das.gaussian import Kernel, SpeedHistory, slowest, walk_features
 from trainmaster.policies.das.network import Agents
 from trainmaster.policies.das.waiting_rules import settle
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 NOISE_FLOOR = 0.3
 """Standard deviation that exploration adds to every affinity, beyond what the process is unsure of."""
@@ -109,8 +107,6 @@ class Player:
         self.record = Record()
         self.fee_weight, self.calibrates = fee_weight, calibrates
         self._rate_seen = np.zeros(len(world.stream))
-        self._as_of_s = 0.0
-        self._system = 0
         self.expectations: list[tuple[float, float, int]] = []
         """(mean, variance, job) of the log-speed at each start, for the study of calibration."""
         self.several: set[int] = set()

@@ -11,15 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.learn.das import heuristics
 from trainmaster.learn.das.heuristics import Start
 from trainmaster.learn.das.jobs import JobPool, draw_stream, seeds_of
 from trainmaster.learn.das.world import GPUS_ASKED, SITES, World
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 GROUPS = 5
 SEEDS_AFTER = 50_000

@@ -15,25 +15,24 @@ of the Gaussian process. Everything is drawn from the seed; an interrupted run r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainmaster.core.arrays import Floats
 from trainmaster.learn.das.jobs import JobPool, draw_stream, seeds_of
 from trainmaster.learn.das.options import DasOptions
 from trainmaster.learn.das.play import Choice, Player, Record, noise_covariance
 from trainmaster.learn.das.torch_agents import Critic, TorchAgents
 from trainmaster.learn.das.world import GPUS_ASKED, JOBS, SITES, Site, World
 from trainmaster.learn.das.world_shapes import varied_world
+from trainmaster.learn.training_run import Row, TrainingRun
 from trainmaster.policies.das.network import Agents
-
-Floats = npt.NDArray[np.float64]
-Row = dict[str, float]
+from trainmaster.policies.das.weights import to_bytes
 
 COST_SCALE = 20.0
 """Job-hours that are one unit of reward, so that values are of the order of one."""
@@ -55,13 +54,16 @@ class Episode:
 
 
 @dataclass
-class Trainer:
+class Trainer(TrainingRun):
+    policy, unit, sources = "das", "min", ("sources", "--trace")
+    networks = ("agents", "critic", "agent_optimiser", "critic_optimiser")
+    columns = (
+        "iteration", "completion_min", "validation_min", "small_min", "medium_min", "large_min", "fee", "entropy",
+        "value_error", "gain", "choices", "loss",
+    )  # fmt: skip
+
     options: DasOptions
     pools: Sequence[JobPool]
-    iteration: int = 0
-    best_min: float = float("inf")
-    best: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
-    history: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         o = self.options
@@ -76,26 +78,6 @@ class Trainer:
     def frozen(self) -> Agents:
         return Agents(self.agents.export(), self.options.heads, self.options.variant)
 
-    def run(self, report: Callable[[Row], None] | None = None, save: Callable[[], None] | None = None) -> None:
-        """All that is left of the run; `save` is called whenever there is something to keep."""
-        if self.iteration == 0 and not self.history:
-            row = self.warm_up()
-            self._note({"iteration": 0.0, **row, **self.validate()}, report)
-            if save:
-                save()
-        while self.iteration < self.options.iterations:
-            row = self.improve()
-            if self.iteration % self.options.validate_every == 0 or self.iteration == self.options.iterations:
-                row |= self.validate()
-            self._note(row, report)
-            if save and "validation_min" in row:
-                save()
-
-    def _note(self, row: Row, report: Callable[[Row], None] | None) -> None:
-        self.history.append(row)
-        if report:
-            report(row)
-
     def validate(self) -> Row:
         """Mean completion time (minutes) over the sites, as the paper's average; keeps the weights if they are best."""
         agents, minutes, dollars = self.frozen(), [], []
@@ -106,8 +88,8 @@ class Trainer:
                 minutes.append(float(world.completion_s().mean()) / 60.0)
                 dollars.append(float(world.fee().mean()))
         mean = float(np.mean(minutes))
-        if mean < self.best_min:
-            self.best_min, self.best = mean, self.agents.export()
+        if mean < self.best_score:
+            self.best_score, self.best = mean, self.agents.export()
         by_site = np.array(minutes).reshape(len(SITES), -1).mean(axis=1)
         named = {f"{name}_min": float(value) for name, value in zip(SITES, by_site, strict=True)}
         return {"validation_min": mean, "fee": float(np.mean(dollars)), **named}
@@ -282,28 +264,12 @@ class Trainer:
 
     # -- keeping -----------------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """Everything that a resumed run needs."""
-        return {
-            "options": self.options.to_json(), "sources": self.described_sources(),
-            "iteration": self.iteration, "best_min": self.best_min,
-            "best": {name: torch.from_numpy(value) for name, value in self.best.items()}, "history": self.history,
-            "agents": self.agents.state_dict(), "critic": self.critic.state_dict(),
-            "agent_optimiser": self.agent_optimiser.state_dict(),
-            "critic_optimiser": self.critic_optimiser.state_dict(),
-        }  # fmt: skip
-
     def described_sources(self) -> list[dict[str, str]]:
-        """Where jobs come from, to tell whether a run resumes on the same."""
         return [{"name": pool.name, "jobs": str(len(pool))} for pool in self.pools]
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self.iteration, self.best_min, self.history = state["iteration"], state["best_min"], list(state["history"])
-        self.best = {name: value.numpy() for name, value in state["best"].items()}
-        self.agents.load_state_dict(state["agents"])
-        self.critic.load_state_dict(state["critic"])
-        self.agent_optimiser.load_state_dict(state["agent_optimiser"])
-        self.critic_optimiser.load_state_dict(state["critic_optimiser"])
+    def weights_file(self, made_by: Mapping[str, Any]) -> bytes:
+        agents = Agents(self.best, self.options.heads, self.options.variant)
+        return to_bytes(agents, self.kernel, {**made_by, "sources": [pool.name for pool in self.pools]})
 
 
 def generalised_advantage(reward: Floats, value: Floats, kept: Floats, decay: float) -> Floats:

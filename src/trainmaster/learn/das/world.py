@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.learn.das.jobs import DECLARED_DEVIATION, KINDS, JobStream
 from trainmaster.learn.das.stream_passes import StreamWorld
 from trainmaster.model.cluster import Cluster, Node, cluster_of
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.units import ms_from_s
 from trainmaster.sim.truth import Truth, TruthOptions
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 FAST, SLOW = "v100", "p100"
 TYPE_SPEED = {FAST: 1.0, SLOW: 0.8}

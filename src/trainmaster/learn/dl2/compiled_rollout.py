@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.learn.dl2.episode import Episode
 from trainmaster.learn.dl2.rollout import Samples, Slots, joined
 from trainmaster.learn.sizing.batch import SlotBatch
 from trainmaster.learn.sizing.trace import SizingTrace
 from trainmaster.policies.dl2.incremental import IncrementalNetwork
 from trainmaster.policies.dl2.network import ScoringNetwork
-
-Floats = npt.NDArray[np.float64]
 
 
 def play_compiled(traces: Sequence[SizingTrace], network: ScoringNetwork, floor: bool = True) -> Floats:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints, Singles
 from trainmaster.engine.engine import Settings
 from trainmaster.learn.dl2.rollout import Samples, play
 from trainmaster.learn.sizing.batch import Decisions, SlotBatch, choose
@@ -27,9 +28,6 @@ from trainmaster.model.units import MS_PER_S
 from trainmaster.policies import registry
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
-
-Ints = npt.NDArray[np.int64]
-Singles = npt.NDArray[np.float32]
 
 RULE = "rule"
 Sizes = Mapping[int, Mapping[str, tuple[int, int]]]
@@ -237,7 +235,7 @@ def corrections(samples: Samples, rules: Sequence[GainRule]) -> Demonstrations:
 
 def _by_rule(
     rule: GainRule, rows: Singles, starts: Ints, allowed: npt.NDArray[np.bool_]
-) -> tuple[Singles, npt.NDArray[np.float32]]:  # fmt: skip
+) -> tuple[Singles, npt.NDArray[np.float32]]:
     """Chances of actions: the better the score the likelier, so that the network learns by how much one is better than
     another; and where the rule stops."""
     scores, _ = rule.scores(rows, starts, np.zeros((0, 0), np.float32))

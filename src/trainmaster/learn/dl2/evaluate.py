@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from trainmaster.engine.engine import Settings
 from trainmaster.learn.seeds import TEST_SEEDS
@@ -27,8 +26,6 @@ from trainmaster.policies import registry
 from trainmaster.sim.run import simulate
 from trainmaster.sim.truth import TruthOptions
 from trainmaster.traces import JobTrace
-
-Floats = npt.NDArray[np.float64]
 
 BASELINES = (
     "drf", "srtf", "tetris", "optimus", "optimus:error=0.05", "optimus:error=0.1", "optimus:error=0.2",

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.learn.dl2.compiled_rollout import play_compiled
 from trainmaster.learn.sizing.trace import SizingTrace
 from trainmaster.policies.dl2.network import ScoringNetwork
 
-Floats = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[np.float32]]
 
 PERTURBED = ("S", "a", "A", "B", "b")

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from trainmaster.learn.numbers import check_numbers
+from trainmaster.learn.numbers import RunOptions, check_numbers
 from trainmaster.model.errors import InputError
 
 REWARDS = ("completion", "progress", "per-job")
 UPDATES = ("clipped", "replay", "evolution")
 NETWORKS = ("shared", "window")
 _POSITIVE = ("rate", "warm_up_rate", "width", "clip")
-_COUNTS = (
-    "hidden", "context", "window", "batch", "episodes", "validate_every", "validation_traces", "pairs", "passes",
-)  # fmt: skip
+_COUNTS = ("hidden", "context", "window", "batch", "episodes", "validate_every", "validation_traces", "pairs", "passes")
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(RunOptions):
     """How DL2 is trained. `paper()` gives the published recipe; the defaults are ours."""
 
     teacher: str = "drf"
@@ -77,17 +75,6 @@ class TrainOptions:
         for name in ("exploration", "discount", "trace_decay", "kept"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"'{name}' is {getattr(self, name)}", "0 to 1")
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TrainOptions:
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(data) - known)
-        if unknown:
-            raise InputError(f"unknown training option '{unknown[0]}'", ", ".join(sorted(known)))
-        return cls(**data)
 
 
 def paper(**changes: Any) -> TrainOptions:

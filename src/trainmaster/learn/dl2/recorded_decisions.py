@@ -83,4 +83,4 @@ def _check_machines(sizes: Sizes, spec: SizingSpec) -> None:
             f"the service gave a job {most} workers; the stated machines have {spec.gpus} GPUs",
             "the service's machines",
             "State them: --cluster servers=N,gpus=G,cpus=C,slot=SECONDS.",
-        )  # fmt: skip
+        )

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Floats, Ints, Singles
 from trainmaster.learn.sizing.batch import Decisions, SlotBatch, choose
 from trainmaster.learn.sizing.trace import SizingTrace
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
 
 BAD_RATIO = 10.0
 """Workers per server, or servers per worker, from which a size counts as badly matched (the paper's figure)."""

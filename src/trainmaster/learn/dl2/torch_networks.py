@@ -7,10 +7,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from trainmaster.core.arrays import Singles
 from trainmaster.policies.dl2.features import N_ACTION, N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.network import shapes
 
-Singles = npt.NDArray[np.float32]
 BARRED = -1e9
 
 

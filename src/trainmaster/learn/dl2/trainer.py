@@ -13,7 +13,8 @@ Everything is drawn from the seed of the options; a run that was interrupted res
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainmaster.core.arrays import Floats
 from trainmaster.learn.dl2.compiled_rollout import collect_compiled, play_compiled
 from trainmaster.learn.dl2.demonstrations import (
     RULE,
@@ -41,10 +43,9 @@ from trainmaster.learn.dl2.rollout import Samples, Scorer, Slots, advantages, co
 from trainmaster.learn.dl2.torch_networks import Critic, SharedActor, WindowActor, log_softmax, owners
 from trainmaster.learn.seeds import DEMONSTRATION_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS
 from trainmaster.learn.sizing.trace import SizingSpec, SizingTrace, draw_traces
+from trainmaster.learn.training_run import Row, TrainingRun
 from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
-
-Floats = npt.NDArray[np.float64]
-Row = dict[str, float]
+from trainmaster.policies.dl2.weights import to_bytes
 
 PART = 4
 """Episodes that one process plays before it reports."""
@@ -57,18 +58,21 @@ Collector = Callable[[Sequence[SizingTrace], Scorer, Sequence[int], TrainOptions
 
 
 @dataclass
-class Trainer:
+class Trainer(TrainingRun):
     """A run. `clusters` are the environments that feed the one learner (the paper's federated variant)."""
+
+    policy, unit, sources = "dl2", "s", ("clusters", "--cluster")
+    networks = ("actor", "critic", "actor_optimiser", "critic_optimiser")
+    columns = (
+        "iteration", "completion_s", "validation_s", "teacher_s", "entropy", "value_error", "decisions", "lessons",
+        "loss",
+    )  # fmt: skip
 
     options: TrainOptions
     clusters: Sequence[SizingSpec] = (SizingSpec(),)
     collector: Collector | None = None
     recorded: Lived | None = None
     """What a service decided, to imitate instead of a teacher that decides anew."""
-    iteration: int = 0
-    best_s: float = float("inf")
-    best: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
-    history: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         torch.manual_seed(self.options.seed)
@@ -83,22 +87,6 @@ class Trainer:
 
     # -- the run -----------------------------------------------------------------------------------------
 
-    def run(self, report: Callable[[Row], None] | None = None, save: Callable[[], None] | None = None) -> None:
-        """To the end of the options' iterations, from wherever it stands."""
-        o = self.options
-        if self.iteration == 0 and not self.history:
-            row = self.warm_up() if o.warm_up else {}
-            self._note({"iteration": 0, **row, "validation_s": self.validate()}, report)
-            if save:
-                save()
-        while self.iteration < o.iterations:
-            row = self.improve()
-            if self.iteration % o.validate_every == 0 or self.iteration == o.iterations:
-                row["validation_s"] = self.validate()
-            self._note(row, report)
-            if save and (self.iteration % o.validate_every == 0 or self.iteration == o.iterations):
-                save()
-
     def start_from(self, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
         """These weights instead of those that the actor has."""
         with torch.no_grad():
@@ -108,28 +96,25 @@ class Trainer:
     def scorer(self) -> Scorer:
         return scorer_of(self.options, self.actor.export())
 
-    def validate(self) -> float:
-        """Mean completion time on held-out traces of all clusters; keeps the weights when they are the best."""
+    def validate(self) -> Row:
+        """Mean completion time on held-out traces of all clusters."""
         if not self._validation:
             for k, cluster in enumerate(self.clusters):
                 first = VALIDATION_SEEDS + 1000 * k
                 few = -(-self.options.validation_traces // len(self.clusters))
                 self._validation += draw_traces(cluster, range(first, first + few))
         mean_s = float(play_best(self._validation, self.scorer(), self.options.floor).mean())
-        if mean_s < self.best_s:
-            self.best_s, self.best = mean_s, self.actor.export()
-        return mean_s
-
-    def _note(self, row: Row, report: Callable[[Row], None] | None) -> None:
-        self.history.append(row)
-        if report:
-            report(row)
+        if mean_s < self.best_score:
+            self.best_score, self.best = mean_s, self.actor.export()
+        return {"validation_s": mean_s}
 
     # -- supervised --------------------------------------------------------------------------------------
 
     def warm_up(self, taught: Demonstrations | None = None) -> Row:
         """Imitate the teacher: minimise the cross-entropy between its choices and the network's."""
         o = self.options
+        if not o.warm_up:
+            return {}
         rng = np.random.Generator(np.random.PCG64([o.seed, 1]))
         teacher_s = float("nan")
         traces: list[SizingTrace] = []
@@ -310,35 +295,32 @@ class Trainer:
     # -- keeping -----------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything that a resumed run needs."""
-        return {
-            "options": self.options.to_json(), "clusters": self.described_clusters(),
-            "iteration": self.iteration, "best_s": self.best_s,
-            "best": {name: torch.from_numpy(value) for name, value in self.best.items()}, "history": self.history,
-            "actor": self.actor.state_dict(), "critic": self.critic.state_dict(),
-            "actor_optimiser": self.actor_optimiser.state_dict(),
-            "critic_optimiser": self.critic_optimiser.state_dict(), "ascent_steps": self.ascent.steps,
+        return super().state() | {
+            "ascent_steps": self.ascent.steps,
             "ascent": [torch.from_numpy(m) for m in (self.ascent.first, self.ascent.second) if m is not None],
             "memory": [(_tensors(kept), _tensors(seen), torch.from_numpy(back)) for kept, seen, back in self.memory],
-        }  # fmt: skip
-
-    def described_clusters(self) -> list[dict[str, str]]:
-        """All that traces are drawn from, to tell whether a run resumes on the same."""
-        return [{part.name: repr(getattr(spec, part.name)) for part in fields(spec)} for spec in self.clusters]
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.iteration, self.best_s, self.history = state["iteration"], state["best_s"], list(state["history"])
-        self.best = {name: value.numpy() for name, value in state["best"].items()}
-        self.actor.load_state_dict(state["actor"])
-        self.critic.load_state_dict(state["critic"])
-        self.actor_optimiser.load_state_dict(state["actor_optimiser"])
-        self.critic_optimiser.load_state_dict(state["critic_optimiser"])
+        super().restore(state)
         moments = [m.numpy() for m in state["ascent"]]
         self.ascent = Ascent(*moments, steps=state["ascent_steps"]) if moments else Ascent()
         self.memory = [
             (Samples(**_arrays(kept)), Slots(**_arrays(seen)), back.numpy())
             for kept, seen, back in state.get("memory", [])
         ]
+
+    def described_sources(self) -> list[dict[str, str]]:
+        """All that traces are drawn from."""
+        return [{part.name: repr(getattr(spec, part.name)) for part in fields(spec)} for spec in self.clusters]
+
+    def check_sources(self, state: Mapping[str, Any], folder: Path) -> None:
+        if self.recorded is None:  # a service's history has gone on meanwhile
+            super().check_sources(state, folder)
+
+    def weights_file(self, made_by: Mapping[str, Any]) -> bytes:
+        o = self.options
+        return to_bytes(self.best, o.network, o.window if o.network == "window" else 0, made_by)
 
 
 def _tensors(columns: Samples | Slots) -> dict[str, Tensor]:

@@ -15,16 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Floats, Ints, Singles
 from trainmaster.learn.sizing.trace import PROFILE_POINTS, SizingTrace
 from trainmaster.learn.sizing.world import SlotWorld, Softmax
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.speed_profiles import EVIDENCE
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
 
 
 class SlotState(NamedTuple):

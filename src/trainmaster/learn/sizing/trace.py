@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from trainmaster.core.arithmetic import lucky
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.learn.sizing.job_types import MEASURED, REFERENCE_SIZE, Kind
 from trainmaster.model.cluster import Cluster, Node, cluster_of
 from trainmaster.model.errors import InputError
@@ -17,9 +17,6 @@ from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.dl2.speed_profiles import Draws, profile_draws
 from trainmaster.sim.truth import job_key
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 TERMS = ("a", "b", "c", "d", "e", "f", "g")
 ACCELERATOR = "gpu"

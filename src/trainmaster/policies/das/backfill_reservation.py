@@ -12,13 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Ints
 from trainmaster.policies.das import scene_passes
 from trainmaster.policies.das.features import Scene
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 BACKFILL_COUNTED = 0.5
 """Part of its expected duration for which a job is taken to stand in the way of one that is held for: expectations

@@ -9,13 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Floats, Ints
 from trainmaster.policies.das.scene_passes import Machines, earliest
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 JOB_FEATURES = (
     "log_need", "share", "log_time", "log_area", "deviation", "log_waited", "relative_wait", "fits", "fits_one",

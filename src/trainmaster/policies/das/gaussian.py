@@ -28,13 +28,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.policies.das.random_walk import Walk, least
-from trainmaster.policies.das.random_walk_constants import FAR, PHI_STEP
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from trainmaster.policies.das.random_walk_constants import PHI_STEP
 
 WAVES = 16
 LOG_SPEED_MAX = 1.0
@@ -80,14 +77,6 @@ def slowest(mean: Floats, covariance: Floats) -> tuple[float, float]:
     p = np.zeros(len(mean))
     expected = least(mean, np.sqrt(np.maximum(np.diag(covariance), 1e-9)), p)
     return expected, float(p @ covariance @ p)
-
-
-def transition(phi: Floats, rack_of: Ints, kernel: Kernel) -> Floats:
-    """P(i) written out; the definition, for tests and pictures."""
-    at = np.rint(phi / PHI_STEP) * PHI_STEP
-    distance = ((at[:, None, :] - at[None, :, :]) ** 2).sum(axis=2)
-    edges = np.where(rack_of[:, None] == rack_of[None, :], 1.0, FAR)
-    return edges * np.exp(-distance / (2.0 * kernel.width**2)) / len(phi)
 
 
 @dataclass(frozen=True)

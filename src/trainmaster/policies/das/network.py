@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.policies.das.features import N_JOB, N_MACHINE, N_PAIR
 
-Floats = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[np.float32]]
 
 VARIANTS: Mapping[str, tuple[bool, bool]] = {

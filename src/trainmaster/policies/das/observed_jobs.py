@@ -6,15 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.das.features import phi_of
 from trainmaster.policies.das.gaussian import Kernel, SpeedHistory, walk_features
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 UNKNOWN_LOG_S, UNKNOWN_DEVIATION = 7.5, 1.5
 """Of a job of which nothing is known: about half an hour, rather uncertain."""
@@ -145,9 +142,7 @@ class ObservedJobs:
         self.apart = [kept * total + log_speed, kept * count + 1.0]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "groups": self.groups, "running": self.running, "seen": self.history.to_json(), "apart": self.apart,
-        }  # fmt: skip
+        return {"groups": self.groups, "running": self.running, "seen": self.history.to_json(), "apart": self.apart}
 
 
 def _history(kept: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.model.errors import InputError
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Plan
@@ -33,9 +34,6 @@ from trainmaster.policies.das.weights import Weights, load_once
 from trainmaster.policies.registry import register
 from trainmaster.policies.shared.arrival_order import decide_by_arrival
 from trainmaster.policies.shared.could_run import could_run
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 ABSURD = 1e6
 """Scores and affinities beyond this are those of a network gone wrong."""

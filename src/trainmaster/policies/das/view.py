@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.das.features import Parts, Scene
 from trainmaster.policies.das.observed_jobs import ObservedJobs
 from trainmaster.policies.das.waiting_rules import settle
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def scene_of(view: Snapshot, waiting: Ints, beliefs: ObservedJobs) -> Scene:

@@ -14,10 +14,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools
 from trainmaster.policies.das.features import Scene
 from trainmaster.policies.das.scene_passes import open_types
-
-Bools = npt.NDArray[np.bool_]
 
 LATER = 2.0
 """A job starts on a type now if it ends there no later than this many times the earliest."""

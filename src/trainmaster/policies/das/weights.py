@@ -16,9 +16,8 @@ from trainmaster.policies.shared.weights_file import WeightsFormat
 VERSION = 2
 """2: agents see as fitting what may start where it pays; 1 had them wait for whole machines at any price."""
 FORMAT = WeightsFormat(
-    "das", VERSION,
-    {"job_features": JOB_FEATURES, "machine_features": MACHINE_FEATURES, "pair_features": PAIR_FEATURES},
-)  # fmt: skip
+    "das", VERSION, {"job_features": JOB_FEATURES, "machine_features": MACHINE_FEATURES, "pair_features": PAIR_FEATURES}
+)
 SHIPPED = Path(__file__).with_name("weights.npz")
 KERNEL_MAX = 1e9
 """Of any number that describes the kernel."""
@@ -35,9 +34,7 @@ class Weights:
 
 def to_bytes(agents: Agents, kernel: Kernel, made_by: Mapping[str, Any]) -> bytes:
     """The file's content; equal weights give equal bytes."""
-    about = {
-        "variant": agents.variant, "heads": agents.heads, "kernel": kernel.to_json(), "made_by": dict(made_by),
-    }  # fmt: skip
+    about = {"variant": agents.variant, "heads": agents.heads, "kernel": kernel.to_json(), "made_by": dict(made_by)}
     return FORMAT.to_bytes(agents.weights, about)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.model.job import PhaseCode
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.reservation_book import ReservationBook
-
-Ints = npt.NDArray[np.int64]
 
 
 def start_leftovers(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan_builder import PlanBuilder
-
-Ints = npt.NDArray[np.int64]
 
 
 def changeable(phase: Ints) -> npt.NDArray[np.bool_]:

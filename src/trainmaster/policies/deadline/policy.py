@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan import Plan
@@ -26,8 +27,6 @@ from trainmaster.policies.deadline.execution import carry_out, changeable
 from trainmaster.policies.deadline.reservation_book import RETRIES, ReservationBook
 from trainmaster.policies.registry import register
 from trainmaster.policies.shared.arrival_order import decide_by_arrival
-
-Ints = npt.NDArray[np.int64]
 
 _RETRY_MS = 10_000
 """Looked at again so soon when a gang fitted by count but found no place."""

@@ -8,8 +8,8 @@ holds; if neither works, the arrival is refused. So nothing promised is broken b
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.model.job import DeadlineKind, PhaseCode
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, NEVER_MS
@@ -19,9 +19,6 @@ from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.feasibility import demand_fits, fastest_rates
 from trainmaster.policies.deadline.sizes import size_tables
 from trainmaster.policies.deadline.speed_corrections import SpeedCorrections, believe
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 ORDERS = 6
 """Orders tried when promises are rearranged around a newcomer..."""

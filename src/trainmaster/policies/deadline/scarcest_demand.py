@@ -10,12 +10,10 @@ figure counts: both err on the side of keeping promises.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, UNLIMITED
-
-Ints = npt.NDArray[np.int64]
 
 
 def blocked_milli(view: Snapshot) -> Ints:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.model.job_table import JobTable
 from trainmaster.model.snapshot import Snapshot
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MAX_LEVELS = 12
 _EVERY_SIZE_UP_TO = 8

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.estimate.completion import RatioPool, quantile_z
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.placement import Strategy
@@ -14,8 +15,6 @@ from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.deadline.reservations import JobArrays
 from trainmaster.policies.deadline.scarcest_demand import blocked_milli
 from trainmaster.policies.deadline.sizes import MAX_LEVELS
-
-Floats = npt.NDArray[np.float64]
 
 _SAME = 1e-9
 """A rate that equals the declared one to this relative difference is a belief, not a measurement."""

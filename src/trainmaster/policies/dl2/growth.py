@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.policies.dl2.actions import Granting
 from trainmaster.policies.dl2.features import N_JOB
 from trainmaster.policies.dl2.incremental import IncrementalNetwork
@@ -15,9 +16,6 @@ from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 from trainmaster.policies.dl2.outcomes import NOT_FINITE, STOPPED_AT_ONCE, USED_UP
 from trainmaster.policies.shared.node_capacity import Room
 from trainmaster.policies.shared.pools import Demands, Pools
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _ABSURD = {
     NOT_FINITE: "scores that are not finite",

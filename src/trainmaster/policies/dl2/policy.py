@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.estimate.speed_fit import fit_speed
 from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
@@ -27,9 +28,6 @@ from trainmaster.policies.shared.node_capacity import JobSizes, Room
 from trainmaster.policies.shared.optimus_estimates import TERMS, Estimates, believe
 from trainmaster.policies.shared.pools import Demands, Pools, capacity, demands, free_pools, sizes_when_giving_way
 from trainmaster.policies.shared.sizing import Sizes, apply_sizes, elastic_rows, resizable_rows, smallest_servers
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 SLOT_S = 1200.0
 """Times are measured in slots of the paper's length when the run has no rounds."""

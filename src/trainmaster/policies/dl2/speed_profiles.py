@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.estimate.speed_fit import doubling
 from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.snapshot import Snapshot
@@ -21,9 +21,6 @@ from trainmaster.model.stable_hash import stable_hash
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.dl2.evidence_terms import N_TERM, PROGRESS_WEIGHT
 from trainmaster.policies.dl2.speed_evidence import add_point, drawn_part, likely_best, move, settle, size_near
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MEMO = "dl2_evidence"
 CURVES = "fitted_curve"
@@ -94,9 +91,7 @@ def _model(view: Snapshot, row: int) -> str:
     return view.jobs.spec(row).model or ALONE + view.jobs.id(row)
 
 
-def _progressed(
-    view: Snapshot, row: int, own: Floats, before: Floats, pools: dict[str, Floats], factor: float
-) -> bool:  # fmt: skip
+def _progressed(view: Snapshot, row: int, own: Floats, before: Floats, pools: dict[str, Floats], factor: float) -> bool:
     """Count what a job got done since the last decision, once for every size that it runs at."""
     jobs = view.jobs
     w, p, gpu_type = int(jobs.workers[row]), int(jobs.servers[row]), int(jobs.held_type[row])

@@ -11,17 +11,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Floats, Ints
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.shared.optimus_estimates import Estimates
 from trainmaster.policies.shared.pools import Demands
 from trainmaster.policies.shared.speed_curves import SpeedCurves
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 DAY_S = 86_400.0
 PATIENCE = 10.0

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.snapshot import Snapshot
 
-Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 

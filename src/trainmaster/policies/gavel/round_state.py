@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.core.int_list import IntList
 from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.snapshot import Snapshot
@@ -15,8 +15,6 @@ from trainmaster.policies.gavel.codes import DEFAULT_ROUND_MS, type_order
 from trainmaster.policies.gavel.pair_state import PairState
 from trainmaster.policies.gavel.rounds import Rounds
 from trainmaster.policies.gavel.shares import Isolated
-
-Floats = npt.NDArray[np.float64]
 
 REMEMBERED = ("share", "received_s", "deficit_s", "known", "speeds")
 ISOLATED = ("isolated_s", "isolated_rate", "remaining_before")

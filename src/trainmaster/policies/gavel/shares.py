@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.core.int_list import IntList
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.core.state.job_arrays import JobArrays, work_done_column
@@ -30,8 +30,6 @@ from trainmaster.policies.gavel.rounds import Rounds
 if TYPE_CHECKING:
     from trainmaster.policies.gavel.policy import RoundPolicy
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _QUEUES = frozenset({"gavel-fifo", "gavel-sjf"})
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainmaster.core.arrays import Bools
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan_builder import HALF_MILLI, PlanBuilder
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel.pair_state import PairState
-from trainmaster.policies.gavel.problem import BoolArray
 from trainmaster.policies.gavel.rounds import Rounds
 
 
-def halved(view: Snapshot) -> BoolArray:
+def halved(view: Snapshot) -> Bools:
     """Jobs that have less of their devices than they asked for, because others have the rest, or had it."""
     jobs = view.jobs
     return np.asarray(jobs.held_gpu_milli < jobs.workers * jobs.worker_gpu_milli)
@@ -79,7 +79,7 @@ def assign(view: Snapshot, builder: PlanBuilder, rounds: Rounds, book: PairState
 class _Held:
     """Who may stay on the devices that two have now: the first to ask, and its companion."""
 
-    def __init__(self, view: Snapshot, builder: PlanBuilder, rows: BoolArray) -> None:
+    def __init__(self, view: Snapshot, builder: PlanBuilder, rows: Bools) -> None:
         self.jobs, self.builder, self.rows = view.jobs, builder, rows
         self._claimed: set[tuple[int, int]] = set()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints
 from trainmaster.model.snapshot import Snapshot
-
-Ints = npt.NDArray[np.int64]
 
 
 def could_run(view: Snapshot, rows: Ints, workers: Ints, servers: Ints) -> npt.NDArray[np.bool_]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Ints
 from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.shared.sizing import smallest_servers
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def feasible_when_empty(view: Snapshot, rows: Ints) -> Bools:

@@ -10,17 +10,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.estimate.loss_fit import fit_loss
 from trainmaster.estimate.speed_fit import fit_speed, profile_sizes
 from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.stable_hash import stable_hash
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 TERMS = ("a", "b", "c", "d", "e", "f", "g")
 LEAST_LEFT = 0.01

@@ -12,12 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.policies.shared.node_capacity import Room
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 GPU, CPU, MEM = 0, 1, 2
 

@@ -11,17 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Bools, Ints
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

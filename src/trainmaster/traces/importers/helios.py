@@ -9,7 +9,7 @@ import polars as pl
 
 from trainmaster.traces.cells import typed
 from trainmaster.traces.delimited import read_table, sniff_columns
-from trainmaster.traces.importers.shaping import finish, seconds_since, sibling, wall_clock
+from trainmaster.traces.importers.shaping import finish, seconds_since, sibling, since_first, wall_clock
 from trainmaster.traces.schema import LINE, Column
 from trainmaster.traces.source import Source, read_source
 from trainmaster.traces.trace import JobTrace, companion_from_table
@@ -34,17 +34,9 @@ def recognises(source: Source) -> bool:
 
 def load(source: Source) -> JobTrace:
     raw = typed(read_table(source), _COLUMNS, source.path, required=("job_id", "submit_time"))
-    submit = wall_clock(raw, "submit_time", source.path)
-    start = wall_clock(raw, "start_time", source.path, required=False)
-    end = wall_clock(raw, "end_time", source.path, required=False)
-    epoch = submit.min()
-    assert isinstance(epoch, datetime)
+    times, epoch = since_first(raw, "submit_time", "start_time", "end_time", source.path)
     state = pl.col("state").str.to_lowercase()
-    jobs = raw.with_columns(
-        submit_s=seconds_since(submit, epoch),
-        start_s=seconds_since(start, epoch),
-        end_s=seconds_since(end, epoch),
-    ).select(
+    jobs = raw.with_columns(times).select(
         "job_id",
         "submit_s",
         "start_s",

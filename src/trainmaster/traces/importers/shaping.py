@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from trainmaster.model.errors import InputError
-from trainmaster.traces.schema import LINE
+from trainmaster.traces.cells import refuse
 from trainmaster.traces.source import Source
 from trainmaster.traces.trace import JobTrace, trace_from_table
 
@@ -44,17 +44,18 @@ def wall_clock(frame: pl.DataFrame, column: str, path: Path, *, required: bool =
     absent = text.is_null() | text.str.to_lowercase().is_in(ABSENT)
     times = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
     bad = times.is_null() & ~absent if not required else times.is_null()
-    if bad.any():
-        at = bad.arg_true()[0]
-        raise InputError(
-            f"invalid time {frame[column][at]!r}",
-            "YYYY-MM-DD HH:MM:SS",
-            "Correct the cell.",
-            path,
-            int(frame[LINE][at]),
-            column,
-        )
+    refuse(frame, bad, path, column, "invalid time {}", "YYYY-MM-DD HH:MM:SS", "Correct the cell.")
     return times
+
+
+def since_first(frame: pl.DataFrame, submit: str, start: str, end: str, path: Path) -> tuple[list[pl.Series], datetime]:
+    """Columns `submit_s start_s end_s` out of those wall times, and the first submission, from which they count."""
+    submitted = wall_clock(frame, submit, path)
+    epoch = submitted.min()
+    assert isinstance(epoch, datetime)
+    started, ended = (wall_clock(frame, name, path, required=False) for name in (start, end))
+    named = zip(("submit_s", "start_s", "end_s"), (submitted, started, ended), strict=True)
+    return [seconds_since(times, epoch).alias(name) for name, times in named], epoch
 
 
 def seconds_since(times: pl.Series, epoch: datetime) -> pl.Series:

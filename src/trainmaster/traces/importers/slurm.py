@@ -7,14 +7,12 @@ Job steps (`123.batch`, `123.0`) are skipped: `--allocations` leaves them out at
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import polars as pl
 
 from trainmaster.model.errors import InputError
-from trainmaster.traces.cells import typed
+from trainmaster.traces.cells import refuse, typed
 from trainmaster.traces.delimited import read_table
-from trainmaster.traces.importers.shaping import ABSENT, finish, seconds_since, wall_clock
+from trainmaster.traces.importers.shaping import ABSENT, finish, since_first
 from trainmaster.traces.schema import LINE, Column
 from trainmaster.traces.source import Source
 from trainmaster.traces.trace import JobTrace
@@ -76,15 +74,9 @@ def recognises(source: Source) -> bool:
 
 def load(source: Source) -> JobTrace:
     raw = _read(source)
-    submit = wall_clock(raw, "submit", source.path)
-    start = wall_clock(raw, "start", source.path, required=False)
-    end = wall_clock(raw, "end", source.path, required=False)
-    epoch = submit.min()
-    assert isinstance(epoch, datetime)
+    times, epoch = since_first(raw, "submit", "start", "end", source.path)
     raw = raw.with_columns(
-        submit_s=seconds_since(submit, epoch),
-        start_s=seconds_since(start, epoch),
-        end_s=seconds_since(end, epoch),
+        *times,
         elapsed_s=_clock_seconds(raw, "elapsed", source),
         limit_s=_clock_seconds(raw, "timelimit", source),
     )
@@ -172,14 +164,5 @@ def _clock_seconds(raw: pl.DataFrame, column: str, source: Source) -> pl.Series:
     total = days.fill_null(0) * 86400 + hours.fill_null(0) * 3600 + minutes * 60 + seconds
     words = text.str.to_lowercase().is_in([*ABSENT, "unlimited", "partition_limit", "invalid"])
     bad = total.is_null() & text.is_not_null() & ~words
-    if bad.any():
-        at = bad.arg_true()[0]
-        raise InputError(
-            f"invalid span of time {text[at]!r}",
-            "[days-]hours:minutes:seconds",
-            "",
-            source.path,
-            int(raw[LINE][at]),
-            column,
-        )
+    refuse(raw, bad, source.path, column, "invalid span of time {}", "[days-]hours:minutes:seconds")
     return total

@@ -12,10 +12,9 @@ from trainmaster.policies.das.gaussian import (
     WAVES,
     Kernel,
     SpeedHistory,
-    transition,
     walk_features,
 )
-from trainmaster.policies.das.random_walk_constants import PHI_STEP, STEPS
+from trainmaster.policies.das.random_walk_constants import FAR, PHI_STEP, STEPS
 
 KERNEL = Kernel()
 
@@ -25,6 +24,14 @@ def a_graph(rng: np.random.Generator, machines: int) -> tuple[np.ndarray, np.nda
     use = rng.integers(0, 5, machines) / 4.0
     part = np.full(machines, rng.choice([0.25, 0.5, 1.0]))
     return np.stack([speed, use, part], axis=1), rng.integers(0, 2, machines)
+
+
+def transition(phi: np.ndarray, rack_of: np.ndarray, kernel: Kernel) -> np.ndarray:
+    """P(i) written out."""
+    at = np.rint(phi / PHI_STEP) * PHI_STEP
+    distance = ((at[:, None, :] - at[None, :, :]) ** 2).sum(axis=2)
+    edges = np.where(rack_of[:, None] == rack_of[None, :], 1.0, FAR)
+    return edges * np.exp(-distance / (2.0 * kernel.width**2)) / len(phi)
 
 
 def similarity(one: np.ndarray, other: np.ndarray) -> np.ndarray:

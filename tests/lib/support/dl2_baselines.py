@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Floats
 from trainmaster.estimate.speed_fit import fit_speed, profile_sizes
 from trainmaster.learn.dl2.compiled_rollout import play_compiled
 from trainmaster.learn.sizing.batch import SlotBatch
@@ -20,7 +20,6 @@ from trainmaster.model.stable_hash import stable_hash
 from trainmaster.policies.dl2.features import JOB_FEATURES
 from trainmaster.policies.dl2.network import ScoringNetwork, shapes
 
-Floats = npt.NDArray[np.float64]
 SAME_KNOWLEDGE = "optimus, speeds as dl2 learns them"
 NEVER, STOP = np.float32(-1e9), np.float32(-1e8)
 LEFT, GAIN, COST = (JOB_FEATURES.index(name) for name in ("log_time_now", "gain_worker", "cost_worker"))

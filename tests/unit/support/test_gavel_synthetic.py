@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.gavel_synthetic import GavelSynthetic, gavel_synthetic
 from trainmaster.estimate.catalogue import Entry, TableCatalogue, load_catalogue
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import InputError
 from trainmaster.sim.workload import workload
-from trainmaster.traces.gavel_synthetic import GavelSynthetic, gavel_synthetic
 
 
 def table() -> TableCatalogue:
