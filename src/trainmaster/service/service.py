@@ -39,8 +39,8 @@ STOP_S = 5.0
 """How long open requests may take when the service stops."""
 CLOSE_S = 20.0
 """How long a session may take to close where another process can take over."""
-RETRY_S = 2.0
-"""Pause after a session that could not be opened."""
+RETRY_S, MAX_RETRY_S = 2.0, 30.0
+"""Pause after a session that could not be opened; twice as long after each further one."""
 
 
 class LeaderGateway:
@@ -174,13 +174,17 @@ class Service:
         try:
             await self.in_thread(self.platform.prepare)
             self.log.info("prepared to lead")
+            pause_s = RETRY_S
             while True:
                 await _first(self._elected, self._stop)
                 if self._stop.is_set():
                     return
                 self._lost.clear()
-                if not await self._hold_session() and not self._stop.is_set():
-                    await asyncio.sleep(RETRY_S)
+                if await self._hold_session():
+                    pause_s = RETRY_S
+                elif not self._stop.is_set():
+                    await _first(self._stop, wait_s=pause_s)
+                    pause_s = min(2 * pause_s, MAX_RETRY_S)
         except TrainmasterError as error:
             self._fault = error
             self._stop.set()
@@ -277,11 +281,11 @@ def platform_of(options: ServiceOptions, home: Home) -> Platform:
     return KubernetesPlatform(options, home)
 
 
-async def _first(*events: asyncio.Event) -> None:
-    """Wait for any of them."""
+async def _first(*events: asyncio.Event, wait_s: float | None = None) -> None:
+    """Wait for any of them, for so long at most."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for wait in waits:
             wait.cancel()

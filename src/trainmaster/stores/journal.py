@@ -9,6 +9,8 @@ p-<number>-<writer>-<k>   parts of an entry or snapshot that is too large for on
 s-<number>           a snapshot: everything up to and with that entry
 
 Entries and snapshots carry the format that they are written in; those of version 0.1 say nothing and have format 1.
+A journal with a gap (an entry or a part is missing, or cannot be read) is refused as a whole: to go on without what is
+missing would lose jobs.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ PART_BYTES = 900_000
 SNAPSHOT_ENTRIES = 400
 SNAPSHOT_BYTES = 8_000_000
 """A snapshot is taken after so many entries, or when they have grown to so much."""
+CLAIMS = 20
+"""A writer that was overtaken so many times in a row gives up; its caller pauses."""
 
 
 class BlobTaken(Exception):
@@ -36,6 +40,17 @@ class BlobTaken(Exception):
 
 class Overtaken(StoreError):
     """Another writer has committed: what this one believes is out of date."""
+
+
+class Damaged(StoreError):
+    """Something of the journal is missing or cannot be read."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the journal of the service's state has a gap: {what}. Nothing was changed. Restore it from a backup; or, "
+            "to begin anew, stop the service and delete the whole journal: jobs are taken again from their "
+            "TrainingJobs, their progress and history are lost"
+        )
 
 
 class Blobs(Protocol):
@@ -66,6 +81,7 @@ class JournalStore:
         self._snapshotting: threading.Thread | None = None
         self._parts = 0
         self.snapshot_fault: StoreError | None = None
+        self._number = 0
         self._read()
 
     # -- writing -------------------------------------------------------------------------------------
@@ -89,12 +105,13 @@ class JournalStore:
 
     def claim(self) -> None:
         """Write an empty entry: from now on whoever wrote before finds itself overtaken. Reads again until it is so."""
-        while True:
+        for _ in range(CLAIMS):
             try:
                 self._append({"claim": self._writer})
                 return
             except Overtaken:
                 self._read()
+        raise Overtaken(f"other services have written to the journal {CLAIMS} times meanwhile; is there more than one?")
 
     def _append(self, entry: JsonObject) -> None:
         number = self._number + 1
@@ -160,32 +177,22 @@ class JournalStore:
     # -- reading -----------------------------------------------------------------------------------------
 
     def _read(self) -> None:
+        """`Damaged` if anything between the newest snapshot and the last entry is not there, whole."""
         found = self._blobs.read_all()
-        snapshots = sorted((name for name in found if name.startswith("s-")), reverse=True)
-        self._memory, self._number = MemoryStore(), 0
-        for name in snapshots:
-            content = _unpacked(found[name], found)
-            if content is not None:
-                self._memory, self._number = MemoryStore.of(_dump_of(content["dump"])), _number(name)
-                break
-        self._since = self._bytes_since = 0
-        while True:
-            data = found.get(f"j-{self._number + 1:012d}")
-            content = None if data is None else _unpacked(data, found)
-            if content is None:
-                break
-            self._replay(content)
-            self._number += 1
-            self._since += 1
-            self._bytes_since += len(data or b"")
-
-    def _replay(self, entry: JsonObject) -> None:
-        if "commit" in entry:
-            delta = entry["commit"]
-            delta["log"] = [tuple(line) for line in delta["log"]]
-            self._memory.apply(Encoded(**delta))
-        elif "prune" in entry:
-            self._memory.prune(*entry["prune"])
+        memory, number = _newest_snapshot(found)
+        last = max((_number(name) for name in found if name[0] in "js"), default=0)
+        if last < self._number:
+            raise Damaged(f"it ends with entry {last}, this service has seen entry {self._number}")
+        since = bytes_since = 0
+        while number < last:
+            name = f"j-{number + 1:012d}"
+            if name not in found:
+                raise Damaged(f"entry {name} is missing, the last one is {last}")
+            _replay(memory, _unpacked(name, found))
+            number += 1
+            since += 1
+            bytes_since += len(found[name])
+        self._memory, self._number, self._since, self._bytes_since = memory, number, since, bytes_since
 
     def load(self) -> StoredState:
         self._read()
@@ -235,20 +242,42 @@ def _part_names(data: bytes) -> list[str]:
     return json.loads(data)["parts"] if data[:1] == b"{" else []
 
 
-def _unpacked(data: bytes, found: Mapping[str, bytes]) -> Any:
-    """The content; None when a part is missing, so that it cannot be read."""
-    names = _part_names(data)
-    if names:
-        if any(name not in found for name in names):
-            return None
-        data = b"".join(found[name] for name in names)
-    content = json.loads(zlib.decompress(data))
-    if int(content.get("format", 1)) > FORMAT:
+def _unpacked(name: str, found: Mapping[str, bytes]) -> Any:
+    """The content; `Damaged` when a part is missing or it cannot be read."""
+    try:
+        names = _part_names(found[name])
+        content = json.loads(zlib.decompress(b"".join(found[part] for part in names) if names else found[name]))
+        version = int(content.get("format", 1))
+    except KeyError as error:
+        raise Damaged(f"{error.args[0]}, a part of {name}, is missing") from None
+    except (ValueError, TypeError, AttributeError, zlib.error) as error:
+        raise Damaged(f"{name} cannot be read: {error}") from None
+    if version > FORMAT:
         raise StoreError(
-            f"the journal has format {content['format']}, this version of trainmaster knows {FORMAT}; "
+            f"the journal has format {version}, this version of trainmaster knows {FORMAT}; "
             "start the version that wrote it, or a newer one"
         )
     return content
+
+
+def _newest_snapshot(found: Mapping[str, bytes]) -> tuple[MemoryStore, int]:
+    """The newest that is whole: one that is not may have been left half written, before its entries were deleted."""
+    for name in sorted((name for name in found if name.startswith("s-")), reverse=True):
+        try:
+            content = _unpacked(name, found)
+        except Damaged:
+            continue
+        return MemoryStore.of(_dump_of(content["dump"])), _number(name)
+    return MemoryStore(), 0
+
+
+def _replay(memory: MemoryStore, entry: JsonObject) -> None:
+    if "commit" in entry:
+        delta = entry["commit"]
+        delta["log"] = [tuple(line) for line in delta["log"]]
+        memory.apply(Encoded(**delta))
+    elif "prune" in entry:
+        memory.prune(*entry["prune"])
 
 
 def _dump_of(content: JsonObject) -> Dump:

@@ -10,7 +10,7 @@ import pytest
 
 from trainmaster.engine.ports import Commit, StoreError
 from trainmaster.stores import journal
-from trainmaster.stores.journal import BlobTaken, JournalStore, Overtaken
+from trainmaster.stores.journal import BlobTaken, Damaged, JournalStore, Overtaken
 from trainmaster.testing.store_contract import check_store
 
 
@@ -133,3 +133,70 @@ def test_a_journal_without_a_format_is_that_of_the_first_version() -> None:
     assert store.load().jobs == {"a": {"n": 1}}
     store.commit(Commit({"a": {"n": 2}}, {}, {"n": 2}))
     assert JournalStore(blobs, "newer").load().jobs == {"a": {"n": 2}}
+
+
+def _written(n: int, monkeypatch: pytest.MonkeyPatch, **options: int) -> InMemory:
+    """A journal of `n` entries, each of a job of its own, in parts."""
+    monkeypatch.setattr(journal, "PART_BYTES", 40)
+    blobs = InMemory()
+    store = JournalStore(blobs, "one", **options)
+    for k in range(n):
+        store.commit(Commit({f"job-{k}": {"n": k}}, {}, {"n": k}))
+        store.close()
+    return blobs
+
+
+@pytest.mark.parametrize("snapshot_entries", [0, 5])
+def test_whatever_single_blob_is_missing_or_spoilt_no_job_is_lost_silently(
+    snapshot_entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = _written(8, monkeypatch, snapshot_entries=snapshot_entries)
+    whole = JournalStore(blobs, "reader").load().jobs
+    assert len(whole) == 8
+    for name in sorted(blobs.blobs):
+        if name == "j-000000000008":
+            continue  # the last one: nothing tells that it was there, but to those who had seen it
+        for content in (None, b"", b"spoilt", b'{"parts": 3}'):
+            hurt = InMemory()
+            hurt.blobs = {**blobs.blobs, name: content or b""}
+            if content is None:
+                del hurt.blobs[name]
+            before = dict(hurt.blobs)
+            with pytest.raises(Damaged, match="Restore it from a backup"):
+                JournalStore(hurt, "reader").claim()
+            assert hurt.blobs == before, "left as it is"
+
+
+def test_a_reader_notices_that_the_last_entry_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = _written(3, monkeypatch)
+    store = JournalStore(blobs, "two")
+    del blobs.blobs["j-000000000003"]
+    with pytest.raises(Damaged, match="ends with entry 2"):
+        store.load()
+
+
+def test_a_claim_that_is_always_overtaken_gives_up() -> None:
+    blobs = InMemory()
+    store, busy = JournalStore(blobs, "one"), JournalStore(blobs, "busy")
+    writes, create = 0, blobs.create
+
+    def race(name: str, data: bytes) -> None:
+        nonlocal writes
+        blobs.create = create  # type: ignore[method-assign]
+        busy.load()
+        busy.commit(Commit({"a": {"n": writes}}, {}, {"n": writes}))
+        writes += 1
+        blobs.create = race  # type: ignore[method-assign]
+        create(name, data)
+
+    blobs.create = race  # type: ignore[method-assign]
+    with pytest.raises(Overtaken, match="more than one"):
+        store.claim()
+
+
+def test_a_snapshot_that_lacks_a_part_is_passed_over_while_its_entries_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blobs = _written(3, monkeypatch)
+    blobs.create("s-000000000002", b'{"parts": ["p-000000000002-one-99"]}')
+    assert len(JournalStore(blobs, "two").load().jobs) == 3
