@@ -79,7 +79,8 @@ class KubernetesAccess:
         user: dict[str, Any] = told.get("user") or {}
         groups = tuple(user.get("groups") or ())
         extra = tuple((key, tuple(values or ())) for key, values in sorted((user.get("extra") or {}).items()))
-        plain = KubeUser(str(user.get("username", "")), USER, groups, str(user.get("uid", "")), extra)
+        name, uid = str(user.get("username", "")), str(user.get("uid", ""))
+        plain = KubeUser(name, USER, groups=groups, uid=uid, extra=extra)
         runs_it = await self._allowed(plain, Right("update", resource="service"))
         return replace(plain, role=OPERATOR) if runs_it else plain
 

@@ -13,7 +13,7 @@ from fastapi import Depends, Request, Response
 from trainmaster.forecast.forecast import Outlook
 from trainmaster.service.api.job_api import JobApi
 from trainmaster.service.api.problems import Forbidden
-from trainmaster.service.control.gateway import Gateway
+from trainmaster.service.control.gateway import TimedGateway
 from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.wire.api import Problem
 
@@ -26,7 +26,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 class Context:
     """Shared by all requests of one application."""
 
-    gateway: Gateway
+    gateway: TimedGateway
     job_api: JobApi
     backend: str
     foretell: Callable[[Mapping[str, Any]], Awaitable[dict[str, Outlook]]] | None = None
