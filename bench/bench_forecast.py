@@ -59,7 +59,7 @@ def situation_of(policy: str, count: int) -> Situation:
     stored_state = StoredState(
         {key: record for key, record in commit.jobs.items() if record is not None}, {}, commit.meta
     )
-    beliefs = {spec.id: Belief(0.1, None if spec.work_total else (4_000.0, 0.8)) for spec in jobs}
+    beliefs: dict[str, Belief] = {spec.id: Belief(0.1, None if spec.work_total else (4_000.0, 0.8)) for spec in jobs}
     return Situation(NOW_MS, policy, cluster, stored_state, engine.settings, beliefs, COSTS)
 
 

@@ -67,7 +67,7 @@ FILES = {
 }
 
 
-def all_jobs(name: str, data: Path) -> list[JobSpec] | None:
+def all_jobs(name: str, data: Path) -> Sequence[JobSpec] | None:
     """Every job of a trace as a specification (a cluster that fits them all)."""
     everything = parse_cluster("gpu=4096")
     if name == "generated":
@@ -120,7 +120,7 @@ def peak_gpus(specs: Sequence[JobSpec]) -> float:
     return most
 
 
-def run_one(specs: list[JobSpec], gpus: int, policy: str, truth: TruthOptions, seed: int) -> dict[str, float]:
+def run_one(specs: Sequence[JobSpec], gpus: int, policy: str, truth: TruthOptions, seed: int) -> dict[str, float]:
     """One run; counts by kind of deadline: submitted, in time, promised, and promised but not in time."""
     settings = Settings(seed=seed)
     inner = create(policy)
@@ -173,7 +173,7 @@ def shown(values: Sequence[float]) -> str:
 Cells = dict[Key, Callable[[], Any]]
 
 
-def sweep(name: str, specs: list[JobSpec], count: int, seeds: int) -> Cells:
+def sweep(name: str, specs: Sequence[JobSpec], count: int, seeds: int) -> Cells:
     """Every policy on the same windows and clusters. Keys: part, trace, jobs, cluster, column, seed."""
     cells: Cells = {}
     for seed in range(seeds):
@@ -196,7 +196,7 @@ def bound_of(jobs: list[JobSpec], gpus: int, timed: int) -> dict[str, float]:
     return {"met": most_in_time(jobs, gpus) / timed}
 
 
-def troubled(name: str, specs: list[JobSpec], count: int, seeds: int) -> Cells:
+def troubled(name: str, specs: Sequence[JobSpec], count: int, seeds: int) -> Cells:
     """Deadlines and promises under noise, and under noise and failures, at load 2."""
     cells: Cells = {}
     for label, truth in (("exact", COSTS), ("noise 0.2", NOISE), ("noise and failures", FAILURES)):
@@ -208,7 +208,7 @@ def troubled(name: str, specs: list[JobSpec], count: int, seeds: int) -> Cells:
     return cells
 
 
-def foreseen(name: str, specs: list[JobSpec], count: int, seeds: int) -> Cells:
+def foreseen(name: str, specs: Sequence[JobSpec], count: int, seeds: int) -> Cells:
     """Predicted finishes of running jobs under noise, at load 2, against when they finished."""
     cells: Cells = {}
     for seed in range(seeds):

@@ -84,7 +84,7 @@ class Runner:
             self.path.write_text(json.dumps(self.done, sort_keys=True, indent=0) + "\n")
         return self.done[key]
 
-    def _make_trace(self, per_hour: float, jobs: int, seed: int, cluster: str) -> list[JobSpec]:
+    def _make_trace(self, per_hour: float, jobs: int, seed: int, cluster: str) -> Sequence[JobSpec]:
         wanted = GavelSynthetic(jobs, per_hour if per_hour > STATIC else None)
         trace = gavel_synthetic(wanted, self.catalogue, seed)
         return workload(trace, parse_cluster(cluster), self.catalogue).specs

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import service_bench  # pyright: ignore[reportMissingImports]
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from trainmaster.backends.kubernetes.resources.crd import crd
 from trainmaster.cli import main

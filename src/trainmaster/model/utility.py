@@ -224,7 +224,7 @@ class _Where:
 
 
 def _number(description: Mapping[str, Any], key: str, where: _Where) -> float:
-    value = description.get(key)
+    value: Any = description.get(key)
     if not is_finite(value):
         fault = "is missing" if key not in description else f"is {value!r}"
         raise where.at(key).error(f"'{key}' of the {description.get('kind')} utility {fault}", "a finite number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ RULES = Rules(grace_s=2.0, hello_wait_s=10.0, max_deaths=3)
 class Story:
     """An attempt whose members do as they are told, at once, until the test says otherwise."""
 
-    def __init__(self, seats: int, rules: Rules = RULES, hold: bool = False, **options: int) -> None:
+    def __init__(self, seats: int, rules: Rules = RULES, hold: bool = False, **options: Any) -> None:
         self.attempt = Attempt(rules, lambda version: 1000 + version, **options)
         self.now_s = 0.0
         self.log: list[a.Action] = []

@@ -148,7 +148,7 @@ class ServiceWorld(FaultyWorld[Action]):
 
     # -- one batch -----------------------------------------------------------------------------------
 
-    def step(self, reports: list[ev.Event], actions: list[Action]) -> None:
+    def step(self, reports: list[ev.Event], requests: list[Action]) -> None:
         """Reports and requests in one batch."""
         plane = self.plane
         assert plane is not None
@@ -159,7 +159,7 @@ class ServiceWorld(FaultyWorld[Action]):
         self.backend.dies_after = int(self.rng.integers(0, 3)) if crash == CrashPoint.MID_DISPATCH else None
         for report in reports:
             self.story.add(self.now_ms, "event", report)
-        calls = [self._call(action) for action in actions]
+        calls = [self._call(action) for action in requests]
         engine = plane.engine
         refused = 0 if engine is None else engine.plans_refused
         first = list(reports)
@@ -173,13 +173,13 @@ class ServiceWorld(FaultyWorld[Action]):
         except Crash as point:
             plane.store.close()
             self.plane = None
-            self.died(str(point), [action.again() for action in actions])
+            self.died(str(point), [action.again() for action in requests])
             return
         if engine is not None and plane.engine is engine and engine.plans_refused > refused:
             raise Violation("a plan was refused: " + "; ".join(self.service_checker.notes[-3:]))
         if plane.tally.policy_faults:
             raise Violation("the policy failed: " + "; ".join(self.service_checker.notes[-3:]))
-        for action, reply in zip(actions, replies, strict=True):
+        for action, reply in zip(requests, replies, strict=True):
             self._heard(action, reply)
 
     def _call(self, action: Action) -> Call:

@@ -35,7 +35,7 @@ class Dl2Baseline:
         features = JobFeatures(rows, SpeedCurves(np.tile(_LINEAR, (len(could), 1))))
         for i, job in enumerate(could.tolist()):
             cost = float(stream.gpus[job]) / total
-            age = (world.now_s - stream.submit_s[job]) / SLOT_S
+            age = float(world.now_s - stream.submit_s[job]) / SLOT_S
             features.at_slot(i, log_time[i], age, 0.0, cost, cost, times, i)
             features.at_size(i, slots[i], 1, 0, 2, 0, cost, cost)
         seen = np.zeros((1, N_GLOBAL), np.float32)

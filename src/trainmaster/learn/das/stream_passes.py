@@ -92,7 +92,7 @@ class ListSchedule:
             for i in range(n):
                 if placed[i]:
                     continue
-                j = order[i]
+                j: int = order[i]
                 best = self._fastest(self.need[j], free)
                 if best >= 0:
                     took = self.run_h[j] / self.type_speed[best]

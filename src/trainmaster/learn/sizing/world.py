@@ -8,7 +8,7 @@ milliseconds from the beginning of the trace.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ WORKER, SERVER, BOTH, VOID = 0, 1, 2, -1
 LARGEST = float("inf")
 
 
-def _flat(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def _flat(array: npt.NDArray[Any]) -> Any:
     """Episodes one below the other, without a copy."""
     return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
 

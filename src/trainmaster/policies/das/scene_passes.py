@@ -33,7 +33,7 @@ def earliest(
     for p in range(len(part_machine)):
         if part_left_s[p] > when:
             break
-        k = part_machine[p]
+        k: int = part_machine[p]
         free[k] += part_gpus[p]
         if speed[type_of[k]] <= 0.0:
             continue

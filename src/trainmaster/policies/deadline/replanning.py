@@ -26,7 +26,7 @@ def rearrange(profile: Profile, jobs: JobArrays, rows: Ints, due: Floats, certs:
             return True
         if done == 0:
             return False
-        failed = order[done]
+        failed: int = order[done]
         for i in range(done, 0, -1):
             order[i] = order[i - 1]
         order[0] = failed
@@ -74,13 +74,13 @@ def keep_most(
     size = len(order)
     done = 0
     while done < size:
-        failed = order[done]
+        failed: int = order[done]
         if profile.reserve(jobs, failed, due[failed], PROMISED, certs[failed]):
             done += 1
             continue
         victim, largest = -1, -1.0
         for i in range(done + 1):
-            row = order[i]
+            row: int = order[i]
             if worth[row] > 0.0:
                 area = _least_area(jobs, row) if i == done else _area(certs[row], jobs._each[row])
                 if area / worth[row] > largest:

@@ -352,7 +352,7 @@ class Profile:
     def reserve_in_order(self, jobs: JobArrays, rows: Ints, due: Floats, cls: int, certs: Floats) -> int:
         """Reserve for these rows one after the other; returns how many succeeded before the first failure."""
         for i in range(len(rows)):
-            row = rows[i]
+            row: int = rows[i]
             if not self.reserve(jobs, row, due[row], cls, certs[row]):
                 return i
         return len(rows)
@@ -370,7 +370,7 @@ class Profile:
         cost = max(jobs.resize_ms, jobs.restart_ms)
         changed = 0
         for j in range(len(rows)):
-            row = rows[j]
+            row: int = rows[j]
             cert = certs[row]
             k = int(cert[GPU_TYPE])
             starts_now = cert[COUNT] > 0 and cert[FIRST] <= now

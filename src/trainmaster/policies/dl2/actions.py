@@ -61,7 +61,7 @@ class Granting:
             self._resized(i)
 
     def _resized(self, i: int) -> None:
-        row = self.row[i]
+        row: int = self.row[i]
         self.features.at_size(
             i, self.work_slots[i], self.workers[row], self.servers[row], self.workers_max[i], self.servers_max[i],
             self.worker_cost[i], self.server_cost[i],

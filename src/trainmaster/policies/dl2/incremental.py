@@ -9,6 +9,9 @@ figures are those of `ScoringNetwork.scores` up to rounding.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,7 +25,7 @@ class IncrementalNetwork:
     """Weights (W split in the parts for h and for the context, A transposed) and what is kept between the inferences
     of a slot: per job h, h W and x S; the sum of h."""
 
-    def __init__(self, weights: dict[str, Singles], n_jobs: int) -> None:
+    def __init__(self, weights: Mapping[str, Any], n_jobs: int) -> None:
         q = {name: np.ascontiguousarray(value, np.float32) for name, value in weights.items()}
         hidden = q["u"].shape[0]
         self.U, self.u, self.V, self.v, self.S = q["U"], q["u"], q["V"], q["v"], q["S"]

@@ -142,7 +142,7 @@ def settle(pool: Floats, evidence: Floats, factors: Floats, rows: Ints, n: int, 
     for _ in range(TURNS):
         fit(pool, curve)
         for i in range(n):
-            j = rows[i]
+            j: int = rows[i]
             now = factor(evidence[j], curve)
             move(pool, evidence[j], factors[j], now)
             factors[j] = now

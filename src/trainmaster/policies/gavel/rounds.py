@@ -198,7 +198,8 @@ class Rounds:
         figures = np.empty((4, n))
         out: Floats = figures
         for k in range(n):
-            i: int = which.values[rows[k]]
+            row: int = rows[k]
+            i: int = which.values[row]
             remaining = jobs.work_total[i] - work_now(jobs, i, now_ms)
             if math.isfinite(remaining):
                 longest = max(longest, remaining) if any_known else remaining

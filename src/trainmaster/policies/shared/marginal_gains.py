@@ -52,7 +52,7 @@ class MarginalGains:
                         best, role, best_gain = i, k, self.gain[i, k]
             if best < 0:
                 return
-            row = rows[best]
+            row: int = rows[best]
             if room.fits(row, sizes.gpu_type[row], 1 - role, role):
                 room.take(row, sizes.gpu_type[row], 1 - role, role)
                 sizes.workers[row] += 1 - role

@@ -90,7 +90,7 @@ class JobSizes:
     def start_small(self, room: Room, waiting: Ints, closed: Bools) -> None:
         """One smallest gang for each waiting job, in this order, on its fastest type with room."""
         for k in range(len(waiting)):
-            row = waiting[k]
+            row: int = waiting[k]
             workers, servers = self.workers_min[row], self.servers_min[row]
             gpu_type = self.fastest_with_room(room, row, workers, servers, closed)
             if gpu_type >= 0:

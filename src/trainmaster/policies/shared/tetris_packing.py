@@ -44,7 +44,7 @@ class Packing:
             chosen[n_chosen] = top
             n_chosen += 1
             self.open[top] = False
-            row = self.waiting[top]
+            row: int = self.waiting[top]
             self.room.take(row, self.on[top], self.workers[row], self.servers[row])
 
     def _align(self) -> float:

@@ -10,7 +10,7 @@ import pytest
 from trainmaster.core.state.plan_arrays import PlanArrays
 from trainmaster.engine.engine import Engine, Settings
 from trainmaster.model.cluster import parse_cluster
-from trainmaster.model.packed_allocation import unpacked
+from trainmaster.model.packed_allocation import Changes, unpacked
 from trainmaster.model.placement import Strategy
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel.policy import RoundPolicy
@@ -73,6 +73,7 @@ def test_the_pass_decides_as_the_policy(name: str, placement: Strategy, monkeypa
         if not done:
             return plan
         made += 1
+        assert isinstance(plan.changes, Changes)
         rows, first, flat = plan.changes.in_order()
         row_of = {job_index: row for row, job_index in enumerate(view.jobs.job_indices.tolist())}
         changed = [row_of[i] for i in np.asarray(arrays.jobs.values)[: arrays.jobs.n].tolist()]

@@ -33,7 +33,7 @@ def _division(seed: int) -> Division:
     )
 
 
-def _program(d: Division) -> dorm_program.Program:
+def _program(d: Division) -> dorm_program.DormProgram:
     return dorm_program._program(d, np.asarray(d.fair().share), THETA1, THETA2)
 
 
