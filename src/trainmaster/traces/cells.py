@@ -52,10 +52,9 @@ def _convert(frame: pl.DataFrame, column: Column, path: Path) -> pl.Series:
     _refuse(frame, raw, raw.is_not_null() & values.is_null(), column, path)
     if column.dtype == pl.Float64():
         _refuse(frame, raw, ~values.is_finite().fill_null(True), column, path)
-    if column.minimum is not None:
-        _refuse(frame, raw, (values < column.minimum).fill_null(False), column, path)
-    if column.maximum is not None:
-        _refuse(frame, raw, (values > column.maximum).fill_null(False), column, path)
+    if column.bounds is not None:
+        low, high = column.bounds
+        _refuse(frame, raw, ((values < low) | (values > high)).fill_null(False), column, path)
     if column.choices:
         _refuse(frame, raw, ~values.is_in(column.choices).fill_null(True), column, path)
     return values.alias(column.name)
