@@ -14,12 +14,14 @@ class Gateway(Protocol):
         """The answer, after everything it depends on was committed; raises what refuses the request."""
         ...
 
-    async def ask_soon(self, request: Request[T], wait_s: float) -> T | None:
-        """As `ask`; None when there is no answer in time."""
-        ...
-
     async def news(self, wait_s: float) -> None:
         """Return when something new was committed, or after this time."""
+        ...
+
+
+class TimelyGateway(Gateway, Protocol):
+    async def ask_soon(self, request: Request[T], wait_s: float) -> T | None:
+        """As `ask`; None when there is no answer in time."""
         ...
 
 

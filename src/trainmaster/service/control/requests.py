@@ -189,7 +189,7 @@ def found_all(plane: ControlPlane, texts: Sequence[str]) -> tuple[str, ...]:
         if spec.name:
             named.setdefault(spec.name, []).append(spec.id)
     for text in unique:
-        job_ids = named.get(text, ())
+        job_ids = named.get(text, [])
         known = len(job_ids) == 1 and not _is_id(plane, text)
         ids[job_ids[0] if known else find(plane, text, "after")] = None
     return tuple(ids)
