@@ -87,8 +87,8 @@ def write_catalogue(catalogue: TableCatalogue, path: Path) -> None:
 def _parse_json(text: str, path: Path) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"not JSON ({error.msg})", "a JSON document", "", path, error.lineno) from None
+    except ValueError as error:
+        raise InputError(f"not JSON ({error})", "a JSON document", "", path, getattr(error, "lineno", None)) from None
     except RecursionError:
         raise InputError("JSON nested too deeply", "a throughput table", "", path) from None
 

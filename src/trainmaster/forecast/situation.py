@@ -144,7 +144,7 @@ def from_json(data: Any, file: str | None = None) -> Situation:
             starting={job_id: (int(at_ms), float(work)) for job_id, (at_ms, work) in data.get("starting", {}).items()},
             arrivals=Arrivals(tuple(spec_from_json(item) for item in data["recent"])),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"the situation is damaged ({error})", expected="an unchanged export", file=file) from error
 
 
@@ -153,6 +153,6 @@ def load(path: Path) -> Situation:
         data = json.loads(path.read_text())
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError("is not JSON", expected="a situation", file=str(path)) from error
     return from_json(data, str(path))

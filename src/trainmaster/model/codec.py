@@ -16,7 +16,7 @@ from typing import Any
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.command import Command, Launch, Resize, Stop
 from trainmaster.model.errors import InputError
-from trainmaster.model.foreign import is_finite
+from trainmaster.model.foreign import is_finite, is_text
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import GPU_MILLI
@@ -39,7 +39,7 @@ def _refuse(where: str, value: Any, expected: str) -> InputError:
 
 
 def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
+    if not is_text(value):
         raise _refuse(where, value, "text")
     return value
 

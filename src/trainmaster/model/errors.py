@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+MAX_WHAT = 1_000
+"""Characters."""
+
 
 class TrainmasterError(Exception):
     """Root of every error that is shown to a user as one message, without a traceback."""
@@ -24,6 +27,10 @@ class InputError(TrainmasterError):
     file: str | Path | None = None
     line: int | None = None
     column: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.what) > MAX_WHAT:  # it may cite what somebody gave
+            self.what = f"{self.what[:MAX_WHAT]}..."
 
     def __str__(self) -> str:
         where = ""

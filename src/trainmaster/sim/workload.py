@@ -5,7 +5,6 @@ Rows that differ in id, submission, work and deadline alone are of one kind, and
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from trainmaster.core.arrays import Floats, Ints
 from trainmaster.estimate.catalogue import ThroughputCatalogue
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
+from trainmaster.model.foreign import MAX_NUMBER, parse_json
 from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.scaling import LINEAR, Scaling, amdahl
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS, ms_from_s
@@ -140,7 +140,7 @@ def _ms(seconds: Floats) -> Ints:
 def _extra(row: Mapping[str, Any]) -> dict[str, Any]:
     """The cell `extra`; text that is no JSON object tells nothing of a job."""
     try:
-        found = json.loads(row.get("extra") or "{}")
+        found = parse_json(row.get("extra") or "{}")
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -326,9 +326,9 @@ class _Builder:
         """A number of `extra`, where columns that the schema does not know are kept too."""
         try:
             number = float(extra.get(name, default))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
-        if not 0 <= number < math.inf or (name == "weight" and number == 0):
+        if not 0 <= number <= MAX_NUMBER or (name == "weight" and number == 0):
             raise self._error(row, name, f"invalid {name} {extra[name]!r}", "a positive number")
         return number
 

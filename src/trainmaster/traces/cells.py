@@ -52,10 +52,9 @@ def _convert(frame: pl.DataFrame, column: Column, path: Path) -> pl.Series:
     bad = raw.is_not_null() & values.is_null()
     if column.dtype == pl.Float64():
         bad |= ~values.is_finite().fill_null(True)
-    if column.minimum is not None:
-        bad |= (values < column.minimum).fill_null(False)
-    if column.maximum is not None:
-        bad |= (values > column.maximum).fill_null(False)
+    if column.bounds is not None:
+        low, high = column.bounds
+        bad |= ((values < low) | (values > high)).fill_null(False)
     if column.choices:
         bad |= ~values.is_in(column.choices).fill_null(True)
     remedy = "Correct the cell, or leave it empty if the value is unknown."

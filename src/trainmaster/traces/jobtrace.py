@@ -166,7 +166,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
         return {}
     try:
         meta = json.loads(read_source(path).text_bytes())
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON ({error})", "a JSON object", "", path, getattr(error, "lineno", None)) from None
     if not isinstance(meta, dict):
         raise InputError("not a JSON object", "a JSON object", "", path, 1)

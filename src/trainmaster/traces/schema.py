@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from trainmaster.model.foreign import MAX_NUMBER
+
 DURATION_KINDS = (
     "run",
     "span_incl_retries",
@@ -21,7 +23,8 @@ DEADLINE_KINDS = ("hard", "soft", "none")
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its polars type, its unit in words, and what a cell may hold."""
+    """One column: its polars type, its unit in words, and what a cell may hold. Numbers are never beyond
+    `MAX_NUMBER`, whatever the column."""
 
     name: str
     dtype: pl.DataType
@@ -29,6 +32,14 @@ class Column:
     minimum: float | None = None
     choices: tuple[str, ...] = ()
     maximum: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Of a column of numbers."""
+        if not self.dtype.is_numeric():
+            return None
+        low, high = self.minimum, self.maximum
+        return (-MAX_NUMBER if low is None else low, MAX_NUMBER if high is None else high)
 
     @property
     def expectation(self) -> str:
@@ -39,7 +50,7 @@ class Column:
         if self.unit:
             kind += f" of {self.unit}"
         least = f", at least {self.minimum:g}" if self.minimum is not None else ""
-        return kind + least + (f", at most {self.maximum:g}" if self.maximum is not None else "")
+        return kind + least + (f", at most {self.bounds[1]:g}" if self.bounds else "")
 
 
 LONGEST_S = 1e11

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from trainmaster.model.errors import InputError
+from trainmaster.model.foreign import parse_json
 from trainmaster.traces.cells import typed
 from trainmaster.traces.schema import (
     COMPANION_REQUIRED,
@@ -110,7 +111,7 @@ def merge_extra(extra: str | None, more: dict[str, Any]) -> str | None:
     base: dict[str, Any] = {}
     if extra:
         try:
-            parsed = json.loads(extra)
+            parsed = parse_json(extra)
         except ValueError:
             parsed = extra
         base = parsed if isinstance(parsed, dict) else {"text": parsed}

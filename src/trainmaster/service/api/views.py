@@ -92,8 +92,14 @@ class Views:
         page += [(order_of(record["spec"]["id"], record["spec"].get("submit_ms", 0)), record) for record in ended]
         page.sort(key=lambda pair: pair[0])
         shown = page[:limit]
-        made = iter(self._active([item for _, item in shown if isinstance(item, str)]))
-        views = [next(made) if isinstance(item, str) else self._ended(item) for _, item in shown]
+        ids = [item for _, item in shown if isinstance(item, str)]
+        found = iter(queries.job_states(self.engine, ids, self.now_ms))
+        views: list[Json] = []
+        for _, item in shown:
+            try:
+                views.append(self._one(next(found)) if isinstance(item, str) else self._ended(item))
+            except Exception as error:  # one job that cannot be shown hides no other
+                self.plane.set_aside("view", item if isinstance(item, str) else item["spec"]["id"], error)
         more = str(shown[-1][0]) if len(page) > limit and shown else None
         return {"jobs": views, "cursor": more, "total": total}
 

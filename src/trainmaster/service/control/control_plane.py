@@ -5,7 +5,8 @@ fault simulation run the same code. A batch of requests and reports becomes one 
 only then are commands performed and requests answered. When the store fails, nothing of the step is kept: the engine
 is built again from what was committed, the requests are refused with `Unavailable`, reports are taken again, and an
 inventory makes good what is missing still. When one request or report makes the engine fail, everything else of the
-batch is taken without it: the request is refused, the report is set aside.
+batch is taken without it: the request is refused, the report is set aside. What fails after the commit (a command, a
+forecast) is noted and fails alone.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ class Tally:
     commands: dict[str, int] = field(default_factory=dict)
     store_faults: int = 0
     set_aside: int = 0
-    """Requests and reports that made the engine fail."""
+    """Requests, reports and commands that failed in a way that nobody foresaw."""
+    untold: list[tuple[str | None, str]] = field(default_factory=list)
+    """What the event log is still to be told of them: job and text."""
     policy_faults: int = 0
     batch_s: float = 0.0
 
@@ -324,7 +327,7 @@ class ControlPlane:
             if not reports and not requests:
                 raise  # nobody is to blame but the engine
             self._failed(StoreError(f"the engine failed: {error}"), now_ms)
-            return self._one_by_one(requests, reports, error)
+            return self._in_parts(requests, reports, error)
         for k, request in enumerate(requests):
             if k not in refused:
                 try:
@@ -338,28 +341,47 @@ class ControlPlane:
         """What the asker is told; of what we did not foresee only that it happened."""
         if isinstance(error, TrainmasterError):
             return error
-        log.error("a request failed: %s", type(request).__name__, exc_info=error)
-        self.tally.set_aside += 1
+        self.set_aside(f"request {type(request).__name__}", None, error)
         return TrainmasterError("the service could not carry this request out; its log says why")
 
-    def _one_by_one(self, requests: Sequence[Request[Any]], reports: Sequence[ev.Event], error: Exception) -> list[Any]:
+    def _in_parts(self, requests: Sequence[Request[Any]], reports: Sequence[ev.Event], error: Exception) -> list[Any]:
         """Some part of a batch made the engine fail: find it, and take the rest."""
-        if len(requests) + len(reports) > 1:
-            for report in reports:
-                self.batch((), [report])
-            return [self.batch([request])[0] for request in requests]
+        if requests and reports:
+            self.batch((), reports)
+            return self.batch(requests)
+        half = (len(requests) + len(reports)) // 2
+        if half:
+            outcomes = self.batch(requests[:half], reports[:half])
+            return outcomes + self.batch(requests[half:], reports[half:])
         for report in reports:  # what it told is learned from the next inventory, if it was so
-            self.tally.set_aside += 1
-            log.error("a report was set aside: %s", type(report).__name__, exc_info=error)
+            self.set_aside(f"report {type(report).__name__}", getattr(report, "job_id", None), error)
         return [self._refusal(error, request) for request in requests]
+
+    def set_aside(self, what: str, job_id: str | None, error: Exception) -> None:
+        """Something failed in a way that nobody foresaw: count it, log it, and tell it with the next commit."""
+        self.tally.set_aside += 1
+        log.error("set aside: %s of %s", what, job_id, exc_info=error)
+        text = f"{what} was set aside: {type(error).__name__}; the log of the service says more"
+        self.tally.untold.append((job_id, text if job_id is None else f"{job_id}: {text}"))
+
+    def _alone(self, what: str, call: Callable[..., object], *values: Any, job_id: str | None = None) -> None:
+        """Call what nothing else rests on."""
+        try:
+            call(*values)
+        except Exception as error:
+            self.set_aside(what, job_id, error)
 
     def _advance(self, now_ms: int, events: list[ev.Event]) -> None:
         engine, stage = self.live, self.stage
         probe = self.refused_commit is not None and now_ms >= self._pause_ms  # does the store take commits again?
-        if not events and not stage.answers and engine.next_wake_ms > now_ms and not probe:
+        idle = not events and not stage.answers and not self.tally.untold and not probe
+        if idle and engine.next_wake_ms > now_ms:
             return
         journal = Journal(engine, now_ms)
         journal.before(events)
+        untold = [*self.tally.untold]
+        for job_id, text in untold:
+            journal.add("set-aside", job_id, text)
         if stage.policy is not None:
             journal.add("policy", None, f"policy is now {stage.policy} (was {self.policy_name})", policy=stage.policy)
             engine.policy = self._policy(stage.policy)
@@ -372,10 +394,11 @@ class ControlPlane:
         journal.after(commands, ended, notes)
         self.exits.update(journal.exits)
         if self.live_forecasts is not None:
-            self.live_forecasts.stepped(now_ms, events, commands, ended)
+            self._alone("forecast", self.live_forecasts.stepped, now_ms, events, commands, ended)
         commit = self._commit(journal, ended)
         self.store.commit(commit)
         self.refused_commit = None
+        del self.tally.untold[: len(untold)]
         self._force_policy = None
         for end in ended:
             self.exits.pop(end.spec.id, None)
@@ -383,8 +406,8 @@ class ControlPlane:
         self.log_number += len(journal.entries)
         self._count(events, commands, ended)
         if journal.entries:
-            self._told(journal.entries)
-        self._committed(commit)
+            self._alone("event log", self._told, journal.entries)
+        self._alone("commit", self._committed, commit)
         self._dispatch(commands)
 
     def _commit(self, journal: Journal, ended: list[Ended]) -> Commit:
@@ -413,8 +436,9 @@ class ControlPlane:
         return self._shaped[1]
 
     def _dispatch(self, commands: Iterable[Command]) -> None:
+        """One that the backend fails at is sent again like one without an answer."""
         for command in commands:
-            self.backend.perform(command)
+            self._alone(f"command {type(command).__name__}", self.backend.perform, command, job_id=command.job_id)
 
     def _count(self, events: Sequence[ev.Event], commands: Sequence[Command], ended: Sequence[Ended]) -> None:
         tally = self.tally
@@ -459,12 +483,12 @@ class ControlPlane:
             return
         if now_ms >= self.next_observe_ms:
             self.next_observe_ms = now_ms + OBSERVE_MS
-            self.backend.observe()
+            self._alone("inventory", self.backend.observe)
             if jump_ms := self.time.follow_wall_clock():
                 log.warning("the wall clock was set by %+.0f s; jobs and history are counted as before", jump_ms / 1000)
         if self.live_forecasts is not None:
-            self.live_forecasts.wake(now_ms)
-            self.live_forecasts.look_ahead(self, now_ms)
+            self._alone("forecast", self.live_forecasts.wake, now_ms)
+            self._alone("forecast", self.live_forecasts.look_ahead, self, now_ms)
         if now_ms >= self.next_prune_ms:
             self.next_prune_ms = now_ms + PRUNE_MS
             keep = self.retention

@@ -19,7 +19,7 @@ class Gateway(Protocol):
         ...
 
 
-class TimedGateway(Gateway, Protocol):
+class TimelyGateway(Gateway, Protocol):
     async def ask_soon(self, request: Request[T], wait_s: float) -> T | None:
         """As `ask`; None when there is no answer in time."""
         ...

@@ -20,7 +20,7 @@ from trainmaster.traces.trace import JobTrace
 
 NAME = "kubernetes-workloads"
 _KINDS = ("Workload", "Job")
-_QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)([numkMGTPE]|[KMGTPE]i)?$")
+_QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)([numkMGTPE]|[KMGTPE]i)?$", re.ASCII)
 _SCALE = {
     "n": 1e-9,
     "u": 1e-6,
@@ -204,11 +204,10 @@ def _conditions(status: dict, path: Path, line: int) -> dict[str, tuple[datetime
 
 
 def _flavors(admission: dict, path: Path, line: int) -> str | None:
-    names = set()
+    names: set[str] = set()
     for assignment in member(admission, "podSetAssignments", list, path, line, default=[]):
-        for resource, flavor in member(assignment, "flavors", dict, path, line, default={}).items():
-            if resource.endswith("/gpu"):
-                names.add(str(flavor))
+        flavors = member(assignment, "flavors", dict, path, line, default={})
+        names |= {member(flavors, key, str, path, line, default="") for key in flavors if key.endswith("/gpu")}
     return "|".join(sorted(names)) or None
 
 

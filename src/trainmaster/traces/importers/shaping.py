@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from trainmaster.model.errors import InputError
+from trainmaster.model.foreign import is_text, is_whole
 from trainmaster.traces.cells import refuse
 from trainmaster.traces.source import Source
 from trainmaster.traces.trace import JobTrace, trace_from_table
@@ -84,10 +85,16 @@ def read_json(source: Source) -> Any:
     text = source.text_bytes().decode("utf-8")
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"not JSON ({error.msg})", "a complete JSON document", "", source.path, error.lineno) from None
+    except ValueError as error:
+        line = getattr(error, "lineno", None)
+        raise InputError(f"not JSON ({_fault(error)})", "a complete JSON document", "", source.path, line) from None
     except RecursionError:
         raise InputError("JSON nested too deeply", "a list of records", "", source.path) from None
+
+
+def _fault(error: Exception) -> str:
+    """A number of thousands of digits is no `JSONDecodeError`, and has no place."""
+    return getattr(error, "msg", "nested too deeply" if isinstance(error, RecursionError) else "a number is too large")
 
 
 def json_records(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -103,10 +110,10 @@ def json_records(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
         counted_to = at
         try:
             record, at = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             broken = getattr(error, "lineno", line)
             raise InputError(
-                f"not JSON ({getattr(error, 'msg', 'nested too deeply')})",
+                f"not JSON ({_fault(error)})",
                 "a complete JSON list",
                 "The file may be cut off.",
                 source.path,
@@ -141,6 +148,8 @@ def member(record: Any, key: str, kind: type, path: Path, line: int | None, *, d
         return default
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise InputError(f"{key} is {type(value).__name__}", f"{kind.__name__}", "Correct the record.", path, line, key)
+    if (kind is str and not is_text(value)) or (kind is int and not is_whole(value)):
+        raise InputError(f"{key} is out of range", "valid Unicode, or a sane number", "", path, line, key)
     return value
 
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 
 from trainmaster.forecast.forecast import Outlook
+from trainmaster.model.foreign import parse_json
 from trainmaster.service.api.job_api import JobApi
 from trainmaster.service.api.problems import Forbidden
-from trainmaster.service.control.gateway import TimedGateway
+from trainmaster.service.control.gateway import TimelyGateway
 from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.wire.api import Problem
 
@@ -26,7 +27,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 class Context:
     """Shared by all requests of one application."""
 
-    gateway: TimedGateway
+    gateway: TimelyGateway
     job_api: JobApi
     backend: str
     foretell: Callable[[Mapping[str, Any]], Awaitable[dict[str, Outlook]]] | None = None
@@ -67,5 +68,9 @@ Operator = Annotated[Principal, Depends(_operator)]
 
 
 def answer(data: Any, status: int = 200) -> Response:
-    body = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
-    return Response(body, status, media_type="application/json")
+    """What is no number is null: one figure of one job must not refuse a page of jobs."""
+    try:
+        body = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        body = json.dumps(parse_json(json.dumps(data)), separators=(",", ":"))
+    return Response(body.encode(), status, media_type="application/json")

@@ -56,9 +56,10 @@ async def preview(request: Request, here: Here, who: Anyone) -> Response:
     await here.job_api.check_submission(who, body)
     if here.previews >= MAX_PREVIEWS:
         raise TooMany(
-            f"{here.previews} previews are under way", expected=f"at most {MAX_PREVIEWS} at once",
+            f"{here.previews} previews are under way",
+            expected=f"at most {MAX_PREVIEWS} at once",
             remedy="Try again in a few seconds; submitting works all the same.",
-        )  # fmt: skip
+        )
     here.previews += 1
     try:
         outlooks = await here.foretell(await here.gateway.ask(ask.Preview(body, who)))
