@@ -2,8 +2,8 @@
 
 The map is the file `accounts` of the home folder: `USER ACCOUNT` a line. USER is a name of the file `tokens`, or
 `owner`; ACCOUNT is a login name or UID[:GID]. A job's members run as that account, with its groups, home folder and
-a short environment. They can write to the job's checkpoint folder and speak to their own supervisor; nothing else of the home
-folder is open to them.
+a short environment. They can write to the job's checkpoint folder and speak to their own supervisor; nothing
+else of the home folder is open to them.
 """
 
 from __future__ import annotations
