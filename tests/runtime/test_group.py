@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 from trainmaster.gang import protocol as wire
 from trainmaster.gang.processes import free_port
