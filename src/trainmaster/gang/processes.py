@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from trainmaster.gang import linux
 from trainmaster.gang.timeouts import KILL_AGAIN_S, REAP_S, TERM_SHARE
@@ -33,20 +33,26 @@ class ProcessGroup:
         workdir: str = "",
         output: int | None = None,
         cpus: Sequence[int] = (),
+        become: Callable[[], None] | None = None,
     ) -> None:
+        """`become` makes the process another user's; then the working directory is entered with that user's rights."""
         parent_pid = os.getpid()
 
         def prepare() -> None:  # between fork and exec; the parent has one thread that matters, so this is safe
             os.setpgid(0, 0)
+            if become is not None:  # before the next: a change of user undoes what the kernel was asked for there
+                become()
+                os.chdir(workdir or "/")
             if parent_pid != 1:  # in a namespace of its own the kernel ends everybody with process 1
                 linux.die_with_parent(parent_pid)
             if cpus:
                 with contextlib.suppress(OSError):  # cores taken from us since: run where we may
                     os.sched_setaffinity(0, cpus)
 
+        cwd = workdir or None if become is None else None
         try:
             self._process = subprocess.Popen(
-                list(words), env=dict(env), cwd=workdir or None, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                list(words), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 preexec_fn=prepare,
             )  # fmt: skip
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -153,5 +159,7 @@ def _why_not(program: str, workdir: str, error: Exception) -> str:
         return f"cannot enter the working directory '{workdir}': {error.strerror}"
     if isinstance(error, FileNotFoundError):
         return f"command '{program}' not found"
+    if isinstance(error, subprocess.SubprocessError):  # in the child, which cannot say more
+        return f"cannot enter the working directory '{workdir or '/'}' as the job's user"
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return f"cannot start the command '{program}': {reason}"

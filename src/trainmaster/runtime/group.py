@@ -137,11 +137,23 @@ def of_membership(membership: Membership, member: str, device: torch.device, tim
             is_master=own.rank == 0,
             timeout=timeout,
             wait_for_workers=False,
+            master_listen_fd=_listener(membership) if own.rank == 0 else None,
         )
         group = _make(store, own.rank, world, membership.master_addr, device, timeout_s)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise GroupFault(f"membership {membership.version}: {error}") from error
     return Group(membership.version, own.rank, world, group, store, device)
+
+
+def _listener(membership: Membership) -> int | None:
+    """Where the members meet: torch would listen on all addresses, and its store knows no secret. On one machine only
+    that machine is let in; None: members are on several, whose network must keep others out."""
+    if not membership.master_addr.startswith("127."):
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((membership.master_addr, membership.master_port))
+        return listener.detach()
 
 
 def _make(store: Any, rank: int, world: int, master_addr: str, device: torch.device, timeout_s: float) -> Any:

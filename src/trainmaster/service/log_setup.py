@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import sys
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from trainmaster.engine.ports import LogEntry
+from trainmaster.wire.safe_text import safe_block, safe_line
 
 MAX_BYTES = 10 << 20
 KEPT_FILES = 5
@@ -51,9 +52,9 @@ def open_logbook(folder: Path, level: str = "info", quiet: bool = False) -> stru
             structlog.stdlib.ProcessorFormatter(
                 processors=[
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                    structlog.dev.ConsoleRenderer(
-                        colors=sys.stderr.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
-                    ),
+                    structlog.processors.format_exc_info,
+                    _harmless,
+                    structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0),
                 ],
                 foreign_pre_chain=shared,
             )
@@ -66,6 +67,12 @@ def open_logbook(folder: Path, level: str = "info", quiet: bool = False) -> stru
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return structlog.stdlib.get_logger("trainmaster")
+
+
+def _harmless(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """What jobs and users wrote must not steer the operator's terminal, nor pass for lines of ours."""
+    clean = {name: safe_line(value) if isinstance(value, str) else value for name, value in event.items()}
+    return clean | {name: safe_block(event[name]) for name in ("exception", "stack") if name in event}
 
 
 def log_entries(log: structlog.stdlib.BoundLogger, entries: Sequence[LogEntry]) -> None:

@@ -16,7 +16,7 @@ _ONLY_KUBERNETES = {
 }  # fmt: skip
 _ONLY_ONE_MACHINE = {
     "nodes": "--nodes", "reset_nodes": "--reset-nodes", "stop_jobs": "--stop-jobs", "learn": "--learn",
-    "trust_users": "--trust-users",
+    "trust_users": "--trust-users", "root_jobs": "--root-jobs",
 }  # fmt: skip
 
 
@@ -44,6 +44,8 @@ class ServiceOptions:
     reset_nodes: bool = False
     trust_users: bool = False
     """Further users may submit, although jobs can read the service's files."""
+    root_jobs: bool = False
+    """Jobs may run as root where users have accounts."""
     quiet: bool = False
     log_level: str = "info"
     keep_days: float | None = None

@@ -109,7 +109,7 @@ class Service:
                 )
             principals = self.home.principals()
             if options.backend == "local":
-                check_trust((who for _, who in principals), options.trust_users, self.home.path / "tokens")
+                check_trust((who for _, who in principals), self.home.accounts(), options)
             tokens = Tokens(principals)
             self.log = open_logbook(self.home.logs, options.log_level, options.quiet)
             loop = asyncio.Runner(loop_factory=uvloop.new_event_loop)

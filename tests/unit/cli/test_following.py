@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trainmaster.cli.live.following import exit_code
-from trainmaster.cli.shared.safe_text import safe_block, safe_line
+from trainmaster.wire.safe_text import safe_block, safe_line
 
 LONG = "".join(f"line {number}\n" for number in range(30))
 

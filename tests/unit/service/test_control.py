@@ -145,7 +145,7 @@ def test_nobody_acts_on_a_job_of_another_that_is_just_being_submitted(bench: Ben
 
 
 def test_users_submit_for_the_teams_that_they_are_bound_to(bench: Bench) -> None:
-    ann = Principal("ann", USER, ("vision", "speech"))
+    ann = Principal("ann", USER, teams=("vision", "speech"))
     teams = (None, "speech", "robots")
     first, second, third = bench.plane.batch(
         [ask.Submit(JobRequest(command=["train"], entity=team), ann) for team in teams]

@@ -213,6 +213,9 @@ class LocalBackend:
         try:
             folder.path.mkdir(mode=0o700, parents=True)
             checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if record.account is not None:
+                record.account.let_in(job.path, folder.path)
+                record.account.give(checkpoint)
             data = {**record_to_json(record), "spec": spec_to_json(command.spec), "node": node}
             replace_json(folder.launch, data, durable=True)
             run = LiveRun(job, folder, job_id, generation, node, told_seq=command.seq)

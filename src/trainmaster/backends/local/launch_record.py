@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from trainmaster.backends.local.accounts import Account
 from trainmaster.gang.actions import Seat, seat_from_json, seat_to_json
 from trainmaster.gang.protocol import SERVER
 
@@ -33,6 +34,8 @@ class LaunchRecord:
     """A listed member that has not joined for so long is taken for stuck, and killed."""
     progress_every_s: float = 0.5
     log_max_bytes: int = 64 << 20
+    account: Account | None = None
+    """Under which its members run; None: the service's."""
 
     def command_of(self, role: str) -> tuple[str, ...]:
         return self.server_command if role == SERVER and self.server_command else self.command
@@ -47,4 +50,7 @@ def record_from_json(data: Mapping[str, Any]) -> LaunchRecord:
     values = {name: value for name, value in data.items() if name in known}
     values["slots"] = tuple(seat_from_json(slot) for slot in values["slots"])
     values["command"], values["server_command"] = tuple(values["command"]), tuple(values["server_command"])
+    if values.get("account") is not None:
+        account = values["account"]
+        values["account"] = Account(**{**account, "groups": tuple(account["groups"])})
     return LaunchRecord(**values)

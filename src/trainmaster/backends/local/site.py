@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.backends.local.accounts import Account
 from trainmaster.backends.local.devices import Devices
 from trainmaster.backends.local.launch_record import LaunchRecord
 from trainmaster.gang.actions import Seat
@@ -30,6 +31,8 @@ class Options:
     progress_every_s: float = 0.5
     log_max_bytes: int = 64 << 20
     """Per member and attempt; 0: unlimited."""
+    accounts: Mapping[str, Account] | None = None
+    """Under which the jobs of a user run; None: all under the service's own."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,16 @@ def job_environment(site: Site, launch: Launch, checkpoint: Path) -> dict[str, s
     return env
 
 
+def _account(site: Site, spec: JobSpec) -> Account | None:
+    accounts = site.options.accounts
+    if accounts is None:
+        return None
+    user = str(spec.payload.get("user") or "")
+    if user not in accounts:
+        raise ValueError(f"user '{user}' has no account on this machine: see the file `accounts` of the service")
+    return accounts[user]
+
+
 def launch_record(site: Site, launch: Launch, checkpoint: Path, token: str) -> LaunchRecord:
     """`ValueError` says what is wrong with the job's payload."""
     spec, options, payload = launch.spec, site.options, launch.spec.payload
@@ -157,4 +170,5 @@ def launch_record(site: Site, launch: Launch, checkpoint: Path, token: str) -> L
         join_patience_s=options.join_patience_s,
         progress_every_s=options.progress_every_s,
         log_max_bytes=options.log_max_bytes,
+        account=_account(site, spec),
     )

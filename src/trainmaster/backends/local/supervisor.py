@@ -81,6 +81,9 @@ class Supervisor:
         self._seats: dict[str, Seat] = {}
         self._groups: dict[str, ProcessGroup] = {}
         self._inherited = {name: value for name, value in os.environ.items() if not name.startswith("TRAINMASTER_")}
+        if record.account is not None:
+            self._inherited = record.account.environment(self._inherited)
+            record.account.give(folder.agent_socket)
         self._selector = selectors.DefaultSelector()
         self._wake_out, self._wake_in = socket.socketpair()
         for end in (self._wake_out, self._wake_in):
@@ -170,8 +173,8 @@ class Supervisor:
         env |= ranks | member_env(member, seat, record.token) | {"TRAINMASTER_AGENT": self._folder.agent_address}
         log = os.open(self._folder.log(member), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            command = record.command_of(seat.role)
-            return ProcessGroup(command, env, workdir=record.workdir, output=log, cpus=seat.cpus)
+            command, become = record.command_of(seat.role), None if record.account is None else record.account.become
+            return ProcessGroup(command, env, workdir=record.workdir, output=log, cpus=seat.cpus, become=become)
         except CannotStart as error:
             os.write(log, f"trainmaster: {error}\n".encode())
             raise

@@ -9,10 +9,10 @@ import click
 from trainmaster.cli.shared.amounts import range_of
 from trainmaster.cli.shared.command import JOB, command
 from trainmaster.cli.shared.output import to_json
-from trainmaster.cli.shared.safe_text import safe_line
 from trainmaster.client.client import Client, job_path
 from trainmaster.client.errors import Refused
 from trainmaster.model.errors import InputError
+from trainmaster.wire.safe_text import safe_line
 
 
 def _asking(verb: str, text: str) -> click.Command:

@@ -158,15 +158,18 @@ def home_folder_state(home: Path) -> Finding:
 def isolation(home: Path) -> Finding:
     """Whom the jobs of a service on this home could harm."""
     from trainmaster.service.local.tokens import read_tokens
-    from trainmaster.service.local.trust import users_among, warnings
+    from trainmaster.service.local.trust import MAP, users_among, warnings
 
     tokens = home / "tokens"
     uid = home.stat().st_uid if home.exists() else os.geteuid()
     users = users_among(who for _, who in read_tokens(tokens)) if tokens.exists() else 0
-    told = warnings(uid, users)
+    mapped = (home / MAP).exists()
+    told = warnings(uid, users, mapped)
     if told:
-        advice = "Run it as a user without rights, one service a user: docs/security.md"
+        advice = f"As root, give users accounts in the file `{MAP}`; or one service a user: docs/security.md"
         return Finding("isolation", "note", "; ".join(told), advice)
+    if mapped:
+        return Finding("isolation", "ok", f"jobs run as the accounts of {home / MAP}")
     return Finding("isolation", "ok", "jobs run as you, and only you submit them")
 
 

@@ -57,8 +57,8 @@ def _next(client: Client, job: str | None, after: int) -> Json:
 
 
 def _print(found: list[Json], output: str) -> None:
-    from trainmaster.cli.shared.safe_text import safe_line
     from trainmaster.cli.shared.times import instant
+    from trainmaster.wire.safe_text import safe_line
 
     for event in found:
         if output == "json":

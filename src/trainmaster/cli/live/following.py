@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import click
 
-from trainmaster.cli.shared.safe_text import safe_block, safe_line
 from trainmaster.client.client import Client, job_path, patiently
 from trainmaster.client.errors import Refused
 from trainmaster.client.transport import Json
+from trainmaster.wire.safe_text import safe_block, safe_line
 
 ENDED = frozenset({"finished", "failed", "cancelled", "rejected"})
 _POLL_S = 0.3

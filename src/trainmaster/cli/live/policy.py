@@ -13,8 +13,8 @@ from trainmaster.client.transport import Json
 
 
 def _show(service: Json) -> None:
-    from trainmaster.cli.shared.safe_text import safe_line
     from trainmaster.cli.shared.times import instant
+    from trainmaster.wire.safe_text import safe_line
 
     emulated = " (emulated speeds)" if service["emulated"] else ""
     counts = ", ".join(f"{service['jobs'][state]} {state}" for state in STATES if service["jobs"].get(state))

@@ -10,10 +10,10 @@ import click
 
 from trainmaster.cli.shared.command import command
 from trainmaster.cli.shared.output import to_json
-from trainmaster.cli.shared.safe_text import safe_line
 from trainmaster.client.client import Client, patiently
 from trainmaster.client.errors import NoService
 from trainmaster.model.errors import InputError
+from trainmaster.wire.safe_text import safe_line
 
 STATES = ("running", "pending", "paused", "finished", "failed", "cancelled", "rejected")
 _LIVE = ("running", "pending", "paused")

@@ -62,6 +62,9 @@ def up(
         bool,
         typer.Option("--trust-users", help="Accept tokens of further users: their jobs can read each other's files."),
     ] = False,
+    root_jobs: Annotated[
+        bool, typer.Option("--root-jobs", help="Accept accounts of root in the file `accounts`.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the terminal.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     keep_days: Annotated[
@@ -78,7 +81,7 @@ def up(
     options = ServiceOptions(
         home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
         placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
-        trust_users=trust_users,
+        trust_users=trust_users, root_jobs=root_jobs,
         log_level=log_level, keep_days=keep_days, learn=learn, kubeconfig=kubeconfig, namespace=namespace,
         agent_host=agent_host, agent_port=agent_port, lease_s=lease,
     )  # fmt: skip
@@ -90,7 +93,7 @@ def up(
             typer.echo(f"Home: {options.home}   API: {address}/docs   Stop: Ctrl-C")
         if backend == "local":
             users = users_among(who for _, who in service.home.principals())
-            for warning in warnings(os.geteuid(), users):
+            for warning in warnings(os.geteuid(), users, service.home.accounts() is not None):
                 typer.echo(f"Warning: {warning}.", err=True)
 
     service.run(ready)

@@ -19,7 +19,7 @@ def why(client: Client, job: str, output: str) -> Any:
     answer = client.get(job_path(job, "/why"))
     if output == "json":
         return answer
-    from trainmaster.cli.shared.safe_text import safe_line
+    from trainmaster.wire.safe_text import safe_line
 
     for line in lines(answer, client.get(job_path(job))):
         click.echo(safe_line(line))

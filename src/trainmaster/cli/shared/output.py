@@ -13,8 +13,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from trainmaster.cli.shared.safe_text import safe_block
 from trainmaster.model.errors import InputError, TrainmasterError
+from trainmaster.wire.safe_text import safe_block
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """A disk that takes nothing more."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
-from trainmaster.cli.shared.safe_text import safe_line
+from trainmaster.wire.safe_text import safe_line
 
 _PIPE_COLUMNS = 10_000
 """Nothing is cut in a pipe unless COLUMNS asks for it."""

@@ -3,6 +3,7 @@
 trainmaster.db    the store (with -wal and -shm beside it)
 address, token    how commands find the service; the token is readable by its owner alone
 tokens            optional: further tokens, `ROLE NAME TOKEN` a line
+accounts          optional, of a service of root: accounts under which users' jobs run, `USER ACCOUNT` a line
 logs/             the service's own log, one JSON object a line
 jobs/<id>/        logs, sockets and exit codes of a job's attempts
 checkpoints/<id>/ what a job saves
@@ -19,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from trainmaster.backends.local.accounts import Account, read_accounts
 from trainmaster.backends.local.run_folder import checkpoint_folder, job_folder
 from trainmaster.engine.ports import number_of
 from trainmaster.model.errors import InputError, TrainmasterError
@@ -26,7 +28,7 @@ from trainmaster.service.local.tokens import OPERATOR, Principal, new_token, rea
 
 DATABASE = "trainmaster.db"
 LOCAL_OPERATOR = "owner"
-_PRIVATE = ("token", "tokens", "lock", DATABASE, "logs", "jobs", "checkpoints")
+_PRIVATE = ("token", "tokens", "accounts", "lock", DATABASE, "logs", "jobs", "checkpoints")
 """What would let another user act for the service if it were theirs."""
 
 
@@ -158,6 +160,11 @@ class Home:
         if (self.path / "tokens").exists():
             known += read_tokens(self.path / "tokens")
         return known
+
+    def accounts(self) -> dict[str, Account] | None:
+        """By the names of principals; None: all jobs run as the service's user."""
+        path = self.path / "accounts"
+        return read_accounts(path) if path.exists() else None
 
     def remove_jobs(self, job_ids: Iterable[str]) -> None:
         """Delete logs and checkpoints of jobs that the history no longer holds."""

@@ -117,11 +117,16 @@ class LocalSession:
             from trainmaster.service.local.realtime_simulation import RealtimeSimulation
 
             return RealtimeSimulation(cluster, lease, driver.deliver, lambda: plane.now_ms)
+        from trainmaster.backends.local.accounts import open_home
         from trainmaster.backends.local.backend import LocalBackend
+        from trainmaster.backends.local.site import Options
 
+        accounts = self._home.accounts()
+        if accounts is not None:
+            open_home(self._home.path)
         return LocalBackend(
             cluster, self._home.path, lease, driver.deliver, lambda: plane.now_ms, self._platform.slowdown,
-            find=find_accelerator,
+            find=find_accelerator, options=Options(accounts=accounts),
         )  # fmt: skip
 
     def opened(self, driver: Driver) -> None:

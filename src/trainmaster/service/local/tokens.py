@@ -6,7 +6,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +24,7 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 class Principal:
     name: str
     role: Role
-    teams: tuple[str, ...] | None = None
+    teams: tuple[str, ...] | None = field(default=None, kw_only=True)
     """Teams that the operator has bound the user to, the default first; None: any may be named."""
 
 
@@ -81,5 +81,5 @@ def read_tokens(path: Path) -> list[tuple[str, Principal]]:
         if parts[0] == OPERATOR:
             known.append((parts[2], Principal(parts[1], OPERATOR)))
         else:
-            known.append((parts[2], Principal(parts[1], USER, teams or (parts[1],))))
+            known.append((parts[2], Principal(parts[1], USER, teams=teams or (parts[1],))))
     return known
