@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from service_bench import Bench
 
 from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object
 from trainmaster.model.errors import InputError
 from trainmaster.service.api.metrics import exposition
+from trainmaster.service.api.problems import Refusal
 from trainmaster.service.kubernetes.job_source import JobSource, News, TakeJobs
+from trainmaster.service.kubernetes.job_writer import KubernetesJobApi
 
 FAULT = InputError("asks for more than the cluster has", "fewer GPUs")
 
@@ -203,3 +206,38 @@ def test_nodes_that_left_the_cluster_are_not_listed(tmp_path: Path) -> None:
     bench.plane.is_gone = lambda name: name == listed[-1]["id"]
     assert bench.get("/nodes") == listed[:-1]
     assert b'trainmaster_gpus{type="v100"} 4.0' in exposition(bench.plane)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_who_asks_by_name_hears_of_no_job_in_a_hidden_namespace(tmp_path: Path, over: bool) -> None:
+    bench = Bench(tmp_path)
+    hidden = [_training_job("secret", f"a1b2c3d{k}-0", namespace=space) for k, space in enumerate(("speech", "text"))]
+    twice = [_training_job("twice", f"b1b2c3d{k}-0") for k in range(2)]
+    assert _take(bench, *hidden, *twice, _training_job("mine", "c1b2c3d4-0")) == []
+    if over:
+        bench.pass_s(200)
+
+    class Rights:
+        async def may(self, who: Any, right: Any) -> bool:
+            return right.namespace == "vision"
+
+        async def need(self, who: Any, right: Any) -> None:
+            assert right.namespace == "vision"
+
+    class Gateway:
+        async def ask(self, request: Any) -> Any:
+            (found,) = bench.plane.batch([request])
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+    api = KubernetesJobApi(Gateway(), None, None, None)  # type: ignore[arg-type]
+    api.rights = Rights()  # type: ignore[assignment]
+    assert asyncio.run(api.see_job(None, "mine")) == "vision.mine.c1b2c3d4"  # type: ignore[arg-type]
+    told = []
+    for name in ("secret", "twice"):
+        with pytest.raises(Refusal) as caught:
+            asyncio.run(api.see_job(None, name))  # type: ignore[arg-type]
+        told.append(caught.value.problem)
+    assert told[0].what == "job 'secret' not found" and told[1].what == "2 jobs are called 'twice'"
+    assert "speech" not in str(told) and "text." not in str(told)
