@@ -120,6 +120,7 @@ def test_a_job_that_is_pinned_waits_alone(fake_cluster: KubeCluster, service: Pa
         where = {"nodeSelector": {"kubernetes.io/hostname": f"fake-{node:05}"}}
         return job(name, {}, where, meta, gpusPerWorker=8)
 
+    fake_cluster.kubectl("delete", "tj", "--all", "-n", "default")
     for name, node in (("holds", 0), ("waits", 0), ("elsewhere", 1)):
         fake_cluster.apply(pinned(name, node))
         time.sleep(1.1)  # in this order

@@ -97,7 +97,8 @@ class TakeJobs:
         after = tuple(job_named(plane, namespace, str(text)) for text in tj["spec"].get("after") or ())
         asked = item.filled or tj
         spec = replace(spec_of_trainingjob(asked, epoch_ms, after), node_set=item.node_set)
-        check_admission(asked)
+        for described in (tj, asked):  # first by the names that its user wrote
+            check_admission(described)
         self.room.check(spec, tj["spec"]["template"])
         plane.stage.specs[job_id] = spec
         events: list[ev.Event] = [ev.JobSubmitted(spec)]
