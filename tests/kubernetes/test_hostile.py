@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,32 @@ def job(name: str, container: dict[str, Any], pod: dict[str, Any], meta: dict[st
         "spec": {"template": template, **spec},
     }
 
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERM = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}]
+SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+UNCOUNTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"affinity": {"podAffinity": {REQUIRED: TERM}}}, f"spec.template.spec.affinity.podAffinity.{REQUIRED}"),
+    ({}, {"affinity": {"podAntiAffinity": {REQUIRED: TERM}}}, "spec.template.spec.affinity.podAntiAffinity"),
+    ({}, {"topologySpreadConstraints": SPREAD}, "spec.template.spec.topologySpreadConstraints[0]"),
+    (
+        {},
+        {"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]},
+        "spec.template.spec.resourceClaims",
+    ),
+    ({"resources": {"limits": {"rdma/hca": 1}}}, {}, "spec.template.spec.containers[0].resources.limits.rdma/hca"),
+    (
+        {"resources": {"requests": {"ephemeral-storage": "1Gi"}}},
+        {},
+        "spec.template.spec.containers[0].resources.requests.ephemeral-storage",
+    ),
+    (
+        {"ports": [{"containerPort": 80, "hostPort": 80}]},
+        {},
+        "spec.template.spec.containers[0].ports[0].hostPort",
+    ),
+]
+"""Required constraints that placement does not count."""
 
 HOSTILE: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({"env": [{"name": "A=B", "value": "x"}]}, {}, {}, {}, "spec.template.spec.containers[0].env[0].name"),
@@ -47,6 +74,8 @@ HOSTILE: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, An
     ({}, {"nodeSelector": {"no/such": "node"}}, {}, {}, "nodeSelector wants no/such=node"),
     ({}, {}, {}, {"utility": {"kind": "moon"}}, "spec.utility"),
     ({}, {}, {}, {"gpusPerWorker": 64}, "nvidia.com/gpu 64 wanted, 8 there"),
+    ({}, {}, {}, {"gpuResource": "amd.com/gpu", "gpusPerWorker": 1}, "amd.com/gpu 1 wanted, 0 there"),
+    *((container, pod, {}, {}, told) for container, pod, told in UNCOUNTED),
 ]
 
 
@@ -69,3 +98,50 @@ def test_each_ends_rejected_and_says_why(fake_cluster: KubeCluster, service: Pat
         p for p in fake_cluster.get("pods", "-n", "default")["items"] if p["metadata"]["name"].startswith("bad")
     ]
     fake_cluster.kubectl("delete", "tj", "--all", "-n", "default")
+
+
+def _states(cluster: KubeCluster, namespace: str, names: list[str], wanted: Callable[[dict[str, Any]], bool]) -> Any:
+    """The status of each, once all are as wanted."""
+    deadline_s = time.monotonic() + 120
+    while True:
+        items = cluster.get("tj", "-n", namespace)["items"]
+        found = {item["metadata"]["name"]: item.get("status") or {} for item in items}
+        if all(wanted(found.get(name, {})) for name in names):
+            return found
+        assert time.monotonic() < deadline_s, found
+        time.sleep(0.5)
+
+
+def test_a_job_that_is_pinned_waits_alone(fake_cluster: KubeCluster, service: Path) -> None:
+    """Under fifo: who waits for one node holds up nobody who wants another."""
+    meta = {"annotations": {"trainmaster.dev/fake-run": "600s"}}
+
+    def pinned(name: str, node: int) -> dict[str, Any]:
+        where = {"nodeSelector": {"kubernetes.io/hostname": f"fake-{node:05}"}}
+        return job(name, {}, where, meta, gpusPerWorker=8)
+
+    fake_cluster.kubectl("delete", "tj", "--all", "-n", "default")
+    for name, node in (("holds", 0), ("waits", 0), ("elsewhere", 1)):
+        fake_cluster.apply(pinned(name, node))
+        time.sleep(1.1)  # in this order
+    _states(fake_cluster, "default", ["holds", "elsewhere"], lambda status: status.get("state") == "running")
+    found = _states(fake_cluster, "default", ["waits"], lambda status: status.get("state") == "pending")
+    assert "GPU" in found["waits"]["message"]
+    fake_cluster.kubectl("delete", "tj", "--all", "-n", "default")
+
+
+def test_what_a_limit_range_adds_is_asked_of_nodes(fake_cluster: KubeCluster, service: Path) -> None:
+    fake_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "limited"}})
+    for name, default, told in (
+        ("much", {"cpu": "1000"}, "cpu 1000 wanted"),
+        ("disk", {"ephemeral-storage": "1Gi"}, "ephemeral-storage"),
+    ):
+        limits = [{"type": "Container", "defaultRequest": default}]
+        rule = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits", "namespace": "limited"}}
+        fake_cluster.apply({**rule, "spec": {"limits": limits}})
+        body = job(name, {"env": [{"name": "A", "value": name}]}, {}, {})
+        body["metadata"]["namespace"] = "limited"
+        fake_cluster.apply(body)
+        found = _states(fake_cluster, "limited", [name], lambda status: bool(status.get("state")))
+        assert (found[name]["state"], told in found[name]["message"]) == ("rejected", True), found
+    fake_cluster.kubectl("delete", "namespace", "limited", "--wait=false")

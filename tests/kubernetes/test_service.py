@@ -202,11 +202,13 @@ def test_a_leader_that_is_killed_is_followed_within_15_s(
     fake_cluster.apply(job("lives", workers=2, gpus=4, seconds=40), job("waits", workers=3, gpus=8, seconds=1))
     until(lambda: states(fake_cluster).get("lives") == "running", told=one.output)
     before = {pod["metadata"]["uid"] for pod in fake_cluster.get("pods", "-n", "default")["items"]}
+    Commands(one.home)("policy", "fifo:backfill=true")
     one.kill()
     killed_s = time.monotonic()
     until(lambda: "leader ready" in two.output(), 60, two.output)
     took_s = time.monotonic() - killed_s
     assert took_s < 15.0, f"{took_s:.1f} s"
+    assert Commands(two.home)("policy")["policy"] == "fifo:backfill=true", "the choice of the operator"
     until(lambda: states(fake_cluster) == {"lives": "finished", "waits": "finished"}, 120, two.output)
     pods = fake_cluster.get("pods", "-n", "default", "-l", "trainmaster.dev/job=lives")["items"]
     assert {pod["metadata"]["uid"] for pod in pods} <= before, "what ran went on, and was not started twice"

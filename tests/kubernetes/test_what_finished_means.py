@@ -147,6 +147,27 @@ def test_a_polite_trainer_has_not_finished_because_nobody_leads(made: World) -> 
     _complete(made, "unled")
 
 
+@pytest.mark.long
+def test_a_polite_trainer_has_not_finished_because_the_api_server_was_away(made: World) -> None:
+    """Whether it went on or its lease ran out: it has not finished."""
+    _submit(made, "unserved", _polite("unserved"))
+    made.until("it trains", lambda: _lives(made, "unserved") == 1 and _running(made, "unserved"))
+    made.cluster.order("stop", "apiserver")
+    try:
+        time.sleep(8 * LEASE_S)
+    finally:
+        made.cluster.order("start", "apiserver")
+
+    def trains() -> bool:
+        saved = len(list(made.records.glob("unserved.saved-*")))
+        return _state(made, "unserved") in ENDED or (
+            _state(made, "unserved") == "running" and _lives(made, "unserved") == saved + 1
+        )
+
+    made.until("it trains, or trains again", trains)
+    _complete(made, "unserved")
+
+
 @pytest.mark.parametrize("launcher", [True, False])
 def test_a_deleted_pod_costs_no_attempt(made: World, launcher: bool) -> None:
     """The command ends by SIGTERM (143), and `maxAttempts` is 1."""

@@ -221,7 +221,8 @@ def test_a_notice_without_the_token_changes_nothing(bench: Bench) -> None:
     bench.admit(bench.seats(1))
     bench.shell("worker-0", FOREVER, TRAINMASTER_NOTICE_PORT=str(bench.notice_port))
     assert _pid(bench)
-    for body in (b'{"token":"guess","address":"127.0.0.1:1"}', b"nonsense", b'{"token":1}', b"[]"):
+    hostile = (b"[" * 2_000, b'{"token":"\\ud800","address":"127.0.0.1:1"}', b'{"token":' + b"9" * 1_500 + b"}")
+    for body in (b'{"token":"guess","address":"127.0.0.1:1"}', b"nonsense", b'{"token":1}', b"[]", *hostile):
         with socket.create_connection(("127.0.0.1", bench.notice_port)) as caller:
             caller.sendall(b"POST /v1/leader HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             assert b"403" in caller.recv(100)

@@ -25,7 +25,7 @@ class QueueReasons:
     stated: Ints
     """Rows of a job and why it waits."""
     blocker: int
-    """The job that holds up all that arrived after it; -1: none."""
+    """The job that holds up those that arrived after it, but for those `stated`; -1: none."""
     blocker_arrival: int
 
     @classmethod
@@ -45,13 +45,13 @@ class QueueReasons:
         pauses = ints["not_before_ms"] > self.now_ms
         why[waits] = self.default
         blocker[waits] = -1
-        if len(self.stated):
-            jobs = self.stated[:, 0]
-            kept = waits[jobs]
-            why[jobs[kept]] = self.stated[kept, 1]
         if self.blocker >= 0:
             behind = waits & (ints["arrival"] > self.blocker_arrival) & ~pauses
             why[behind] = Why.BEHIND
             if self.is_blocked(columns):
                 blocker[behind] = self.blocker
+        if len(self.stated):
+            jobs = self.stated[:, 0]
+            kept = jobs[waits[jobs]]
+            why[kept], blocker[kept] = self.stated[waits[jobs], 1], -1
         why[waits & pauses] = Why.BACKOFF

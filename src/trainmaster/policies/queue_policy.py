@@ -34,7 +34,7 @@ class QueuePolicy:
     preemptive: ClassVar[bool] = False
     """Jobs that run are in the list too, and stop for those before them."""
     strict: bool = False
-    """Who does not fit holds up all behind it."""
+    """Who does not fit holds up all behind it that could use the same nodes."""
     default_reason: ClassVar[Why] = Why.CAPACITY
     """Why a job waits of which nothing else is known."""
 
@@ -78,12 +78,13 @@ class QueuePolicy:
         if given.any():
             flat = np.asarray(arrays.flat.values)[: arrays.flat.n].copy()
             builder.changes.place(rows[given].tolist(), first[given].tolist(), flat)
-        stated = np.asarray(arrays.stated.values)[: arrays.stated.n]
-        for job_index, why in stated.reshape(-1, 2).tolist():
-            builder.wait(int(row_of[job_index]), Why(why))
+        stated = np.asarray(arrays.stated.values)[: arrays.stated.n].reshape(-1, 2)
         if arrays.blocker >= 0:
             behind = jobs.waiting & (jobs.not_before_ms <= view.now_ms)
             behind &= jobs.arrival > jobs.columns.ints["arrival"][arrays.blocker]
+            behind[row_of[stated[:, 0]]] = False
             builder.wait_rows(np.flatnonzero(behind), Why.BEHIND, blocker=int(row_of[arrays.blocker]))
+        for job_index, why in stated.tolist():
+            builder.wait(int(row_of[job_index]), Why(why))
         wake_at_ms = arrays.wake_at_ms if arrays.wake_at_ms >= 0 else None
         return builder.plan(wake_at_ms=wake_at_ms, default=Why(arrays.default))

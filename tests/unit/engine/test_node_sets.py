@@ -57,6 +57,20 @@ def test_a_set_without_nodes_lets_the_job_wait_and_a_change_starts_it() -> None:
     assert nodes_of(engine.step(1, ev.NodeSet("east", frozenset({1}))), "a") == {1}
 
 
+def test_who_waits_for_certain_nodes_holds_up_only_those_who_want_the_same() -> None:
+    engine = an_engine()
+    jobs = [
+        replace(a_job("nowhere"), node_set="none"), replace(a_job("runs", gpus=4), node_set="east"),
+        replace(a_job("waits"), node_set="east"), replace(a_job("west"), node_set="west"), a_job("any"),
+    ]  # fmt: skip
+    sets = [ev.NodeSet("none", frozenset()), ev.NodeSet("east", frozenset({0})), ev.NodeSet("west", frozenset({1}))]
+    commands = engine.step(0, *sets, *map(ev.JobSubmitted, jobs))
+    assert {command.job_id for command in commands} == {"runs", "west"}
+    reasons = [Explainer(engine).reason(name) for name in ("nowhere", "waits", "any")]
+    told = [(reason.why.name, reason.behind) for reason in reasons if reason is not None]
+    assert told == [("NO_NODE", None), ("CAPACITY", None), ("BEHIND", "waits")]
+
+
 def test_what_runs_stays_where_it_is() -> None:
     engine = an_engine()
     commands = engine.step(

@@ -28,6 +28,30 @@ def test_fifo_is_strict() -> None:
     assert plan.blocker[2] == 1
 
 
+def test_fifo_keeps_the_order_among_those_that_could_use_the_same_nodes() -> None:
+    jobs = [
+        a_job("runs", gpus=4, types=["v100"]), a_job("waits", gpus=2, types=["v100"]), a_job("other", types=["k80"]),
+        a_job("either"), a_job("last", types=["k80"]),
+    ]  # fmt: skip
+    view = a_view(jobs, "v100=4,k80=4", running=["runs"])
+    plan = _decide("fifo", view)
+    assert started(view, plan) == {"other"}
+    why = {job.id: Why(plan.why[row_of(view, job.id)]) for job in jobs[1:] if job.id != "other"}
+    assert why == {"waits": Why.CAPACITY, "either": Why.BEHIND, "last": Why.BEHIND}
+
+
+def test_a_job_that_cannot_run_anywhere_holds_up_nobody_under_fifo() -> None:
+    jobs = [
+        a_job("nowhere", types=["p100"]), a_job("large", gpus=8, gpus_each=8, types=["k80"]), a_job("next"),
+        a_job("after", gpus=8), a_job("behind"),
+    ]  # fmt: skip
+    view = a_view(jobs, "v100=4,k80=4,p100=4", down=[2])
+    plan = _decide("fifo", view)
+    assert started(view, plan) == {"next"}
+    why = [Why(plan.why[row_of(view, job.id)]) for job in jobs if job.id != "next"]
+    assert why == [Why.NO_NODE, Why.NO_NODE, Why.CAPACITY, Why.BEHIND]
+
+
 def test_fifo_with_backfill_lets_later_jobs_pass() -> None:
     view = a_view([a_job("a", gpus=3), a_job("b", gpus=2), a_job("c", gpus=1)], "v100=4")
     assert started(view, _decide("fifo:backfill=true", view)) == {"a", "c"}

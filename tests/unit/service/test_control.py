@@ -384,6 +384,21 @@ def test_another_policy_at_the_start_is_a_change_of_policy(bench: Bench) -> None
     assert bench.plane.policy_name == "srtf"
 
 
+def test_a_policy_chosen_at_run_time_survives_a_change_of_leader(bench: Bench) -> None:
+    """Every replica was started with the same `--policy`; another one is the operator's word, and counts."""
+    option: dict[str, Any] = {"force_policy": "srtf", "keep_policy": True}
+    bench.start(**option)
+    bench.pass_s(1)
+    bench.call("PUT", "/policy", {"policy": "las"})
+    for _ in range(2):
+        bench.start(**option)
+        bench.pass_s(1)
+        assert bench.plane.policy_name == "las"
+    bench.start(force_policy="fifo", keep_policy=True)
+    bench.pass_s(1)
+    assert bench.plane.policy_name == "fifo"
+
+
 class Broken:
     def decide(self, view: Snapshot) -> Plan:
         raise ZeroDivisionError("of no use")

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from service_bench import Bench
 
 from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object
 from trainmaster.model.errors import InputError
+from trainmaster.service.api.metrics import exposition
+from trainmaster.service.api.problems import Refusal
 from trainmaster.service.kubernetes.job_source import JobSource, News, TakeJobs
+from trainmaster.service.kubernetes.job_writer import KubernetesJobApi
 
 FAULT = InputError("asks for more than the cluster has", "fewer GPUs")
 
@@ -147,3 +151,93 @@ def test_a_leader_that_stops_keeps_nobody_waiting() -> None:
         assert await source.verdict(_id("late")) is None
 
     asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_an_object_that_cannot_be_read_is_refused_alone() -> None:
+    class Sets(_NoSets):
+        def name_for(self, job: Any) -> str:
+            if job["metadata"]["name"] == "odd":
+                raise AttributeError("'list' object has no attribute 'get'")
+            return ""
+
+    async def run() -> None:
+        scheduler, told = _Scheduler(), dict[str, InputError]()
+        source = JobSource(
+            scheduler, list, Sets(), lambda job, fault: told.__setitem__(job["metadata"]["name"], fault)  # type: ignore[arg-type]
+        )  # fmt: skip
+        deep: dict[str, Any] = {}
+        for _ in range(260):
+            deep = {"x": deep}
+        nested = {**_job("deep"), "spec": {"template": {"metadata": deep}}}
+        for job in (nested, _job("odd"), _job("good")):
+            source.changed("ADDED", job, None)
+        await scheduler.answer()
+        verdicts = [await source.verdict(_id(name)) for name in ("deep", "odd", "good")]
+        assert [fault is None for fault in verdicts] == [False, False, True]
+        assert "nested" in str(told["deep"]) and "AttributeError" in str(told["odd"])
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_a_job_that_makes_the_control_plane_fail_is_refused_alone(tmp_path: Path) -> None:
+    class Room:
+        def check(self, spec: Any, template: Any) -> None:
+            if spec.name == "odd":
+                raise RecursionError("maximum recursion depth exceeded")
+
+    bench = Bench(tmp_path)
+    jobs = [_training_job("odd", "a1b2c3d4-0"), _training_job("good", "a1b2c3d5-0")]
+    request = TakeJobs([News(job, False, None) for job in jobs], Room())  # type: ignore[arg-type]
+    (refused,) = bench.plane.batch([request])
+    assert [job["metadata"]["name"] for job, _ in refused] == ["odd"]
+    bench.pass_s(60)
+    assert bench.state(job_id_of_object(jobs[1])) == "finished"
+
+
+def test_jobs_by_kubectl_are_counted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    _take(bench, _training_job("a", "a1b2c3d4-0"), _training_job("b", "a1b2c3d5-0"))
+    assert b"trainmaster_jobs_submitted_total 2.0" in exposition(bench.plane)
+
+
+def test_nodes_that_left_the_cluster_are_not_listed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, nodes="v100=8x4")
+    listed = bench.get("/nodes")
+    bench.plane.is_gone = lambda name: name == listed[-1]["id"]
+    assert bench.get("/nodes") == listed[:-1]
+    assert b'trainmaster_gpus{type="v100"} 4.0' in exposition(bench.plane)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_who_asks_by_name_hears_of_no_job_in_a_hidden_namespace(tmp_path: Path, over: bool) -> None:
+    bench = Bench(tmp_path)
+    hidden = [_training_job("secret", f"a1b2c3d{k}-0", namespace=space) for k, space in enumerate(("speech", "text"))]
+    twice = [_training_job("twice", f"b1b2c3d{k}-0") for k in range(2)]
+    assert _take(bench, *hidden, *twice, _training_job("mine", "c1b2c3d4-0")) == []
+    if over:
+        bench.pass_s(200)
+
+    class Rights:
+        async def may(self, who: Any, right: Any) -> bool:
+            return right.namespace == "vision"
+
+        async def need(self, who: Any, right: Any) -> None:
+            assert right.namespace == "vision"
+
+    class Gateway:
+        async def ask(self, request: Any) -> Any:
+            (found,) = bench.plane.batch([request])
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+    api = KubernetesJobApi(Gateway(), None, None, None)  # type: ignore[arg-type]
+    api.rights = Rights()  # type: ignore[assignment]
+    assert asyncio.run(api.see_job(None, "mine")) == "vision.mine.c1b2c3d4"  # type: ignore[arg-type]
+    told = []
+    for name in ("secret", "twice"):
+        with pytest.raises(Refusal) as caught:
+            asyncio.run(api.see_job(None, name))  # type: ignore[arg-type]
+        told.append(caught.value.problem)
+    assert told[0].what == "job 'secret' not found" and told[1].what == "2 jobs are called 'twice'"
+    assert "speech" not in str(told) and "text." not in str(told)

@@ -106,6 +106,8 @@ class KubernetesBackend:
             if run.started and run.empty_seats() and not (run.facts.launcher and run.facts.spec.elastic and run.alive):
                 self._pod_observer.vanished(run)
                 run.attempt.stop("its pods vanished while nobody watched")
+            elif not run.started:
+                self.slow_starts.bound(run)
             self._driver.advance(run)
 
     def halt(self) -> None:

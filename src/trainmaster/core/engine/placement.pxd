@@ -32,6 +32,8 @@ cdef class Placer:
     cpdef object set_masks(self, object masks)
     @cython.locals(masked=bint)
     cpdef void open_set(self, i64 node_set) noexcept
+    @cython.locals(gpu_type=i64)
+    cdef i64 most_workers(self, JobArrays jobs, i64 i, i64 node) noexcept
     @cython.locals(index=NodeIndex, node=i64)
     cpdef void count_up(self, FreeResources free, I1 whole, I1 milli) noexcept
     @cython.locals(mask=B1)

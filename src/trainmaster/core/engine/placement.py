@@ -78,6 +78,17 @@ class Placer:
             if not self.cluster.up[node]:
                 self.down.append(node)
 
+    def most_workers(self, jobs: JobArrays, i: int, node: int) -> int:
+        """How many workers of job i the devices of a node could take if nobody else had any; 0 where it is not open."""
+        gpu_type = self.cluster.type_of[node]
+        if not self.open[node] or not jobs.may_use[i, gpu_type]:
+            return 0
+        if jobs.devices_each[i] == 0 or jobs.share_milli[i] < WHOLE:
+            return jobs.workers_ask[i]  # type: ignore
+        if self.strategy == COUNT:  # its devices may be anywhere
+            return self.cluster.gpus[node]  # type: ignore
+        return self.cluster.gpus[node] // jobs.devices_each[i]  # type: ignore
+
     def count_up(self, free: FreeResources, whole: Ints, milli: Ints) -> None:
         """Count what is free on nodes that are up, by type: whole devices, and thousandths of devices."""
         if self.opened < 0 or self.opened_after != self.cluster.changes:

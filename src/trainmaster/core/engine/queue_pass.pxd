@@ -10,7 +10,7 @@ from trainmaster.core.sorting cimport sort_by, sort_by_two
 from trainmaster.core.types cimport B1, F1, I1, i64
 from trainmaster.core.waiting_queue cimport JobHeap, WaitingQueue
 
-cdef i64 BY_DEADLINE, BY_GIVEN_KEY, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, PENDING, RESERVED, RUNNING, SHAPE, STOPPING, WHOLE
+cdef i64 BY_DEADLINE, BY_GIVEN_KEY, BY_QUEUE, BY_REMAINING, BY_SERVICE, LOST, NO_NODE, PENDING, RESERVED, RUNNING, SHAPE, STOPPING, WHOLE
 cdef double MS_PER_S
 
 cdef class QueuePass(Pass):
@@ -24,7 +24,7 @@ cdef class QueuePass(Pass):
     cdef IntList ready, start, gpu_types, stopped, start_at, stop_at, spare, nothing, kept, deferred, active
     cdef F1 keys, late
     cdef I1 available, other_count
-    cdef B1 is_active
+    cdef B1 is_active, contested
     cpdef object set_keys(self, object keys)
     cpdef object follow(self, JobArrays jobs)
     cpdef bint decide(
@@ -58,8 +58,14 @@ cdef class QueuePass(Pass):
     cdef i64 _next_look_ms(self, JobArrays jobs, i64 now_ms) except *
     @cython.locals(i=i64, soonest_s=double, soonest_ms=double, gpus=double, service=double, level=i64, left_s=double)
     cdef i64 _next_queue_change_ms(self, JobArrays jobs, i64 now_ms) except *
-    @cython.locals(c=i64, n_placed=i64)
-    cdef object _place_in_order(self, JobArrays jobs, FreeResources free, Placer placer, PlanArrays plan)
+    @cython.locals(i=i64, c=i64, n_placed=i64, behind=bint)
+    cdef object _place_in_order(
+        self, JobArrays jobs, ClusterArrays cluster, FreeResources free, Placer placer, PlanArrays plan)
+    @cython.locals(anywhere=bint, fits=bint, n_left=i64)
+    cdef bint _hold_up(
+        self, JobArrays jobs, i64 i, ClusterArrays cluster, Placer placer, PlanArrays plan, bint behind) except *
+    @cython.locals(n_workers=i64)
+    cdef i64 _n_workers(self, JobArrays jobs, i64 i, ClusterArrays cluster, Placer placer, bint contested) except *
     @cython.locals(i=i64, begin=i64, end=i64)
     cdef object _run_in_order(self, JobArrays jobs, FreeResources free, Placer placer, PlanArrays plan)
     @cython.locals(i=i64, at=i64)

@@ -15,6 +15,7 @@ from trainmaster.core.codes import (
     BY_SERVICE,
     LOST,
     MS_PER_S,
+    NO_NODE,
     PENDING,
     RESERVED,
     RUNNING,
@@ -35,7 +36,7 @@ from trainmaster.core.waiting_queue import JobHeap, WaitingQueue
 
 class QueuePass(Pass):
     """Waiting jobs (and, if `preemptive`, those that run) in the order of a key; `strict`: who does not fit holds up
-    all behind it."""
+    all behind it that could use the same nodes."""
 
     def __init__(self, key: int, preemptive: bool, strict: bool, default: int) -> None:
         super().__init__()
@@ -58,6 +59,8 @@ class QueuePass(Pass):
         self.spare, self.nothing, self.kept = IntList(64), IntList(1), IntList(64)
         self.keys, self.late = new_floats(64), new_floats(64)
         self.available, self.other_count = new_ints(1), new_ints(1)
+        self.contested = np.zeros(0, np.uint8)
+        """Nodes that a job which is held up, or holds others up, could use."""
 
     def set_keys(self, keys: Floats) -> None:
         """Keys by job index, as somebody else computed them (`BY_GIVEN_KEY`)."""
@@ -86,7 +89,7 @@ class QueuePass(Pass):
         self.any_waiting = self.waiting.n + self.deferred.n > 0
         if self.waiting.n > 0:
             if not self.preemptive:
-                self._place_in_order(jobs, free, placer, plan)
+                self._place_in_order(jobs, cluster, free, placer, plan)
             elif self._all_fit(jobs, free, placer):
                 self._start_all(jobs, free, placer, plan)
             else:
@@ -302,7 +305,9 @@ class QueuePass(Pass):
 
     # -- down the list -------------------------------------------------------------------------------
 
-    def _place_in_order(self, jobs: JobArrays, free: FreeResources, placer: Placer, plan: PlanArrays) -> None:
+    def _place_in_order(
+        self, jobs: JobArrays, cluster: ClusterArrays, free: FreeResources, placer: Placer, plan: PlanArrays
+    ) -> None:
         """Waiting jobs in their order start where they fit."""
         waiting, start = self.waiting, self.start
         start.clear()
@@ -311,22 +316,61 @@ class QueuePass(Pass):
         waiting.begin_walk()
         c = waiting.first()
         while c >= 0:
-            n_placed = placer.placed.n
-            start.reserve(start.n + 1)
-            start.append(waiting.head(c))
-            placer.place_list(
-                jobs, start, start.n - 1, start.n, self.nothing, True, jobs.workers_ask, jobs.servers_ask, free
-            )
+            i, n_placed = waiting.head(c), placer.placed.n
+            behind = plan.blocker >= 0 and self._n_workers(jobs, i, cluster, placer, True) > 0
+            if not behind:
+                start.reserve(start.n + 1)
+                start.append(i)
+                placer.place_list(
+                    jobs, start, start.n - 1, start.n, self.nothing, True, jobs.workers_ask, jobs.servers_ask, free
+                )
             if placer.placed.n > n_placed:
                 waiting.take(c)
-            elif self.strict:
-                plan.blocker = waiting.head(c)
+            elif self.strict and self._hold_up(jobs, i, cluster, placer, plan, behind):
                 break
             else:
                 waiting.fail(c)
             c = waiting.first()
         waiting.end_walk(jobs)
         self._write(jobs, start, free, placer, plan)
+
+    def _hold_up(
+        self, jobs: JobArrays, i: int, cluster: ClusterArrays, placer: Placer, plan: PlanArrays, behind: bool
+    ) -> bool:
+        """Job i does not start: who could use the same nodes waits for it. Whether that is everybody. One that could
+        not run even on its nodes alone holds up nobody."""
+        anywhere, n_left = jobs.node_set[i] == 0, 0
+        for gpu_type in range(jobs.n_types):
+            anywhere = anywhere and jobs.may_use[i, gpu_type] > 0
+        if plan.blocker < 0:
+            if anywhere:
+                plan.blocker = i
+                return True
+            self.contested = np.zeros(cluster.n_nodes, np.uint8)
+        fits = self._n_workers(jobs, i, cluster, placer, False) >= jobs.workers_ask[i]
+        if not fits or (plan.blocker >= 0 and not behind):
+            plan.stated.reserve(plan.stated.n + 2)
+            plan.stated.append(i)
+            plan.stated.append(self.default if fits else NO_NODE)
+        if not fits:
+            return False
+        if plan.blocker < 0:
+            plan.blocker = i
+        for node in range(cluster.n_nodes):
+            if placer.most_workers(jobs, i, node) > 0:
+                self.contested[node] = 1
+            if cluster.up[node] and not self.contested[node]:
+                n_left += 1
+        return n_left == 0
+
+    def _n_workers(self, jobs: JobArrays, i: int, cluster: ClusterArrays, placer: Placer, contested: bool) -> int:
+        """How many workers the nodes that job i may use could take if they were empty; or the contested ones alone."""
+        n_workers = 0
+        placer.open_set(jobs.node_set[i])  # type: ignore
+        for node in range(cluster.n_nodes):
+            if not contested or self.contested[node]:
+                n_workers += placer.most_workers(jobs, i, node)
+        return n_workers
 
     def _run_in_order(self, jobs: JobArrays, free: FreeResources, placer: Placer, plan: PlanArrays) -> None:
         """Preemptive: down the list, what fits in the cluster shall run and the rest shall wait.

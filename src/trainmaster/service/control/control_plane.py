@@ -444,7 +444,7 @@ class ControlPlane:
         tally = self.tally
         tally.batches += 1
         tally.events += len(events)
-        tally.submitted += self.stage.n_jobs
+        tally.submitted += sum(isinstance(event, ev.JobSubmitted) for event in events)
         for command in commands:
             kind = type(command).__name__.lower()
             tally.commands[kind] = tally.commands.get(kind, 0) + 1

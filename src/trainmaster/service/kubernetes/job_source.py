@@ -44,12 +44,14 @@ class Inbox(Protocol):
 
 @dataclass(frozen=True)
 class News:
-    """One TrainingJob as it is, or as it last was. `before`: as it was when the control plane was last told."""
+    """One TrainingJob as it is, or as it last was. `before`: as it was when the control plane was last told; `filled`:
+    with the defaults of its namespace."""
 
     job: Json
     gone: bool
     before: Json | None
     node_set: str = ""
+    filled: Json | None = None
 
 
 @dataclass
@@ -93,8 +95,10 @@ class TakeJobs:
             return []
         namespace = tj["metadata"]["namespace"]
         after = tuple(job_named(plane, namespace, str(text)) for text in tj["spec"].get("after") or ())
-        spec = replace(spec_of_trainingjob(tj, epoch_ms, after), node_set=item.node_set)
-        check_admission(tj)
+        asked = item.filled or tj
+        spec = replace(spec_of_trainingjob(asked, epoch_ms, after), node_set=item.node_set)
+        for described in (tj, asked):  # first by the names that its user wrote
+            check_admission(described)
         self.room.check(spec, tj["spec"]["template"])
         plane.stage.specs[job_id] = spec
         events: list[ev.Event] = [ev.JobSubmitted(spec)]
@@ -236,7 +240,8 @@ class JobSource:
         ids = sorted(ready, key=lambda job_id: _order(self._dirty[job_id][0]))[:MAX_BATCH]
         batch = {job_id: self._dirty.pop(job_id) for job_id in ids}
         news = [
-            News(job, gone, self._told.get(job_id), self._sets.name_for(job)) for job_id, (job, gone) in batch.items()
+            News(job, gone, self._told.get(job_id), self._sets.name_for(job), self._filled(job_id, job, gone))
+            for job_id, (job, gone) in batch.items()
         ]
         request = TakeJobs(news, self._room, self._sets.new())
         self._waiting = True  # one at a time: the next goes out when this is answered
@@ -256,6 +261,10 @@ class JobSource:
             log.exception("%s cannot be read", job_id_of_object(job))
             return unreadable(error)
         return None
+
+    def _filled(self, job_id: str, job: Json, gone: bool) -> Json | None:
+        new = self._templates is not None and not gone and job_id not in self._told
+        return self._templates.filled(job) if new and self._templates is not None else None
 
     def _judge_templates(self) -> None:
         """New jobs wait until the API server has said that their templates can be pods; some are refused here."""

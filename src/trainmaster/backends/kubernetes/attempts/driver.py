@@ -41,7 +41,7 @@ class RunDriver:
         self._reports = reports
         self._work = work
         self._slow = slow
-        work.advance = self.advance
+        work.advance = slow.advance = self.advance
 
     # -- attempts ----------------------------------------------------------------------------------------
 

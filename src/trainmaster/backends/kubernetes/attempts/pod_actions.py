@@ -9,7 +9,7 @@ from trainmaster.backends.kubernetes.api.client import ApiError, KubeClient, Obj
 from trainmaster.backends.kubernetes.attempts import pod_objects as p
 from trainmaster.backends.kubernetes.attempts.observations import RunKey
 from trainmaster.backends.kubernetes.attempts.pod_attempt import Member, Run
-from trainmaster.backends.kubernetes.attempts.pod_writer import PodWriter, Refused
+from trainmaster.backends.kubernetes.attempts.pod_writer import QUOTA, PodWriter, Refused
 from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
 from trainmaster.backends.kubernetes.attempts.slow_starts import SlowStarts
 from trainmaster.backends.kubernetes.attempts.start_gate import StartGate
@@ -66,6 +66,8 @@ class PodWork:
                     member.bound = True
                 self._slow.bound(run)
         except Refused as refused:
+            if QUOTA in refused.why:
+                run.n_granted = sum(m.pod is not None and m.gang.is_worker for m in run.staying())
             run.attempt.fail_start(refused.why, run.target[0].node if refused.node == "" else refused.node)
             for member in new:
                 if member.pod is None:

@@ -103,6 +103,8 @@ class Run:
     """Of the command whose allocation is the target."""
     members: dict[str, Member] = field(default_factory=dict)
     told_progress: tuple[Any, ...] = ()
+    n_granted: int | None = None
+    """Workers that there were when a quota refused more."""
     timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:

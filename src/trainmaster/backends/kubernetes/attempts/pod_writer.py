@@ -14,6 +14,8 @@ from trainmaster.backends.kubernetes.api.client import ApiError, Conflict, KubeC
 from trainmaster.backends.kubernetes.attempts.pod_objects import binding_body, trimmed
 from trainmaster.backends.kubernetes.attempts.trainer_container import ensure_namespace
 
+QUOTA = "exceeded quota"
+"""Of a namespace: others may leave room at any time, so that it is waited for."""
 BUSY = (0, 429, 500, 502, 503, 504)
 """Statuses that say nothing of the request itself."""
 AGAIN_S = 1.0
@@ -73,8 +75,7 @@ class PodWriter:
                     fault: ApiError = error  # such as a quota that is being counted
             except ApiError as error:
                 if error.status not in BUSY:
-                    quota = "exceeded quota" in str(error)
-                    node = body["metadata"]["annotations"].get("trainmaster.dev/node") if quota else None
+                    node = body["metadata"]["annotations"].get("trainmaster.dev/node") if QUOTA in str(error) else None
                     raise Refused(f"{name}: {error}", node) from None
                 fault = error
             if not wanted() or time.monotonic() >= until_s:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from trainmaster.backends.kubernetes.attempts.observations import RunKey
 from trainmaster.backends.kubernetes.attempts.pod_attempt import Run
+from trainmaster.backends.kubernetes.attempts.pod_writer import QUOTA
 from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
 from trainmaster.gang.actions import EXITED, START_FAILED, STOPPED
 from trainmaster.model import event as ev
@@ -15,8 +16,6 @@ from trainmaster.model.job import JobId
 NAN = float("nan")
 PATIENCE = 10
 """Starts in a row that nodes refuse a job; further ones count as its own failures, so that it does not try for ever."""
-QUOTA = "exceeded quota"
-"""Of a namespace: others may leave room at any time, so that it is waited for."""
 
 
 class RunReports:
@@ -59,6 +58,9 @@ class RunReports:
             self.tell(ev.Exited(job_id, generation, ending.code, run.attempt.work.saved, ending.why))
         else:
             self.tell(ev.Stopped(job_id, generation, run.attempt.work.saved))
+        spec, granted = run.facts.spec, run.n_granted
+        if granted is not None and spec.workers_min <= granted < spec.workers_max:
+            self.tell(ev.JobRangeChanged(job_id, spec.workers_min, granted))
 
     def _to_blame(self, key: RunKey, node: str | None, why: str) -> int | None:
         """The node that refused the start; None: the job is to blame, and the start counts."""

@@ -10,8 +10,10 @@ from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
 
 SLOW_START_S = 15.0
 """A gang that has not started so long after it was bound is looked at."""
-
-MAX_TOLD = 300
+START_LIMIT_S = 1800.0
+"""A gang that has not started so long after it was bound, or found by a new leader, is given up, and the start counts:
+images are pulled and volumes mounted within it."""
+MAX_TOLD, MAX_JOBS = 300, 10_000
 
 
 class SlowStarts:
@@ -20,9 +22,20 @@ class SlowStarts:
         self.words: dict[str, str] = {}
         """By job; read by other threads."""
         self.on_change: Callable[[str], None] = lambda _: None
+        self.advance: Callable[[Run], None] = lambda _: None
+        """Lets the attempt go on (see `RunDriver`)."""
 
     def bound(self, run: Run) -> None:
         self._registry.loop.call_later(SLOW_START_S, self._look, run)
+        self._registry.loop.call_later(START_LIMIT_S, self._give_up, run)
+
+    def _give_up(self, run: Run) -> None:
+        begun = run.started and any(member.gang.begun_s is not None for member in run.staying())
+        if begun or run.attempt.outcome is not None or self._registry.halted:
+            return
+        told = self.words.get(run.key.job_id, "")
+        run.attempt.fail_start(f"not started within {START_LIMIT_S / 60:.0f} min" + (f"; {told}" if told else ""))
+        self.advance(run)
 
     def changed(self, run: Run) -> None:
         """Something was seen of one of its pods."""
@@ -31,6 +44,8 @@ class SlowStarts:
 
     def refused(self, run: Run, why: str) -> None:
         """It did not start; said until it does, or starts to be slow again."""
+        if len(self.words) >= MAX_JOBS:
+            self.words.clear()
         self.words[run.key.job_id] = why[:MAX_TOLD]
         self.on_change(run.key.job_id)
 

@@ -1,5 +1,8 @@
 """Whether a template can become a pod at all, asked of the API server before the job is taken: a creation that is not
-carried out (`dryRun`), with unknown fields refused. Templates that are the same are asked for once."""
+carried out (`dryRun`), with unknown fields refused. Templates that are the same are asked for once in a while.
+
+The answer also says what the pod would ask of its node: a LimitRange of the namespace may add to the template.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import asyncio
 import copy
 import hashlib
 import re
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -19,9 +24,22 @@ from trainmaster.model.errors import InputError
 
 Json = Mapping[str, Any]
 MAX_KNOWN = 10_000
+KEEP_S = 60.0
+"""An answer holds for so long: the defaults of a namespace may change."""
+KINDS = ("initContainers", "containers")
 FAULTS = (400, 422)
 """Statuses that speak of the template. Quotas and policies of a namespace may change: they are left to the start."""
 _UNKNOWN_FIELD = re.compile(r'(?:unknown|duplicate) field "([^"]+)"')
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`fault`: why no pod can be made of a template; `resources` of its containers, by kind and name, as they are with
+    the defaults of the namespace."""
+
+    fault: InputError | None = None
+    resources: dict[tuple[str, str], Json] = field(default_factory=dict)
+    until_s: float = 0.0
 
 
 class TemplateCheck:
@@ -29,7 +47,7 @@ class TemplateCheck:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._known: dict[bytes, InputError | None] = {}
+        self._known: dict[bytes, Verdict] = {}
         self._asking: set[bytes] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.news: Callable[[], None] = lambda: None
@@ -38,7 +56,8 @@ class TemplateCheck:
 
     def known(self, job: Json) -> bool:
         """Whether `fault` has an answer; if not, it is asked for."""
-        missing = [(key, role) for key, role in self._keys(job) if key not in self._known]
+        now_s, nothing = time.monotonic(), Verdict()
+        missing = [(key, role) for key, role in self._keys(job) if self._known.get(key, nothing).until_s <= now_s]
         for key, role in missing:
             if key not in self._asking:
                 self._asking.add(key)
@@ -48,7 +67,25 @@ class TemplateCheck:
         return not missing
 
     def fault(self, job: Json) -> InputError | None:
-        return next((self._known[key] for key, _ in self._keys(job) if self._known.get(key) is not None), None)
+        verdicts = [self._known[key] for key, _ in self._keys(job) if key in self._known]
+        return next((verdict.fault for verdict in verdicts if verdict.fault is not None), None)
+
+    def filled(self, job: Json) -> dict[str, Any]:
+        """The job with what its containers would ask for: as the templates say, or by default in the namespace."""
+        spec = dict(job["spec"])
+        for key, role in self._keys(job):
+            known = self._known.get(key)
+            if known is None or not known.resources:
+                continue
+            pod = dict(spec[role]["spec"])
+            for kind in KINDS:
+                if pod.get(kind):
+                    pod[kind] = [
+                        {**each, "resources": known.resources.get((kind, each.get("name", "")), each.get("resources"))}
+                        for each in pod[kind]
+                    ]
+            spec[role] = {**spec[role], "spec": pod}
+        return {**job, "spec": spec}
 
     def _keys(self, job: Json) -> list[tuple[bytes, str]]:
         namespace = job["metadata"]["namespace"].encode()
@@ -62,19 +99,26 @@ class TemplateCheck:
 
     async def _ask(self, key: bytes, role: str, job: Json) -> None:
         fault: InputError | None = None
+        resources: dict[tuple[str, str], Json] = {}
         self.asked += 1
         try:
-            await self._client.request(
+            made = await self._client.request(
                 "POST", paths.pods(job["metadata"]["namespace"]), body=trial_pod(job, role),
                 params={"dryRun": "All", "fieldValidation": "Strict"}, patience_s=10.0,
             )  # fmt: skip
+            resources = resources_of(made or {})
         except ApiError as error:
             fault = fault_of(error, f"spec.{role}")
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        self._known[key] = fault
+        self._known[key] = Verdict(fault, resources, time.monotonic() + KEEP_S)
         self._asking.discard(key)
         self.news()
+
+
+def resources_of(pod: Json) -> dict[tuple[str, str], Json]:
+    spec = pod.get("spec") or {}
+    return {(kind, each["name"]): each.get("resources") or {} for kind in KINDS for each in spec.get(kind) or ()}
 
 
 def trial_pod(job: Json, role: str) -> dict[str, Any]:

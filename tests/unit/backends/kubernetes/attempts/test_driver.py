@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from trainmaster.backends.kubernetes.attempts import slow_starts
 from trainmaster.backends.kubernetes.attempts.pod_attempt import Member, Run
+from trainmaster.backends.kubernetes.attempts.pod_writer import Refused as Refusal
+from trainmaster.backends.kubernetes.attempts.reports import PATIENCE
 from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOptions
 from trainmaster.backends.kubernetes.launchers.hub import AgentHub
 from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
@@ -361,3 +364,79 @@ def test_a_new_leader_takes_a_member_that_was_left_out_for_no_finisher() -> None
         assert [type(event) for event in story.told] == [ev.Exited]
 
     asyncio.run(all_of_it())
+
+
+def _refuse(story: Story, why: str, made: int = 0) -> None:
+    """The API server makes so many pods, and refuses the others."""
+
+    async def create(_namespace: str, bodies: list[Object], _wanted: Any) -> list[Object]:
+        there = await Writer.create(story.writer, _namespace, bodies[:made], _wanted)
+        refused = Refusal(why, "n0")
+        refused.done = [*there, *[None] * (len(bodies) - made)]
+        raise refused
+
+    story.writer.create = create  # type: ignore[method-assign]
+
+
+def test_starts_that_nodes_refuse_count_when_there_were_many() -> None:
+    async def all_of_it() -> list[ev.Event]:
+        story = Story()
+        _refuse(story, "OutOfcpu")
+        story.backend.start()
+        launch = _taken_over(elastic=False)[1]
+        for attempt in range(1, PATIENCE + 3):
+            story.backend.perform(replace(launch, generation=attempt, seq=attempt))
+            await story.until_idle()
+        assert "OutOfcpu" in story.backend.slow_starts.words[launch.job_id]
+        return story.told
+
+    failed = asyncio.run(all_of_it())
+    assert [event.node for event in failed if isinstance(event, ev.StartFailed)] == [0] * PATIENCE + [None] * 2
+
+
+def test_an_elastic_job_is_cut_down_to_what_a_quota_grants() -> None:
+    async def all_of_it(made: int) -> list[ev.Event]:
+        story, launch = _taken_over(elastic=True)
+        _refuse(story, "forbidden: exceeded quota: gpus, requested: 1, used: 1, limited: 1", made)
+        story.backend.start()
+        story.backend.perform(launch)
+        await story.until_idle()
+        for pod in story.writer.made:
+            story.backend._pod_observer.pod_changed({**pod, "status": {}}, True)
+        await story.until_idle()
+        assert "exceeded quota: gpus" in story.backend.slow_starts.words[launch.job_id]
+        return story.told
+
+    failed, changed = asyncio.run(all_of_it(made=1))
+    assert isinstance(failed, ev.StartFailed) and failed.node == 0, "no fault of the job"
+    assert isinstance(changed, ev.JobRangeChanged) and (changed.workers_min, changed.workers_max) == (1, 1)
+    assert [type(event) for event in asyncio.run(all_of_it(made=0))] == [ev.StartFailed], "it waits for the quota"
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_a_start_that_does_not_succeed_is_given_up_and_counts(adopted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_starts, "START_LIMIT_S", 0.2)
+
+    async def all_of_it() -> tuple[Run, list[ev.Event]]:
+        story = Story()
+        run = await story.begin()
+        if adopted:
+            pods = story.writer.made
+            story.backend.halt()
+            story = Story()
+            story.writer.made = pods
+            story.backend._watch.our_pods = lambda: iter(pods)  # type: ignore[method-assign]
+            story.backend.start()
+            (run,) = story.backend.runs.values()
+        while run.attempt.outcome is None:
+            await asyncio.sleep(0.01)
+        await story.until_idle()
+        for member in list(run.members.values()):
+            story.see(member, gone=True, running=False)
+        await story.until_idle()
+        return run, story.told
+
+    run, told = asyncio.run(asyncio.wait_for(all_of_it(), 30))
+    outcome = run.attempt.outcome
+    assert outcome is not None and outcome.node is None and "not started within" in outcome.why
+    assert [type(event) for event in told] == ([] if adopted else [ev.StartFailed]), "adopted ones may hold a lease"
