@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from trainmaster.policies.gavel.objectives import allocate
+from trainmaster.policies.gavel.objectives.entity_tree import EntityTree
 from trainmaster.policies.gavel.problem import AllocationProblem, Pairs, Status, make_problem
 from trainmaster.policies.gavel.solver import highs
 from trainmaster.policies.gavel.solver.program import (
@@ -131,6 +133,33 @@ def test_shares_of_pairs_where_they_cannot_run_count_nothing() -> None:
     _, together = repair(program, np.zeros_like(problem.throughput), everywhere)
     assert together is not None
     assert not together[:, 0].any() and together[:, 1:].all()
+
+
+@pytest.mark.parametrize("options", [{"space_sharing": True}, {"solver": "highs"}])
+def test_water_filling_refuses_jobs_that_stop_rising_too_early(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, bool | str]
+) -> None:
+    """Whoever could rise when the first jobs are stuck is frozen with them; every single program is solved well."""
+    allowed = np.array([[True, False, False]] * 6 + [[False, True, True]] * 6)
+    problem = dataclasses.replace(random_problem(7), allowed=allowed)
+    assert allocate(problem, "gavel-water-filling", options).status is Status.OPTIMAL
+    monkeypatch.setattr("trainmaster.policies.gavel.objectives.water_filling_pairs.BINDING", -1.0)
+    assert allocate(problem, "gavel-water-filling", options).status is Status.UNCERTIFIED
+
+
+@pytest.mark.parametrize("options", [{"space_sharing": True}, {"solver": "highs"}, {"solver": "prices"}])
+def test_water_filling_refuses_another_division_than_that_of_the_tree(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, bool | str]
+) -> None:
+    targets = EntityTree.targets
+
+    def other_weights(tree: EntityTree, room: np.ndarray):
+        other = copy.copy(tree)
+        other.weight = tree.weight * np.linspace(1.0, 1.1, len(tree.weight))
+        return targets(other, room)
+
+    monkeypatch.setattr(EntityTree, "targets", other_weights)
+    assert allocate(random_problem(7), "gavel-water-filling", options).status is Status.UNCERTIFIED
 
 
 def test_water_filling_of_a_blind_policy_with_pairs_is_certified() -> None:

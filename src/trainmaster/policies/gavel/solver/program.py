@@ -62,6 +62,7 @@ class Solution:
     iterations: int
     solver: str
     feasible: bool = True
+    time_price: FloatArray | None = None  # per job; covers every reduced cost
 
     @property
     def gap(self) -> float:
@@ -149,7 +150,7 @@ def certify(
     bound = float(program.counts @ price + cover.sum() - program.need @ multiplier) if mass > 0.0 else np.inf
     fixed = ~rated & (program.need > 0.0)
     shortfall = float(np.max(1.0 - got[fixed] / program.need[fixed], initial=0.0))
-    return Solution(share, pair_share, value, bound, multiplier, price, shortfall, iterations, solver)
+    return Solution(share, pair_share, value, bound, multiplier, price, shortfall, iterations, solver, True, cover)
 
 
 def pair_reduced_cost(program: LinearProgram, multiplier: FloatArray, price: FloatArray) -> FloatArray:
