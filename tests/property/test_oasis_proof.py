@@ -13,7 +13,7 @@ from support.oracles.admission_enumeration import enumerated, mixed_admission, s
 from trainmaster.policies.oasis.instance.formulation import Instance
 from trainmaster.policies.oasis.instance.parsing import parse_instance
 from trainmaster.policies.oasis.instance.worker_counts import SlotCounts
-from trainmaster.policies.oasis.optimum import large_instances
+from trainmaster.policies.oasis.optimum import exact, large_instances
 from trainmaster.policies.oasis.optimum.exact import offline_optimum
 from trainmaster.policies.oasis.optimum.proof import Priced, Proof, Split, Tried, cases, schedule_errors, upper_bound
 
@@ -126,6 +126,28 @@ def test_a_search_cut_short_does_not_say_optimal() -> None:
     assert found.status == "limit"
     assert found.upper_bound > offline_optimum(instance).total_utility
     assert found.gap > 1e-7
+
+
+@pytest.mark.parametrize("fault", ["worse schedules", "no schedules", "weaker proof"])
+def test_a_search_that_goes_wrong_does_not_say_optimal(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    instance, _ = one_instance()
+    run, schedules = exact._Search.run, exact._Search.schedules
+    if fault == "worse schedules":
+        monkeypatch.setattr(exact._Search, "schedules", lambda search: dict(list(schedules(search).items())[1:]))
+    elif fault == "no schedules":
+        monkeypatch.setattr(exact._Search, "schedules", lambda _: {})
+    else:
+        zeros = np.zeros((len(instance.jobs), instance.horizon))
+        monkeypatch.setattr(exact._Search, "run", lambda search, nodes: (run(search, nodes), Priced(zeros))[1])
+    found = offline_optimum(instance)
+    assert found.status == "limit"
+    assert found.upper_bound > found.total_utility * (1 + 1e-6)
+
+
+def test_a_bound_below_a_schedule_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "upper_bound", lambda *_: 1.0)
+    with pytest.raises(AssertionError, match="above its bound"):
+        offline_optimum(one_instance()[0])
 
 
 def test_an_instance_too_large_has_a_bound_and_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:

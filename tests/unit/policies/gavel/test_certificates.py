@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from trainmaster.policies.gavel.objectives import allocate
+from trainmaster.policies.gavel.objectives.entity_tree import EntityTree
 from trainmaster.policies.gavel.problem import AllocationProblem, Pairs, Status, make_problem
 from trainmaster.policies.gavel.solver import highs
-from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP
+from trainmaster.policies.gavel.solver.program import (
+    CERTIFIED_GAP,
+    LinearProgram,
+    Solution,
+    certify,
+    proven_gap,
+    repair,
+)
 
 OBJECTIVES = ("gavel-max-min", "gavel-makespan", "gavel-ftf", "gavel-throughput", "gavel-cost", "gavel-water-filling")
 
@@ -64,6 +76,90 @@ def test_a_solver_that_stops_short_of_the_optimum_is_found_out(monkeypatch: pyte
     monkeypatch.setattr(highs._Columns, "shares", half_of_them)
     status, _ = solve(random_problem(5), objective)
     assert status is Status.UNCERTIFIED
+
+
+def certified_program(level: bool) -> tuple[LinearProgram, Solution]:
+    problem = random_problem(6)
+    zeros = np.zeros(problem.job_count)
+    program = LinearProgram(
+        problem.throughput, problem.usable, problem.gpus, problem.counts, zeros + 1.0 if level else zeros, zeros,
+        gain=None if level else problem.throughput,
+    )  # fmt: skip
+    return program, highs.solve_by_highs(program)
+
+
+def certified_again(program: LinearProgram, solution: Solution) -> bool:
+    return certify(program, solution.share, None, solution.multiplier, solution.price, 0, "test").is_certified
+
+
+COUNTS = float(random_problem(6).counts.sum())
+FAULTS: dict[str, Callable[[Solution], dict[str, np.ndarray]]] = {
+    "duals of nothing": lambda s: {"multiplier": s.multiplier * 0.0, "price": s.price * 0.0},
+    "prices alone": lambda s: {"multiplier": s.multiplier * 0.0, "price": s.price * 0.0 + s.value / COUNTS},
+    "other prices": lambda s: {"price": np.roll(s.price, 1)},
+    "prices that are no numbers": lambda s: {"price": s.price * np.nan},
+    "multipliers that are no numbers": lambda s: {"multiplier": s.multiplier + np.nan},
+    "infinite prices": lambda s: {"price": s.price + np.inf},
+    "shares that are no numbers": lambda s: {"share": s.share * np.nan},
+    "shares of others": lambda s: {"share": np.roll(s.share, 1, axis=0)},
+    "no shares": lambda s: {"share": s.share * 0.0},
+}
+
+
+@pytest.mark.parametrize("level", [True, False])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_is_wrong_with_a_solution_it_is_not_certified(level: bool, fault: str) -> None:
+    program, good = certified_program(level)
+    assert certified_again(program, good)
+    assert not certified_again(program, dataclasses.replace(good, **FAULTS[fault](good)))
+
+
+def test_a_value_beyond_its_bound_proves_neither() -> None:
+    assert proven_gap(1.0, 1.0) == 0.0
+    assert proven_gap(2.0, 1.0) == 0.5
+    assert proven_gap(1.0, np.inf) == proven_gap(np.nan, 1.0) == proven_gap(1.0, np.nan) == np.inf
+
+
+def test_shares_of_pairs_where_they_cannot_run_count_nothing() -> None:
+    problem = random_problem(6)
+    assert problem.pairs is not None
+    allowed = problem.usable.copy()
+    allowed[:, 0] = False
+    zeros = np.zeros(problem.job_count)
+    program = LinearProgram(
+        problem.throughput, allowed, problem.gpus, problem.counts, zeros + 1.0, zeros, pairs=problem.pairs
+    )
+    everywhere = np.full((len(problem.pairs), 3), 0.01)
+    _, together = repair(program, np.zeros_like(problem.throughput), everywhere)
+    assert together is not None
+    assert not together[:, 0].any() and together[:, 1:].all()
+
+
+@pytest.mark.parametrize("options", [{"space_sharing": True}, {"solver": "highs"}])
+def test_water_filling_refuses_jobs_that_stop_rising_too_early(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, bool | str]
+) -> None:
+    """Whoever could rise when the first jobs are stuck is frozen with them; every single program is solved well."""
+    allowed = np.array([[True, False, False]] * 6 + [[False, True, True]] * 6)
+    problem = dataclasses.replace(random_problem(7), allowed=allowed)
+    assert allocate(problem, "gavel-water-filling", options).status is Status.OPTIMAL
+    monkeypatch.setattr("trainmaster.policies.gavel.objectives.water_filling_pairs.BINDING", -1.0)
+    assert allocate(problem, "gavel-water-filling", options).status is Status.UNCERTIFIED
+
+
+@pytest.mark.parametrize("options", [{"space_sharing": True}, {"solver": "highs"}, {"solver": "prices"}])
+def test_water_filling_refuses_another_division_than_that_of_the_tree(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, bool | str]
+) -> None:
+    targets = EntityTree.targets
+
+    def other_weights(tree: EntityTree, room: np.ndarray):
+        other = copy.copy(tree)
+        other.weight = tree.weight * np.linspace(1.0, 1.1, len(tree.weight))
+        return targets(other, room)
+
+    monkeypatch.setattr(EntityTree, "targets", other_weights)
+    assert allocate(random_problem(7), "gavel-water-filling", options).status is Status.UNCERTIFIED
 
 
 def test_water_filling_of_a_blind_policy_with_pairs_is_certified() -> None:

@@ -21,7 +21,7 @@ from trainmaster.policies.gavel.problem import (
     Status,
     effective_throughput,
 )
-from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP
+from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP, proven_gap
 
 
 def allox(problem: AllocationProblem, _aware: bool, _pairs: Pairs | None, _solver: str) -> AllocationResult:
@@ -41,7 +41,8 @@ def allox(problem: AllocationProblem, _aware: bool, _pairs: Pairs | None, _solve
         cost = np.where(np.isfinite(time_s[:, types]), time_s[:, types] * positions[None, :], blocked)
         column = assign(np.ascontiguousarray(cost))
         matched_s = float(cost[np.arange(n), column].sum())
-        gap = max(0.0, matched_s - least_total(cost, column)) / max(matched_s, 1e-300)
+        distinct = len(np.unique(column)) == n
+        gap = proven_gap(matched_s, least_total(cost, column)) if distinct else np.inf
         total_s = matched_s + float(problem.elapsed_s[eligible].sum())
         for j in np.unique(types):
             mine = np.flatnonzero(types[column] == j)

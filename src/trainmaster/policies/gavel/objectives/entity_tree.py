@@ -47,6 +47,32 @@ class EntityTree:
                 child[own], weight[own], room[own] = child[own][order], weight[own][order], room[own][order]
         return TreeTargets(self.start, self.fifo, child, weight, room)
 
+    def unevenness(self, received: FloatArray, room: FloatArray, reached: FloatArray) -> float:
+        """How far what jobs received is from the tree's division at any level, as a part of what they have reached.
+
+        Among its children an entity gives w_i times one number, at most what each can take; a FIFO one serves them in
+        order.
+        """
+        worst = 0.0
+        totals = np.zeros((3, len(self.fifo)))  # received, room and reached below each node
+        jobs = np.stack([received, room, reached])
+        for k in range(len(self.fifo) - 1, -1, -1):
+            own = slice(self.start[k], self.start[k + 1])
+            child, weight = self.child[own], self.weight[own]
+            if len(child) == 0:
+                continue
+            is_job = child >= 0
+            got, most, have = np.where(
+                is_job, jobs[:, np.where(is_job, child, 0)], totals[:, np.where(is_job, 0, ~child)]
+            )
+            totals[:, k] = got.sum(), most.sum(), have.sum()
+            if self.fifo[k]:
+                due = np.clip(got.sum() - (np.cumsum(most) - most), 0.0, most)
+            else:
+                due = np.minimum(most, weight * (got / weight).max())
+            worst = np.maximum(worst, (np.abs(got - due) / np.maximum(np.maximum(have, due), 1e-300)).max())
+        return float(worst)
+
 
 def _depth(parents: list[int], node: int) -> int:
     steps = 0

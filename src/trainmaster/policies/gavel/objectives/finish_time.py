@@ -25,7 +25,7 @@ from trainmaster.policies.gavel.problem import (
 from trainmaster.policies.gavel.solver import solve_program
 from trainmaster.policies.gavel.solver.least_cost import least_cost
 from trainmaster.policies.gavel.solver.prices import climb_to
-from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP, Solution, repair
+from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP, Solution, proven_gap, repair
 from trainmaster.policies.gavel.solver.targets import RationalTargets
 
 NEWTON_STEPS_MAX = 60
@@ -90,7 +90,7 @@ def _by_prices(problem: AllocationProblem, terms: _Terms) -> AllocationResult:
     share, _ = repair(level_program(problem, terms.throughput, work, None), share, None)
     reached = terms.level_of((speeds * share).sum(axis=1))
     bound = _level_bound(problem, terms, ascent.level, ascent.tangent)
-    gap = max(0.0, bound - reached) / bound if np.isfinite(bound) else np.inf
+    gap = proven_gap(reached, bound)
     proven = gap <= CERTIFIED_GAP
     return AllocationResult(
         status=Status.OPTIMAL if proven else Status.UNCERTIFIED,
@@ -153,7 +153,7 @@ def _by_tangents(problem: AllocationProblem, terms: _Terms, pairs: Pairs | None,
             break
     assert best is not None
     reached, solution = best
-    gap = max(0.0, bound - reached) / bound
+    gap = proven_gap(reached, bound)
     proven = gap <= CERTIFIED_GAP
     return replace(
         result_from(problem, solution, 1.0 / reached),

@@ -10,7 +10,7 @@ priced types are used to the last, and only by jobs that cannot do without. Henc
 
 So every stage uses up at least one more type and there are at most J stages, however many jobs there are. The prices of
 all stages together prove the result: whoever raises a job that got stuck in a stage must lower one that got stuck there
-or earlier. `gap` is how far that proof and the final allocation are from exact.
+or earlier. `gap` is how far that proof (`filling_proof`) and the final allocation are from exact.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.policies.gavel.objectives.entity_tree import EntityTree
+from trainmaster.policies.gavel.objectives.filling_proof import AT_FULL_SPEED, Stage, proof_gap, shares_gap
 from trainmaster.policies.gavel.objectives.water_filling_pairs import fill_with_programs
 from trainmaster.policies.gavel.problem import (
     AllocationProblem,
@@ -29,10 +30,7 @@ from trainmaster.policies.gavel.problem import (
     effective_throughput,
 )
 from trainmaster.policies.gavel.solver.cutting_plane import Ascent, LevelSearch, Replies
-from trainmaster.policies.gavel.solver.least_cost import least_cost
 from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP
-
-AT_FULL_SPEED = 1e-10  # a target this close to what the types left can give is there
 
 
 def water_filling(problem: AllocationProblem, aware: bool, pairs: Pairs | None, solver: str) -> AllocationResult:
@@ -57,8 +55,9 @@ def _fill(
     filling.run()
     share = filling.share()
     got = effective_throughput(throughput, None, share, None)
-    gap = max(filling.proof_gap(), filling.shortfall(got))
-    certified = filling.converged and gap <= CERTIFIED_GAP
+    proof = proof_gap(problem, throughput, tree, unit, filling.stages)
+    gap = float(np.max([proof, shares_gap(problem, share, got, filling.stages)]))  # NaN stays
+    certified = gap <= CERTIFIED_GAP
     return AllocationResult(
         status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
         objective=float((got / prop).min()) if problem.job_count else 0.0,
@@ -66,7 +65,7 @@ def _fill(
         throughput=effective_throughput(problem.throughput, None, share, None),
         normalized=got / prop,
         iterations=filling.passes,
-        solves=len(filling.proofs) + 1,
+        solves=len(filling.stages),
         gap=gap,
         solver="prices",
         fallback="" if certified else "the levels found are not proven; the best shares found are returned",
@@ -84,19 +83,17 @@ class Filling:
         self.open_speed: FloatArray = np.where(problem.usable, throughput, 0.0)
         self.full_speed: FloatArray = self.open_speed.max(axis=1, initial=0.0)
         self.targets: FloatArray = np.zeros(len(unit))
-        self.proofs: list[tuple[FloatArray, FloatArray]] = []  # prices of a stage and the speeds open in it
+        self.stages: list[Stage] = []
         self.last: tuple[Ascent, FloatArray] | None = None
         self.passes = 0
-        self.converged = True
 
     def run(self) -> None:
-        for _ in range(len(self.counts) + 1):
+        for _ in range(len(self.counts) + 1):  # each stage uses up a type
             rising = self.targets < self.full_speed * (1.0 - AT_FULL_SPEED)
             if not rising.any():
                 return
             if not self._stage(rising):
                 return
-        self.converged = False  # each stage uses up a type: there cannot be more
 
     def _stage(self, rising: BoolArray) -> bool:
         """Raise the level as far as it goes and close what is used up there. False: nothing holds
@@ -106,15 +103,16 @@ class Filling:
         search = LevelSearch(Replies(self.open_speed, self.gpus), self.counts, targets)
         ascent = search.climb(0.0, targets.saturation_level(), stabilise=False)
         self.passes += ascent.passes
-        self.converged = self.converged and ascent.converged
         self.targets = np.minimum(search.targets_at(ascent.level), self.full_speed)  # the last bit of a sum
         self.last = (ascent, self.open_speed)
+        price = ascent.tangent / self.counts
         if not ascent.tangent.any():
+            self.stages.append(Stage(price, self.open_speed, self.targets, np.zeros_like(rising)))
             return False
-        self.proofs.append((ascent.tangent / self.counts, self.open_speed))
         unpriced = np.where(ascent.tangent > 0.0, 0.0, self.open_speed)
         most = unpriced.max(axis=1, initial=0.0)
         free = rising & (most > self.targets * (1.0 + AT_FULL_SPEED))
+        self.stages.append(Stage(price, self.open_speed, self.targets, rising & ~free))
         self.open_speed = np.where(free[:, None], unpriced, self.open_speed)
         self.full_speed = np.where(free, most, self.targets)
         return True
@@ -126,12 +124,3 @@ class Filling:
         ascent, speed = self.last
         replies, prices = Replies(speed, self.gpus), ascent.basis_price / self.counts
         return replies.shares(self.targets, prices, ascent.basis_weight) / max(1.0, ascent.value)
-
-    def shortfall(self, got: FloatArray) -> float:
-        aim = self.targets > 0.0
-        return float(np.max(1.0 - got[aim] / self.targets[aim], initial=0.0))
-
-    def proof_gap(self) -> float:
-        """Cost of the final targets at the prices of every stage: all GPUs, no more and no less."""
-        costs = [least_cost(speed, self.gpus, self.targets, price) for price, speed in self.proofs]
-        return max((abs(cost - 1.0) for cost in costs), default=0.0)

@@ -28,12 +28,13 @@ from trainmaster.policies.gavel.problem import (
     effective_throughput,
 )
 from trainmaster.policies.gavel.solver import solve_program
-from trainmaster.policies.gavel.solver.program import Solution
+from trainmaster.policies.gavel.solver.program import Solution, pair_reduced_cost
 from trainmaster.policies.gavel.solver.targets import TreeTargets
 
 TRIALS_MAX = 100
 FEASIBLE = 2e-10  # targets that can be met up to this part are met
 ROUNDING = 1e-12  # a target of this part of a job's full speed is a rounding error
+PROVEN = 1e-7
 BINDING = 1e-4  # a job whose multiplier carries this part of an average job's worth holds the level down
 
 
@@ -80,7 +81,7 @@ def fill_with_programs(
     got = effective_throughput(throughput, pairs, final.share, final.pair_share)
     normalized = got / prop
     short = float(np.max(1.0 - got / np.maximum(filling.targets, 1e-300), initial=0.0, where=filling.targets > 0.0))
-    certified = short <= 1e-7 and filling.proven
+    certified = short <= PROVEN and filling.proven
     return AllocationResult(
         status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
         objective=float(normalized.min()) if problem.job_count else 0.0,
@@ -90,7 +91,7 @@ def fill_with_programs(
         normalized=normalized,
         iterations=filling.iterations,
         solves=filling.solves,
-        gap=max(filling.gap, short, 0.0),
+        gap=max(filling.gap, short),
         solver=final.solver,
         fallback="" if certified else "the levels found are not proven to 1e-7; the best shares found are returned",
     )
@@ -166,6 +167,9 @@ class _Filling:
         else:
             self.proven = False
         if tangent is None:
+            self._prove(
+                float(np.max(1.0 - self.targets / np.maximum(self.speed, 1e-300), where=~self.frozen, initial=0.0))
+            )
             return np.ones(n, dtype=bool)  # every job has its full speed
         assert self.last is not None
         stuck = np.zeros(n, dtype=bool)
@@ -178,7 +182,43 @@ class _Filling:
             score = np.where(self.frozen, -1.0, tangent.multiplier * self.speed)
             stuck[int(np.argmax(score))] = True
         saturated = self.targets >= self.speed * (1.0 - 1e-12)
+        room = np.where(self.frozen, 0.0, self.speed - base) / self.unit
+        uneven = self.tree.unevenness((self.targets - base) / self.unit, room, self.targets / self.unit)
+        held = stuck & ~saturated & ~self.frozen
+        rise = np.where(held, np.minimum(self._rise(tangent), self._rise(self.last)), 0.0)
+        self._prove(float(np.max(rise, initial=uneven)))
         return stuck | saturated
+
+    def _prove(self, gap: float) -> None:
+        self.gap, self.proven = max(self.gap, gap), self.proven and gap <= PROVEN
+
+    def _rise(self, dual: Solution) -> FloatArray:
+        """By how much of its full speed a job could rise at most while all keep their targets.
+
+        All targets together are worth the bound, up to what is spare; one more step/s of a job is worth y_m, or costs
+        so much more than it is worth, whichever is more.
+        """
+        if dual.time_price is None:
+            return np.full(len(self.unit), np.inf)
+        spare = max(ROUNDING * dual.bound, dual.bound - float(dual.multiplier @ self.targets))
+        program = level_program(self.problem, self.throughput, self.targets, self.pairs)
+        dear = self.problem.gpus[:, None] * dual.price + dual.time_price[:, None]
+        least = _least_per_step(dear - dual.multiplier[:, None] * self.throughput, self.throughput, self.problem.usable)
+        if self.pairs is not None:
+            loss = dual.time_price[self.pairs.jobs].sum(axis=1)[:, None]
+            loss = loss - pair_reduced_cost(program, dual.multiplier, dual.price)
+            for side in (0, 1):
+                speed = self.pairs.throughput[:, :, side]
+                np.minimum.at(least, self.pairs.jobs[:, side], _least_per_step(loss, speed, np.isfinite(loss)))
+        worth = np.maximum(dual.multiplier, least)
+        held = worth > 0.0
+        return np.where(held, spare / np.where(held, worth * self.speed, 1.0), np.inf)
+
+
+def _least_per_step(loss: FloatArray, speed: FloatArray, usable: BoolArray) -> FloatArray:
+    """By row, the least loss per step over the types that make any."""
+    moving = usable & (speed > 0.0)
+    return np.where(moving, loss / np.where(moving, speed, 1.0), np.inf).min(axis=1, initial=np.inf)
 
 
 def _level_worth(tree: TreeTargets, worth: FloatArray, value: float, high: float) -> float:

@@ -14,23 +14,25 @@ FULL_SPEED = 1e-9
 """A target above the fastest type by no more than this part counts as that type's speed."""
 
 
-def least_cost(speed: FloatArray, gpus: FloatArray, target: FloatArray, price: FloatArray) -> float:
-    """Sum over jobs of min g_m p x, with speed_m x >= target_m, sum x <= 1, x >= 0; inf when a target is out of reach.
+def least_costs(speed: FloatArray, gpus: FloatArray, target: FloatArray, price: FloatArray) -> FloatArray:
+    """By job: min g_m p x, with speed_m x >= target_m, sum x <= 1, x >= 0; inf when the target is out of reach.
 
     A vertex mixes one type with idling or two types without: all of them are looked at. A speed of 0 is no choice.
     """
-    wanted = target > 0.0
-    speed, cost, target = speed[wanted], gpus[wanted, None] * price[None, :], target[wanted]
+    cost = gpus[:, None] * price[None, :]
     most = speed.max(axis=1, initial=0.0)
-    if (target > most * (1.0 + FULL_SPEED)).any():
-        return float(np.inf)
-    target = np.minimum(target, most)[:, None]
-    fast = speed >= target
+    aim = np.minimum(target, most)[:, None]
+    fast = (speed >= aim) & (speed > 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        least = np.where(fast, cost * target / speed, np.inf).min(axis=1, initial=np.inf)
+        least = np.where(fast, cost * aim / speed, np.inf).min(axis=1, initial=np.inf)
         for j in range(speed.shape[1]):
             slow = (speed[:, [j]] > 0.0) & ~fast[:, [j]]
-            part = (target - speed[:, [j]]) / (speed - speed[:, [j]])  # of the time on the faster type
+            part = (aim - speed[:, [j]]) / (speed - speed[:, [j]])  # of the time on the faster type
             mixed = part * cost + (1.0 - part) * cost[:, [j]]
             least = np.minimum(least, np.where(slow & fast, mixed, np.inf).min(axis=1, initial=np.inf))
-    return float(least.sum())
+    return np.where(target <= 0.0, 0.0, np.where(target > most * (1.0 + FULL_SPEED), np.inf, least))
+
+
+def least_cost(speed: FloatArray, gpus: FloatArray, target: FloatArray, price: FloatArray) -> float:
+    """That of all jobs together."""
+    return float(least_costs(speed, gpus, target, price).sum())

@@ -62,16 +62,23 @@ class Solution:
     iterations: int
     solver: str
     feasible: bool = True
+    time_price: FloatArray | None = None  # per job; covers every reduced cost
 
     @property
     def gap(self) -> float:
-        scale = max(abs(self.value), abs(self.bound), 1e-300)
-        return max(0.0, self.bound - self.value) / scale
+        return proven_gap(self.value, self.bound)
 
     @property
     def is_certified(self) -> bool:
         """Whether the repaired shares meet every need and the bound computed from the duals proves them optimal."""
         return self.feasible and self.gap <= CERTIFIED_GAP and self.shortfall <= SHORTFALL_MAX
+
+
+def proven_gap(value: float, bound: float) -> float:
+    """Relative distance of a feasible value from its bound. A value beyond the bound disproves one of the two: it is
+    as far off; values that are no numbers prove nothing."""
+    gap = abs(bound - value) / max(abs(value), abs(bound), 1e-300)
+    return gap if np.isfinite(gap) else np.inf
 
 
 def repair(
@@ -83,7 +90,7 @@ def repair(
         share = share / np.maximum(share.sum(axis=1), 1.0)[:, None]
         used = dot(program.gpus, share)
         return share * np.minimum(1.0, program.counts / np.maximum(used, 1e-300))[None, :], None
-    packed: FloatArray = np.maximum(pair_share, 0.0)
+    packed: FloatArray = np.where(pair_usable(program), np.maximum(pair_share, 0.0), 0.0)
     first, second = program.pairs.jobs[:, 0], program.pairs.jobs[:, 1]
     pair_time = packed.sum(axis=1)
     n = len(program.gpus)
@@ -122,8 +129,8 @@ def certify(
     rated = program.rate > 0.0
     multiplier = np.maximum(multiplier, 0.0)
     price = np.maximum(price, 0.0)
+    mass = float(dot(program.rate, multiplier)) if program.has_level else 1.0
     if program.has_level:
-        mass = float(dot(program.rate, multiplier))
         if mass > 0.0:
             multiplier, price = multiplier / mass, price / mass
             time_price = None if time_price is None else time_price / mass
@@ -140,10 +147,10 @@ def certify(
     cover: FloatArray = covering if time_price is None else np.maximum(covering, time_price)
     if program.pairs is not None:
         cover = _cover_pairs(program, multiplier, price, cover)
-    bound = float(program.counts @ price + cover.sum() - program.need @ multiplier)
+    bound = float(program.counts @ price + cover.sum() - program.need @ multiplier) if mass > 0.0 else np.inf
     fixed = ~rated & (program.need > 0.0)
     shortfall = float(np.max(1.0 - got[fixed] / program.need[fixed], initial=0.0))
-    return Solution(share, pair_share, value, bound, multiplier, price, shortfall, iterations, solver)
+    return Solution(share, pair_share, value, bound, multiplier, price, shortfall, iterations, solver, True, cover)
 
 
 def pair_reduced_cost(program: LinearProgram, multiplier: FloatArray, price: FloatArray) -> FloatArray:

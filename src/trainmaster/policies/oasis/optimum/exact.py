@@ -68,6 +68,8 @@ def offline_optimum(instance: Instance, nodes_max: int = 20_000) -> OfflineOptim
     if errors := schedule_errors(instance, schedules):
         raise AssertionError("; ".join(errors))
     total, bound = _worth(instance, schedules), upper_bound(instance, counts, proof)
+    if bound < total - _slack(total):
+        raise AssertionError(f"invalid proof of an optimum: a schedule worth {total} is above its bound {bound}")
     return OfflineOptimum(total, bound, "optimal" if bound <= total + _slack(total) else "limit", schedules, proof)
 
 
