@@ -36,14 +36,15 @@ NOW_MS = 60_000
 REPEATS = 3
 
 
-def specs(count: int) -> list[JobSpec]:
+def specs(count: int, gap_ms: int = 1, all_known: bool = False) -> list[JobSpec]:
+    """A third of the jobs does not say how much work it has, unless `all_known`."""
     rng = np.random.Generator(np.random.PCG64(1))
     found = []
     for k in range(count):
         size, work = int(rng.choice([1, 1, 1, 2, 4, 8])), float(rng.lognormal(8, 1))
         speeds = {"v100": 1.0, "k80": float(rng.uniform(0.2, 0.6))}
-        found.append(JobSpec(JobId(f"j{k:04}"), k, workers_min=size, workers_max=size, workers_ref=size,
-                             work_total=work if k % 3 else None, steps_per_s=speeds))  # fmt: skip
+        found.append(JobSpec(JobId(f"j{k:04}"), k * gap_ms, workers_min=size, workers_max=size, workers_ref=size,
+                             work_total=work if all_known or k % 3 else None, steps_per_s=speeds))  # fmt: skip
     return found
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench_forecast import CLUSTER, specs
 from trainmaster.engine.engine import Engine
 from trainmaster.engine.persistence import Recorder
 from trainmaster.engine.ports import StoredState
@@ -29,7 +30,6 @@ from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Command
-from trainmaster.model.job import JobId, JobSpec
 from trainmaster.policies.registry import create
 from trainmaster.service.control.clock import SystemClock
 from trainmaster.service.control.control_plane import ControlPlane
@@ -38,27 +38,15 @@ from trainmaster.service.control.requests import Submit
 from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.stores.sqlite import SqliteStore
 
-CLUSTER = "v100=256x8,k80=256x8"
 TARGET_S = 2.0
 WHO = Principal("bench", OPERATOR)
-
-
-def specs(count: int) -> list[JobSpec]:
-    rng = np.random.Generator(np.random.PCG64(1))
-    found = []
-    for k in range(count):
-        size, work = int(rng.choice([1, 1, 1, 2, 4, 8])), float(rng.lognormal(8, 1))
-        speeds = {"v100": 1.0, "k80": float(rng.uniform(0.2, 0.6))}
-        found.append(JobSpec(JobId(f"j{k:04}"), 0, workers_min=size, workers_max=size, workers_ref=size,
-                             work_total=work, steps_per_s=speeds))  # fmt: skip
-    return found
 
 
 def roll_once(policy: str, count: int) -> float:
     """CPU seconds of one future of a queue that has just been submitted."""
     cluster = parse_cluster(CLUSTER)
     engine = Engine(cluster, create(policy), DeclaredSpeeds(), Settings(round_ms=360_000))
-    engine.step(0, *(ev.JobSubmitted(spec) for spec in specs(count)))
+    engine.step(0, *(ev.JobSubmitted(spec) for spec in specs(count, gap_ms=0, all_known=True)))
     commit = Recorder.of_new(engine).changes(())
     image = StoredState({key: record for key, record in commit.jobs.items() if record is not None}, {}, commit.meta)
     beliefs = {key: Belief() for key in image.jobs}

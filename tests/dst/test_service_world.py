@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
+from support.replays import check_replay
 from trainmaster.dst.control_plane.world import run_seed
 from trainmaster.dst.engine.faulty_world import Outcome
 from trainmaster.engine import admission_gate
@@ -78,11 +76,4 @@ def test_answering_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_replay_is_exact() -> None:
-    told = []
-    for hash_seed in ("1", "2"):
-        command = [sys.executable, "-m", "trainmaster.dst.control_plane.world", "--replay", "7"]
-        env = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)}
-        done = subprocess.run(command, capture_output=True, check=True, env=env)
-        told.append(done.stdout)
-    assert told[0] == told[1]
-    assert told[0].count(b"\n") > 100
+    check_replay("trainmaster.dst.control_plane.world")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.kubernetes.cluster import NoCluster, kubernetes_cluster
+from support.kubernetes.cluster import own_cluster
 from support.kubernetes.world import World, world
 from trainmaster.backends.kubernetes.api import paths
 
@@ -24,19 +21,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[World]:
-    if os.geteuid() != 0:
-        pytest.skip("real nodes need root")
-    folder = Path(tempfile.mkdtemp(prefix="tm-elastic-"))
-    try:
-        with kubernetes_cluster(fake=0, nodes=3) as cluster:
-            if cluster.tool is None:
-                pytest.skip("needs a cluster of its own, with pods that reach this machine")
-            with world(cluster, folder, n_replicas=1, policy="drf", lease_s=30.0) as made:
-                yield made
-    except NoCluster as error:
-        pytest.skip(str(error))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        own_cluster(3) as (cluster, folder),
+        world(cluster, folder, n_replicas=1, policy="drf", lease_s=30.0) as made,
+    ):
+        yield made
 
 
 def _submit(made: World, name: str, program: str, workers: tuple[int, int], servers: tuple[int, int] | None) -> None:

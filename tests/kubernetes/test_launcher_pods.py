@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.kubernetes.cluster import KubeCluster, NoCluster, kubernetes_cluster
+from support.kubernetes.cluster import KubeCluster, own_cluster
 from support.launcher_attempts import LauncherAttempts
 from support.trainer_records import PROGRAM, read_lives
 from trainmaster.backends.kubernetes.attempts.observations import PodSeat, RunFacts, RunKey, run_token
@@ -141,18 +138,8 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    if os.geteuid() != 0:
-        pytest.skip("real nodes need root")
-    records = Path(tempfile.mkdtemp(prefix="tm-records-"))
-    try:
-        with kubernetes_cluster(fake=0, nodes=2) as cluster:
-            if cluster.tool is None:
-                pytest.skip("needs a cluster of its own, whose nodes may be cut off")
-            yield Bench(cluster, records)
-    except NoCluster as error:
-        pytest.skip(str(error))
-    finally:
-        shutil.rmtree(records, ignore_errors=True)
+    with own_cluster(2) as (cluster, records):
+        yield Bench(cluster, records)
 
 
 GREET = """

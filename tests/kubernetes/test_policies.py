@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -14,7 +13,7 @@ import pytest
 
 from support.as_simulated import compare
 from support.kubernetes.bench import training_job
-from support.kubernetes.cluster import KubeCluster, NoCluster, kubernetes_cluster
+from support.kubernetes.cluster import KubeCluster, own_cluster
 from support.kubernetes.world import ENDED, NAMESPACE, World, world
 from trainmaster.backends.kubernetes.api import paths
 from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
@@ -56,15 +55,8 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KubeCluster]:
-    if os.geteuid() != 0:
-        pytest.skip("real nodes need root")
-    try:
-        with kubernetes_cluster(fake=0, nodes=2, options=("--gpus", "2", "--gpu-types", f"{V100},{K80}")) as made:
-            if made.tool is None:
-                pytest.skip("needs a cluster of its own, with pods that reach this machine")
-            yield made
-    except NoCluster as error:
-        pytest.skip(str(error))
+    with own_cluster(2, "--gpus", "2", "--gpu-types", f"{V100},{K80}") as (made, _):
+        yield made
 
 
 @pytest.fixture

@@ -5,18 +5,14 @@ The trainer is polite: at SIGTERM it saves and exits with 0, as is common practi
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.kubernetes.cluster import NoCluster, kubernetes_cluster
+from support.kubernetes.cluster import own_cluster
 from support.kubernetes.world import ENDED, IMAGE, World, world
 from trainmaster.backends.kubernetes.api import paths
 
@@ -39,19 +35,11 @@ RUDE = "while [ ! -e /records/NAME.complete ]; do sleep 0.1; done"
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[World]:
-    if os.geteuid() != 0:
-        pytest.skip("real nodes need root")
-    folder = Path(tempfile.mkdtemp(prefix="tm-finished-"))
-    try:
-        with kubernetes_cluster(fake=0, nodes=2, options=("--gpus", str(GPUS))) as cluster:
-            if cluster.tool is None:
-                pytest.skip("needs a cluster of its own, with pods that reach this machine")
-            with world(cluster, folder, n_replicas=1, policy="drf", lease_s=LEASE_S) as made:
-                yield made
-    except NoCluster as error:
-        pytest.skip(str(error))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        own_cluster(2, "--gpus", str(GPUS)) as (cluster, folder),
+        world(cluster, folder, n_replicas=1, policy="drf", lease_s=LEASE_S) as made,
+    ):
+        yield made
 
 
 def _submit(

@@ -1,13 +1,12 @@
 """Online learning: nothing is promoted that does not win, what disappoints is rolled back, faults change nothing."""
 
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from support.dl2_learning import Inline, turned
 from trainmaster.engine.engine import Ended, Settings
 from trainmaster.learn.dl2.online import (
     OnlineLearner,
@@ -22,7 +21,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.scaling import Scaling
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.network import ScoringNetwork
-from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
+from trainmaster.policies.dl2.weights import SHIPPED, load
 from trainmaster.sim.run import simulate
 
 SPEC = SizingSpec(servers=12, jobs=24, arrivals_per_slot_max=2, profile_noise=-1.0)
@@ -37,26 +36,7 @@ def history() -> list[Ended]:
 
 @pytest.fixture
 def poor(tmp_path: Path) -> Path:
-    """Weights that prefer long jobs: the shipped ones with the sign of every job's score turned round."""
-    network = load(SHIPPED).network
-    assert isinstance(network, ScoringNetwork)
-    turned = {name: -value if name in "AaS" else value for name, value in network.weights.items()}
-    turned["b"] = np.full(1, -1e4, np.float32)
-    path = tmp_path / "poor.npz"
-    path.write_bytes(to_bytes(turned, "shared", 0, {}))
-    return path
-
-
-class Inline(Executor):
-    """Runs at once, so that tests need not wait."""
-
-    def submit(self, fn, /, *args, **kwargs) -> Future:
-        future: Future = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+    return turned(tmp_path)
 
 
 def learner(tmp_path: Path, current: Path, candidate: Path) -> OnlineLearner:

@@ -13,7 +13,7 @@ import pytest
 
 from support import PYTHONPATH
 from support.bare_driver import make_home
-from support.kill_loop import DRIVER, SUPERVISOR, WORKER, KillLoop, processes_of
+from support.kill_loop import DRIVER, SUPERVISOR, WORKER, check_under_kills, kill_all
 from trainmaster.engine.ports import StoreError
 from trainmaster.model.codec import spec_to_json
 from trainmaster.model.job import STATE_OF, Phase
@@ -71,19 +71,11 @@ class Bare:
             os.kill(driver, 9)
         self.parent.kill()
         self.parent.wait()
-        for pids in processes_of(self.home).values():
-            for pid in pids:
-                os.kill(pid, 9)
+        kill_all(self.home)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "policy"), [(1, "fifo"), (2, "optimus")])
 def test_nothing_is_lost_or_doubled_under_kills(tmp_path: Path, seed: int, policy: str) -> None:
     subject = Bare(tmp_path, "v100=8x4", policy)
-    try:
-        story = KillLoop(subject, seed, {DRIVER: 50, SUPERVISOR: 50, WORKER: 50}).run(120, 90)
-    finally:
-        subject.close()
-    print(story)
-    assert not story.faults, "\n".join(story.faults)
-    assert story.attempts > len(story.accepted)  # kills did something
+    check_under_kills(subject, seed, {DRIVER: 50, SUPERVISOR: 50, WORKER: 50}, 120, 90)

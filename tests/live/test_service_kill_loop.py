@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support import PYTHONPATH
-from support.kill_loop import DRIVER, SUPERVISOR, WORKER, KillLoop, processes_of
+from support.kill_loop import DRIVER, SUPERVISOR, WORKER, check_under_kills, kill_all
 from trainmaster.client.client import Client
 from trainmaster.model.errors import TrainmasterError
 
@@ -81,9 +81,7 @@ class Served:
             self.parent.wait(60)  # a busy machine takes its time
         self.parent.kill()
         self.parent.wait()
-        for pids in processes_of(self.home).values():
-            for pid in pids:
-                os.kill(pid, 9)
+        kill_all(self.home)
 
 
 @pytest.mark.slow
@@ -91,10 +89,4 @@ def test_the_service_loses_nothing_and_doubles_nothing_under_kills(tmp_path: Pat
     home = tmp_path / "home"
     home.mkdir()
     subject = Served(home, "v100=8x4", "fifo")
-    try:
-        story = KillLoop(subject, 3, {DRIVER: 50, WORKER: 50, SUPERVISOR: 10}).run(150, 90)
-    finally:
-        subject.close()
-    print(story)
-    assert not story.faults, "\n".join(story.faults)
-    assert story.attempts > len(story.accepted)
+    check_under_kills(subject, 3, {DRIVER: 50, WORKER: 50, SUPERVISOR: 10}, 150, 90)

@@ -29,13 +29,7 @@ class ThroughputCatalogue(Protocol):
     def models(self) -> tuple[str, ...]: ...
 
     def steps_per_s(
-        self,
-        model: str,
-        gpus: int,
-        accelerator: str,
-        *,
-        spread: bool = False,
-        batch_size: int | None = None,
+        self, model: str, gpus: int, accelerator: str, *, spread: bool = False, batch_size: int | None = None
     ) -> float | None: ...
 
     def pair_steps_per_s(
@@ -106,13 +100,7 @@ class TableCatalogue:
         )
 
     def steps_per_s(
-        self,
-        model: str,
-        gpus: int,
-        accelerator: str,
-        *,
-        spread: bool = False,
-        batch_size: int | None = None,
+        self, model: str, gpus: int, accelerator: str, *, spread: bool = False, batch_size: int | None = None
     ) -> float | None:
         entry = self._find(model, gpus, accelerator, spread, batch_size)
         return None if entry is None else entry.steps_per_s

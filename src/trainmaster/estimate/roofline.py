@@ -63,13 +63,7 @@ class BuiltinCatalogue:
         return tuple(sorted(MODELS))
 
     def steps_per_s(
-        self,
-        model: str,
-        gpus: int,
-        accelerator: str,
-        *,
-        spread: bool = False,
-        batch_size: int | None = None,
+        self, model: str, gpus: int, accelerator: str, *, spread: bool = False, batch_size: int | None = None
     ) -> float | None:
         """`batch_size` is per GPU; without one the name's, else the model's usual one."""
         base, named_batch = split_batch_size(model)

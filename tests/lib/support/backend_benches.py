@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from support import PYTHONPATH
+from support.queue_bench import STUBBORN, QueueBench
 from trainmaster.backends.local.backend import LocalBackend
 from trainmaster.backends.local.site import Options
 from trainmaster.gang import linux
@@ -25,13 +26,12 @@ from trainmaster.testing.builders import a_cluster, a_job
 
 EMULATED = [sys.executable, "-m", "trainmaster.runtime.emulated"]
 QUICK = Options(grace_s=1.5, hello_wait_s=5.0, progress_every_s=0.1)
-_STUBBORN = (
-    "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-)
 
 
-class LocalBench:
+class LocalBench(QueueBench):
     """Real processes under `home`. `restart` drops the backend as a killed service would, and makes another."""
+
+    quiet_s = 1.0
 
     def __init__(self, home: Path, described: str = "v100=4x4", options: Options = QUICK, wait_s: float = 30.0) -> None:
         self.home = home
@@ -50,25 +50,6 @@ class LocalBench:
         )  # fmt: skip
         backend.start()
         return backend
-
-    def perform(self, command: Command) -> None:
-        self.backend.perform(command)
-
-    def observe(self) -> None:
-        self.backend.observe()
-
-    def next_event(self) -> ev.Event:
-        try:
-            return self.events.get(timeout=self.wait_s)
-        except queue.Empty:
-            raise TimeoutError(f"no event within {self.wait_s} s") from None
-
-    def quiet(self) -> list[ev.Event]:
-        time.sleep(1.0)
-        found = []
-        while not self.events.empty():
-            found.append(self.events.get())
-        return found
 
     def restart(self) -> None:
         self.backend.close()
@@ -91,7 +72,7 @@ class LocalBench:
             Kind.SUCCEEDS: ["sleep", "0.2"],
             Kind.FAILS: ["sh", "-c", f"exit {FAILURE_CODE}"],
             Kind.ENDLESS: [*EMULATED, "--steps", "1000000"],
-            Kind.STUBBORN: [sys.executable, "-c", _STUBBORN],
+            Kind.STUBBORN: [sys.executable, "-c", STUBBORN],
             Kind.UNSTARTABLE: ["no-such-command-anywhere"],
         }
         payload = {"command": commands[kind], "env": {"PYTHONPATH": PYTHONPATH, **(env or {})}}

@@ -37,6 +37,8 @@ class Subject(Protocol):
         """None while there is none to kill."""
         ...
 
+    def close(self) -> None: ...
+
     def states(self) -> dict[str, str]:
         """State of every accepted job, in users' words; may fail with `OSError` while the driver is down."""
         ...
@@ -71,6 +73,25 @@ def processes_of(home: Path) -> dict[str, list[int]]:
             if SUPERVISOR_MODULE in command and folder in command:
                 found[SUPERVISOR].append(int(name))
     return found
+
+
+def kill_all(home: Path) -> None:
+    for pids in processes_of(home).values():
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+
+def check_under_kills(
+    subject: Subject, seed: int, kills: dict[str, int], kill_patience_s: float, end_patience_s: float
+) -> None:
+    """Nothing is lost and nothing runs twice; the subject is closed in any case."""
+    try:
+        story = KillLoop(subject, seed, kills).run(kill_patience_s, end_patience_s)
+    finally:
+        subject.close()
+    print(story)
+    assert not story.faults, "\n".join(story.faults)
+    assert story.attempts > len(story.accepted)  # kills did something
 
 
 class KillLoop:

@@ -131,21 +131,18 @@ def test_damaged_parquet_and_gzip(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_cluster_files(tmp_path: Path, name: str, text: str, place: str) -> None:
-    (tmp_path / "t.csv").write_text(GOOD)
-    (tmp_path / name).write_text(text)
+    refused_by_both(tmp_path, "--cluster", name, text, place)
+
+
+def refused_by_both(tmp_path: Path, option: str, name: str, text: str, place: str) -> None:
+    """`simulate` and `compare` name the place in the file that an option gives, and write nothing."""
+    trace, file = tmp_path / "trace.csv", tmp_path / name
+    trace.write_text(GOOD)
+    file.write_text(text)
     before = sorted(p.name for p in tmp_path.iterdir())
     for command in (
-        ["simulate", tmp_path / "t.csv", "--cluster", tmp_path / name, "--json", tmp_path / "o.json"],
-        [
-            "compare",
-            tmp_path / "t.csv",
-            "-p",
-            "fifo",
-            "--cluster",
-            tmp_path / name,
-            "--out",
-            tmp_path / "out",
-        ],
+        ["simulate", trace, option, file, "--json", tmp_path / "o.json"],
+        ["compare", trace, "-p", "fifo", option, file, "--out", tmp_path / "out"],
     ):
         assert place in invoke(*command)
         assert sorted(p.name for p in tmp_path.iterdir()) == before
@@ -164,24 +161,7 @@ def test_malformed_cluster_files(tmp_path: Path, name: str, text: str, place: st
     ],
 )
 def test_malformed_throughput_tables(tmp_path: Path, name: str, text: str, place: str) -> None:
-    (tmp_path / "trace.csv").write_text(GOOD)
-    (tmp_path / name).write_text(text)
-    before = sorted(p.name for p in tmp_path.iterdir())
-    for command in (
-        ["simulate", tmp_path / "trace.csv", "--throughputs", tmp_path / name, "--json", tmp_path / "o.json"],
-        [
-            "compare",
-            tmp_path / "trace.csv",
-            "-p",
-            "fifo",
-            "--throughputs",
-            tmp_path / name,
-            "--out",
-            tmp_path / "out",
-        ],
-    ):
-        assert place in invoke(*command)
-        assert sorted(p.name for p in tmp_path.iterdir()) == before
+    refused_by_both(tmp_path, "--throughputs", name, text, place)
 
 
 def test_malformed_models_and_missing_files(tmp_path: Path) -> None:

@@ -16,26 +16,15 @@ import numpy as np
 import pytest
 from service_bench import Bench
 
+from support.dl2_learning import Inline, turned
 from trainmaster.engine.records import Ended
 from trainmaster.learn.dl2.online import train_candidate
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.network import ScoringNetwork
-from trainmaster.policies.dl2.weights import SHIPPED, load, to_bytes
+from trainmaster.policies.dl2.weights import SHIPPED, load
 from trainmaster.service.control.control_plane import Request
 from trainmaster.service.control.requests import SetPolicy
 from trainmaster.service.online_learning import Learning, brief_training, check_learning, weights_of, with_weights
-
-
-class Inline(Executor):
-    """Runs at once, so that tests need not wait."""
-
-    def submit(self, fn, /, *args, **kwargs) -> Future:
-        future: Future = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 class Direct:
@@ -46,17 +35,6 @@ class Direct:
 
     def put(self, request: Request[Any], answered: Callable[[Any], object]) -> None:
         answered(self.bench.plane.batch([request])[0])
-
-
-def turned(tmp_path: Path) -> Path:
-    """The shipped weights with the sign of every job's score turned round: whoever gains least is served first."""
-    network = load(SHIPPED).network
-    assert isinstance(network, ScoringNetwork)
-    arrays = {name: -value if name in "AaS" else value for name, value in network.weights.items()}
-    arrays["b"] = np.full(1, -1e4, np.float32)
-    path = tmp_path / "turned.npz"
-    path.write_bytes(to_bytes(arrays, "shared", 0, {}))
-    return path
 
 
 def copying(source: Path) -> Callable[[Sequence[Ended], Path, Path], Path]:

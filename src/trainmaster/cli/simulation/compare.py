@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from trainmaster.cli.shared.output import check_output, one_message, progress_bar, to_json
 from trainmaster.cli.shared.typer_options import Output
-from trainmaster.cli.simulation import world_options as world
+from trainmaster.cli.simulation.world_options import with_world_options
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.sim.comparison import Cell, CellFault, Comparison, execute, plan, split_policies
 from trainmaster.sim.comparison_store import ComparisonStore, read_comparison
@@ -19,7 +19,9 @@ from trainmaster.sim.experiment import Experiment
 
 
 @one_message
+@with_world_options
 def compare(
+    *,
     traces: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Traces; 'demo' is the bundled one.")],
     policies: Annotated[
         list[str],
@@ -36,19 +38,8 @@ def compare(
         str,
         typer.Option(help="How seeds above 0 vary a trace: windows | jobs | none (seed 0 is the trace itself)."),
     ] = "windows",
-    throughputs: world.Throughputs = None,
-    round: world.Round = None,  # noqa: A002
     placement: Annotated[str, typer.Option(help="pack | spread | first-fit | best-fit | count")] = "pack",
-    restart_cost: world.RestartCost = 0.0,
-    resize_cost: world.ResizeCost = 0.0,
-    spread_penalty: world.SpreadPenalty = 0.0,
-    interference: world.Interference = 0.0,
-    noise: world.Noise = 0.0,
-    checkpoint_period: world.CheckpointPeriod = 0.0,
-    node_mtbf: world.NodeMtbf = 0.0,
-    losses: world.Losses = 0.0,
-    loss_noise: world.LossNoise = 0.0,
-    unfit: world.Unfit = "error",
+    world: dict[str, Any],
     processes: Annotated[int | None, typer.Option(min=1, help="Simulations at a time; default: the cores.")] = None,
     figures: Annotated[
         bool, typer.Option("--figures", help="Also write every figure as a file to OUT/figures.")
@@ -57,13 +48,7 @@ def compare(
 ) -> None:
     """Run every policy on every trace, cluster, load and seed, and say who wins by how much."""
     check_output(output)
-    base = Experiment(
-        trace="", policy="", cluster="", throughputs=throughputs, round_s=round, placement=placement,
-        restart_cost_s=restart_cost, resize_cost_s=resize_cost, spread_penalty=spread_penalty,
-        interference=interference, noise=noise, checkpoint_period_s=checkpoint_period, node_mtbf_s=node_mtbf,
-        losses_s=losses, loss_noise=loss_noise,
-        unfit=unfit, resample=resample,
-    )  # fmt: skip
+    base = Experiment(trace="", policy="", cluster="", placement=placement, resample=resample, **world)
     wanted = Comparison(
         tuple(traces), tuple(cluster or ("gpu=64",)), _loads(loads), split_policies(policies), seeds, base
     )

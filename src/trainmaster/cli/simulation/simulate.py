@@ -13,35 +13,26 @@ from rich.table import Table
 from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.cli.shared.safe_text import as_text
 from trainmaster.cli.shared.typer_options import Output
-from trainmaster.cli.simulation import world_options as world
+from trainmaster.cli.simulation.world_options import with_world_options
 from trainmaster.sim.experiment import Experiment, prepare, run
 from trainmaster.traces.jobtrace import write_bytes
 
 
 @one_message
+@with_world_options
 def simulate(
+    *,
     trace: Annotated[Path, typer.Argument(help="Jobtrace CSV or Parquet (.gz too), or a known public format.")],
     policy: Annotated[str, typer.Option("--policy", "-p", help="Policy, with options: fifo:backfill=true")] = "fifo",
     cluster: Annotated[str, typer.Option("--cluster", "-c", help="v100:2x4,k80:1x8, or a cluster file.")] = "gpu=64",
-    throughputs: world.Throughputs = None,
-    round: world.Round = None,  # noqa: A002
     placement: Annotated[
         str | None,
         typer.Option(help="pack | spread | first-fit | best-fit | count; default pack, or what the policy says."),
     ] = None,
-    restart_cost: world.RestartCost = 0.0,
-    resize_cost: world.ResizeCost = 0.0,
-    spread_penalty: world.SpreadPenalty = 0.0,
-    interference: world.Interference = 0.0,
-    noise: world.Noise = 0.0,
-    checkpoint_period: world.CheckpointPeriod = 0.0,
-    node_mtbf: world.NodeMtbf = 0.0,
-    losses: world.Losses = 0.0,
-    loss_noise: world.LossNoise = 0.0,
+    world: dict[str, Any],
     estimates: Annotated[
         str, typer.Option(help="Speeds that policies believe: oracle | fingerprint[:FRACTION profiled]")
     ] = "oracle",
-    unfit: world.Unfit = "error",
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
     jobs_file: Annotated[
@@ -54,12 +45,8 @@ def simulate(
     check_writable(json_file)
     check_writable(jobs_file)
     wanted = Experiment(
-        trace=str(trace), policy=policy, cluster=cluster, throughputs=throughputs, round_s=round, placement=placement,
-        restart_cost_s=restart_cost, resize_cost_s=resize_cost, spread_penalty=spread_penalty,
-        interference=interference, noise=noise, checkpoint_period_s=checkpoint_period, node_mtbf_s=node_mtbf,
-        losses_s=losses, loss_noise=loss_noise,
-        unfit=unfit, seed=seed, estimates=estimates,
-    )  # fmt: skip
+        trace=str(trace), policy=policy, cluster=cluster, placement=placement, seed=seed, estimates=estimates, **world
+    )
     prepared = prepare(wanted)
     with progress_bar(f"simulating {policy}", len(prepared.specs)) as progress:
         progress(0, text=f"preparing {policy} (compiled once, at the first use)")  # until the run reports

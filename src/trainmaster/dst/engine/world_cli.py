@@ -9,16 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
+from trainmaster.cli.shared.output import progress_bar
 from trainmaster.dst.engine.faulty_world import Outcome
 from trainmaster.dst.engine.world import World, run_seed
 
@@ -88,21 +79,12 @@ def outcomes(seeds: range, processes: int, run: Callable[[int], Outcome]) -> Ite
 
 def sweep(seeds: range, processes: int, run: Callable[[int], Outcome] = run_seed, prog: str = ENGINE_WORLD) -> int:
     """Run them all; 1 when any is in violation."""
-    console = Console(stderr=True)
     bad: list[Outcome] = []
     steps, restarts, ends = 0, 0, Counter[str]()
     begun = time.perf_counter()
-    columns = (
-        TextColumn("fault seeds"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("seeds", total=len(seeds))
-        for outcome in outcomes(seeds, processes, run):
-            progress.advance(task)
+    with progress_bar("fault seeds", len(seeds)) as advance_to:
+        for done, outcome in enumerate(outcomes(seeds, processes, run), 1):
+            advance_to(done)
             steps, restarts = steps + outcome.steps, restarts + outcome.restarts
             ends.update(outcome.ends)
             if outcome.violation:

@@ -12,17 +12,13 @@ Many decisions are computed at once; `starts` says where the jobs of each begin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from trainmaster.core.arrays import Ints, Singles
 from trainmaster.policies.dl2.features import N_ACTION, N_GLOBAL, N_JOB
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 SHAPES = {
     "U": ("job", "hidden"), "u": ("hidden",), "V": ("hidden+global", "context"), "v": ("context",),
@@ -45,9 +41,9 @@ def shapes(hidden: int, context: int) -> dict[str, tuple[int, ...]]:
 class ScoringNetwork:
     """Frozen weights; `weights` holds float32 arrays by the names of the equations above."""
 
-    weights: Mapping[str, Floats]
+    weights: dict[str, Singles]
 
-    def scores(self, rows: Floats, starts: Ints, globals_: Floats) -> tuple[Floats, Floats]:
+    def scores(self, rows: Singles, starts: Ints, globals_: Singles) -> tuple[Singles, Singles]:
         """Scores of actions (N x 3) and of stopping (M), for M decisions over N jobs in all."""
         q: Any = self.weights
         counts = np.diff(np.append(starts, len(rows)))
@@ -69,10 +65,10 @@ class ScoringNetwork:
 class WindowNetwork:
     """The paper's network: two dense layers over the first J jobs; later ones cannot be chosen."""
 
-    weights: Mapping[str, Floats]
+    weights: dict[str, Singles]
     window: int
 
-    def scores(self, rows: Floats, starts: Ints, globals_: Floats) -> tuple[Floats, Floats]:
+    def scores(self, rows: Singles, starts: Ints, globals_: Singles) -> tuple[Singles, Singles]:
         q: Any = self.weights
         n, counts = len(starts), np.diff(np.append(starts, len(rows)))
         owner = np.repeat(np.arange(n), counts)

@@ -13,6 +13,7 @@ from typing import Any
 
 from support import ROOT
 from support.loop_thread import LoopThread
+from support.queue_bench import STUBBORN, QueueBench
 from trainmaster.backends.kubernetes.api import paths
 from trainmaster.backends.kubernetes.api.client import Conflict, KubeClient, NotFound, Object
 from trainmaster.backends.kubernetes.api.config import load_config
@@ -24,7 +25,6 @@ from trainmaster.backends.kubernetes.resources.training_job import spec_of_train
 from trainmaster.gang import linux
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.command import Command
 from trainmaster.model.job import JobSpec
 from trainmaster.model.lease import LeaseRule
 from trainmaster.testing.backend_contract import FAILURE_CODE, Kind
@@ -33,9 +33,6 @@ IMAGE = "registry.local/python:3.11"
 SOURCE = ROOT / "src"
 SECRET = b"of a test"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-STUBBORN = (
-    "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-)
 COMMANDS = {
     Kind.SUCCEEDS: ["sleep", "0.3"],
     Kind.FAILS: ["sh", "-c", f"exit {FAILURE_CODE}"],
@@ -97,8 +94,10 @@ def host_address(server: str) -> str:
         return str(probe.getsockname()[0])
 
 
-class KubeBench:
+class KubeBench(QueueBench):
     """`restart` drops the backend and its watches, as a leader that is killed, and makes others."""
+
+    quiet_s = 3.0
 
     def __init__(
         self, kubeconfig: Path, namespace: str = "default", *, launcher: bool = True, agent_host: str = "10.77.0.1",
@@ -157,25 +156,6 @@ class KubeBench:
         if self.hub is not None:
             await self.hub.close()
         await self.client.close()
-
-    def perform(self, command: Command) -> None:
-        self.backend.perform(command)
-
-    def observe(self) -> None:
-        self.backend.observe()
-
-    def next_event(self) -> ev.Event:
-        try:
-            return self.events.get(timeout=self.wait_s)
-        except queue.Empty:
-            raise TimeoutError(f"no event within {self.wait_s} s") from None
-
-    def quiet(self) -> list[ev.Event]:
-        time.sleep(3.0)
-        found = []
-        while not self.events.empty():
-            found.append(self.events.get())
-        return found
 
     def restart(self) -> None:
         self.thread.call(self._end(), 10)

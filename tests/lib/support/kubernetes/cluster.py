@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support import ROOT
 
 UP_S = 180
@@ -97,6 +99,23 @@ def kubernetes_cluster(*, fake: int = 3, nodes: int = 0, options: tuple[str, ...
         finally:
             subprocess.run([*base, "down"], capture_output=True, timeout=UP_S)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def own_cluster(nodes: int, *options: str) -> Iterator[tuple[KubeCluster, Path]]:
+    """A cluster of one's own with real nodes, whose pods reach this machine, and a folder beside it. Skips without."""
+    if os.geteuid() != 0:
+        pytest.skip("real nodes need root")
+    folder = Path(tempfile.mkdtemp(prefix="tm-beside-"))
+    try:
+        with kubernetes_cluster(fake=0, nodes=nodes, options=options) as cluster:
+            if cluster.tool is None:
+                pytest.skip("needs a cluster of its own, with pods that reach this machine")
+            yield cluster, folder
+    except NoCluster as error:
+        pytest.skip(str(error))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def free_port() -> int:

@@ -132,26 +132,21 @@ def _component(name: str) -> Fault:
 # -- nodes --------------------------------------------------------------------------------------------------
 
 
-def power_cut(world: World, rng: random.Random) -> float:
-    job, life = _victim(world, rng)
-    node = _node_of(world, job)
-    fault_s = boot_s()
-    world.cluster.order("stop", node)
-    try:
-        return _next_life_s(world, job, life, fault_s)
-    finally:
-        world.cluster.order("start", node)
+def _node_lost(order: str, undo: str) -> Fault:
+    def fault(world: World, rng: random.Random) -> float:
+        job, life = _victim(world, rng)
+        node = _node_of(world, job)
+        fault_s = boot_s()
+        world.cluster.order(order, node)
+        try:
+            return _next_life_s(world, job, life, fault_s)
+        finally:
+            world.cluster.order(undo, node)
+
+    return fault
 
 
-def partition(world: World, rng: random.Random) -> float:
-    job, life = _victim(world, rng)
-    node = _node_of(world, job)
-    fault_s = boot_s()
-    world.cluster.order("partition", node)
-    try:
-        return _next_life_s(world, job, life, fault_s)
-    finally:
-        world.cluster.order("heal", node)
+power_cut, partition = _node_lost("stop", "start"), _node_lost("partition", "heal")
 
 
 def kubelet_restarted(world: World, rng: random.Random) -> float:

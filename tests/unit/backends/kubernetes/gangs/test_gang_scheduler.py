@@ -105,14 +105,20 @@ def play(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(story)
 
 
-async def _bound(cluster: Cluster) -> JobSpec:
-    """Two pods have their nodes; nobody has said that they run."""
+async def _launched(cluster: Cluster) -> tuple[Leader, JobSpec]:
+    """Two pods are a gang that was launched; no event has come of it."""
     leader = Leader(cluster, [], [])
     for name in ("p0", "p1"):
         cluster.change(name)
     spec = await leader.submitted()
     leader.runs.take(launch(spec))
     assert await leader.hear() == []
+    return leader, spec
+
+
+async def _bound(cluster: Cluster) -> JobSpec:
+    """Two pods have their nodes; nobody has said that they run."""
+    leader, spec = await _launched(cluster)
     assert [pod["spec"]["nodeName"] for pod in cluster.pods.values()] == ["n0", "n1"]
     leader.runs.halt()
     return spec
@@ -168,12 +174,7 @@ def test_an_order_to_stop_an_earlier_incarnation_does_not_stop_this_one() -> Non
 def test_pods_that_a_job_makes_again_do_not_wait_for_those_that_are_done() -> None:
     async def story() -> None:
         cluster = Cluster(2, 2)
-        leader = Leader(cluster, [], [])
-        for name in ("p0", "p1"):
-            cluster.change(name)
-        spec = await leader.submitted()
-        leader.runs.take(launch(spec))
-        await leader.hear()
+        leader, spec = await _launched(cluster)
         cluster.change("p0", "Succeeded")
         cluster.change("p1", "Failed")
         assert [type(event) for event in await leader.hear()] == [ev.Started, ev.Exited]
@@ -202,12 +203,7 @@ def test_a_job_that_wants_fewer_pods_than_before_does_not_wait_for_the_others() 
 def test_a_gang_whose_failed_pod_was_made_good_has_finished() -> None:
     async def story() -> None:
         cluster = Cluster(2, 2)
-        leader = Leader(cluster, [], [])
-        for name in ("p0", "p1"):
-            cluster.change(name)
-        spec = await leader.submitted()
-        leader.runs.take(launch(spec))
-        await leader.hear()
+        leader, _ = await _launched(cluster)
         for name in ("p0", "p1"):
             cluster.change(name, "Running")
         await leader.hear()
