@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from trainmaster.core.codes import USER_CANCELLED, USER_PAUSED, USER_RESIZED
@@ -115,13 +116,15 @@ def terms_changed(state: State, event: ev.JobTermsChanged) -> None:
     if job_index is None:
         return
     columns = state.columns
-    names = ("deadline_ms", "deadline_kind", "weight", "priority")
+    names = ("deadline_ms", "deadline_kind", "weight", "priority", "preemptible")
     given = {name: getattr(event, name) for name in names if getattr(event, name) is not None}
     if not given.get("weight", 1.0) > 0:
         state.notes.append(f"weight {event.weight} for job {event.job_id} refused: expected a positive number")
         return
+    if event.time_s is not None:
+        given["time_s"] = None if event.time_s == math.inf else event.time_s
     columns.specs[job_index] = replace(columns.spec(job_index), **given)
-    for name in ("deadline_ms", "deadline_kind", "priority"):
+    for name in ("deadline_ms", "deadline_kind", "priority", "preemptible"):
         if name in given:
             columns.ints[name][job_index] = int(given[name])
     if "weight" in given:

@@ -7,6 +7,7 @@ take effect. Only fields that may change on a running job are looked at (`model.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from trainmaster.jobspec.engine import deadline_of
@@ -27,6 +28,8 @@ def spec_diff(fields: JobFields, current: JobSpec) -> list[ev.UserEvent]:
     if (deadline_ms, kind) != (current.deadline_ms, current.deadline_kind):
         terms.update(deadline_ms=deadline_ms, deadline_kind=kind)
     terms.update({key: getattr(fields, key) for key in _TERMS if getattr(fields, key) != getattr(current, key)})
+    if "time_s" in terms and terms["time_s"] is None:
+        terms["time_s"] = math.inf
     if terms:
         events.append(ev.JobTermsChanged(current.id, **terms))
     return events

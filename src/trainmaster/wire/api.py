@@ -119,6 +119,8 @@ class JobView(BaseModel):
     starts: Band | None = None
     slack_s: float | None
     """Until the deadline, less the expected remaining time."""
+    stalled_s: float | None = None
+    """How long a stalled job has made no step; None: it is not stalled."""
     attempts: int
     preemptions: int
     submitted: float
@@ -126,6 +128,10 @@ class JobView(BaseModel):
     ended: float | None
     exit: str | None
     """How the last attempt ended: `exit 0`, `signal SIGKILL`..."""
+    output: str = ""
+    """If it failed: the error, as the member that failed wrote it."""
+    hint: str = ""
+    """What to do about a common cause."""
     emulated: bool
     """Speeds on this cluster are emulated, not measured on real accelerators."""
     cost: float | None

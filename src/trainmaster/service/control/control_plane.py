@@ -25,7 +25,7 @@ from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.model.job import JobSpec
+from trainmaster.model.job import Demand, JobSpec
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
@@ -34,7 +34,7 @@ from trainmaster.service.control.clock import Clock, EngineTime
 from trainmaster.service.control.event_log import Journal
 from trainmaster.service.control.fallback_policy import FallbackPolicy
 from trainmaster.service.control.forecasts import LiveForecasts
-from trainmaster.service.control.progress_reports import ProgressReports
+from trainmaster.service.control.job_watch import JobWatch
 from trainmaster.service.control.remap_nodes import check_shape, followed, renode, shape_of
 from trainmaster.service.control.specs import Fitting
 
@@ -111,6 +111,11 @@ class Tally:
 class ControlPlane:
     """See the module's text. `open` first; then `batch`, whenever something came or `next_wake_ms` has."""
 
+    machine: Demand | None = None
+    """Most that one worker can have, where emulated nodes do not say."""
+    _last_ms = 0
+    _shaped: tuple[Cluster, list[list[Any]]] | None = None
+
     def __init__(
         self,
         cluster: Cluster,
@@ -155,7 +160,7 @@ class ControlPlane:
         self._committed = committed
         self._forgotten = forgotten
         self.live_forecasts = live_forecasts
-        self.progress_reports = ProgressReports()
+        self.watch = JobWatch()
         self.policies = policies
         self._first_policy = policy
         self._force_policy = self._policy_option = force_policy
@@ -170,8 +175,6 @@ class ControlPlane:
         """When a commit that failed is tried again: a store may be readable and refuse every commit."""
         self._untaken: list[ev.Event] = []
         """Reports that were lost with a commit, and are not told again."""
-        self._last_ms = 0
-        self._shaped: tuple[Cluster, list[list[Any]]] | None = None
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -213,6 +216,7 @@ class ControlPlane:
             self._force_policy = None
         self.next_job = int(facts.get("next_job", 1))
         self.exits: dict[str, str] = dict(facts.get("exits", {}))
+        self.outputs: dict[str, str] = dict(facts.get("outputs", {}))
         if self.live_forecasts is not None:
             self.live_forecasts.opened(self.store.document)
         self.engine = self._engine(stored_state)
@@ -259,7 +263,7 @@ class ControlPlane:
         if self.engine is None:
             return self._retry_ms
         ahead_ms = NEVER_MS if self.live_forecasts is None else self.live_forecasts.next_ms
-        due_ms = min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
+        due_ms = min(self.engine.next_wake_ms, self.watch.next_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
         return self._pause_ms if self._untaken else max(due_ms, self._pause_ms)
 
     @property
@@ -339,8 +343,9 @@ class ControlPlane:
 
     def _advance(self, now_ms: int, events: list[ev.Event]) -> None:
         engine, stage = self.live, self.stage
-        if not events and not stage.answers and engine.next_wake_ms > now_ms:
+        if not events and not stage.answers and min(engine.next_wake_ms, self.watch.next_ms) > now_ms:
             return
+        events += self.watch.declared(engine, events)
         journal = Journal(engine, now_ms)
         journal.before(events)
         if stage.policy is not None:
@@ -348,12 +353,15 @@ class ControlPlane:
             engine.policy = self._policy(stage.policy)
             self.policy_name = stage.policy
         self.next_job += stage.n_jobs
-        self.progress_reports.take(engine, now_ms, events)
-        commands = engine.step(now_ms, *events)
+        self.watch.reports.take(engine, now_ms, events)
+        halts = self.watch.look(engine, now_ms, journal)
+        journal.before(halts)
+        commands = engine.step(now_ms, *events, *halts)
         ended = engine.drain_ended()
         notes, engine.notes = engine.notes, []
         journal.after(commands, ended, notes)
         self.exits.update(journal.exits)
+        self.outputs.update(journal.outputs)
         if self.live_forecasts is not None:
             self.live_forecasts.stepped(now_ms, events, commands, ended)
         commit = self._commit(journal, ended)
@@ -361,8 +369,11 @@ class ControlPlane:
         self._force_policy = None
         for end in ended:
             self.exits.pop(end.spec.id, None)
-        self.progress_reports.forget(ended)
+            self.outputs.pop(end.spec.id, None)
+        self.watch.reports.forget(ended)
         self.log_number += len(journal.entries)
+        if events or halts:
+            self.watch.stir(now_ms)
         self._count(events, commands, ended)
         if journal.entries:
             self._told(journal.entries)
@@ -373,7 +384,7 @@ class ControlPlane:
         commit = self.recorder.changes(ended)
         over = {end.spec.id for end in ended}
         for job_id, record in commit.ended.items():
-            record["service"] = {"exit": self.exits.get(job_id)}
+            record["service"] = {"exit": self.exits.get(job_id), "output": self.outputs.get(job_id, "")}
         facts = {
             "epoch_ms": self.time.epochs[0][1],
             "epochs": self.time.epochs,
@@ -383,6 +394,7 @@ class ControlPlane:
             "next_job": self.next_job,
             "shape": self._shape(),
             "exits": {job_id: how for job_id, how in sorted(self.exits.items()) if job_id not in over},
+            "outputs": {job_id: text for job_id, text in sorted(self.outputs.items()) if text and job_id not in over},
         }
         meta = {**commit.meta, "service": facts}
         learned = {} if self.live_forecasts is None else self.live_forecasts.documents(self.live.now_ms)

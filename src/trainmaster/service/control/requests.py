@@ -97,7 +97,7 @@ def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[Jo
             request, job_id, plane.cluster, plane.now_ms, after=after, user=who.name, array_index=index,
             array_of=None if index is None else ids[0],
         )  # fmt: skip
-        plane.fitting.check(spec)
+        plane.fitting.check(spec, None, plane.machine)
         specs.append(spec)
     return specs
 

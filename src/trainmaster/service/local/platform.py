@@ -116,6 +116,9 @@ class LocalSession:
 
             return RealtimeSimulation(cluster, lease, driver.deliver, lambda: plane.now_ms)
         from trainmaster.backends.local.backend import LocalBackend
+        from trainmaster.backends.local.devices import machine
+
+        plane.machine = machine()
 
         return LocalBackend(
             cluster, self._home.path, lease, driver.deliver, lambda: plane.now_ms, self._platform.slowdown,
