@@ -54,7 +54,7 @@ def test_run_ends_with_the_programs_code_and_log(machine: Machine) -> None:
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 7
     lines = set(out.splitlines())  # one rank may end the gang before the other has spoken
-    assert lines <= {"worker-0: rank 0 of 2", "worker-1: rank 1 of 2"}, out
+    assert lines <= {"worker-0 | rank 0 of 2", "worker-1 | rank 1 of 2"}, out
     process = machine.start("run", "--", "sh", "-c", "echo done")
     assert process.communicate(timeout=120)[0] == "done\n"
     assert process.returncode == 0

@@ -81,6 +81,8 @@ def size_range_changed(state: State, event: ev.JobRangeChanged) -> None:
         state.notes.append(f"range {low}..{high} for job {event.job_id} refused: expected 1 <= min <= max")
         return
     columns, ints = state.columns, state.columns.ints
+    if event.servers is not None:
+        _set_servers(state, job_index, *event.servers)
     was_elastic = columns.spec(job_index).elastic
     spec = columns.specs[job_index] = replace(columns.spec(job_index), workers_min=low, workers_max=high)
     if spec.entity in state.quotas:
@@ -108,6 +110,16 @@ def size_range_changed(state: State, event: ev.JobRangeChanged) -> None:
         if phase != PhaseCode.STOPPING:
             ints["preemptions"][job_index] += 1
         stop(state, job_index, PhaseCode.PENDING, USER_RESIZED)
+
+
+def _set_servers(state: State, job_index: int, low: int, high: int) -> None:
+    ints, spec = state.columns.ints, state.columns.spec(job_index)
+    if int(ints["phase"][job_index]) not in (PhaseCode.PENDING, PhaseCode.PAUSED) or not 0 <= low <= high:
+        state.notes.append(f"servers {low}..{high} for job {spec.id} refused: it runs, or the range is invalid")
+        return
+    state.columns.specs[job_index] = replace(spec, servers_min=low, servers_max=high)
+    ints["servers_min"][job_index], ints["servers_max"][job_index] = low, high
+    ints["servers_ask"][job_index] = min(max(spec.servers_ref, low), high)
 
 
 def terms_changed(state: State, event: ev.JobTermsChanged) -> None:

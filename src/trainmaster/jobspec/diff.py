@@ -21,8 +21,10 @@ _TERMS = sorted({item.name for item in dataclasses.fields(ev.JobTermsChanged)} &
 def spec_diff(fields: JobFields, current: JobSpec) -> list[ev.UserEvent]:
     events: list[ev.UserEvent] = []
     wanted = (fields.workers.min, fields.workers.max)
-    if wanted != (current.workers_min, current.workers_max):
-        events.append(ev.JobRangeChanged(current.id, *wanted))
+    servers = (fields.servers.min, fields.servers.max)
+    others = None if servers == (current.servers_min, current.servers_max) else servers
+    if wanted != (current.workers_min, current.workers_max) or others is not None:
+        events.append(ev.JobRangeChanged(current.id, *wanted, others))
     terms: dict[str, Any] = {}
     deadline_ms, kind = deadline_of(fields, current.submit_ms)
     if (deadline_ms, kind) != (current.deadline_ms, current.deadline_kind):

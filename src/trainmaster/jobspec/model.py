@@ -261,3 +261,5 @@ def crd_path(field: str) -> str:
 CRD_PATHS = {field: crd_path(field) for field in TrainingJobSpec.model_fields}
 CHANGEABLE = tuple(field for field in TrainingJobSpec.model_fields if note_of(TrainingJobSpec, field, Crd).changeable)
 """Fields that may be edited while a job exists. The rest makes it what it is."""
+EDITABLE = (*(field for field in CHANGEABLE if field in JobFields.model_fields), "servers")
+"""The same on one machine, and the servers of a job that does not run."""

@@ -35,11 +35,12 @@ class JobResumed:
 
 @dataclass(frozen=True, slots=True)
 class JobRangeChanged:
-    """The user changed how many workers the job may have."""
+    """The user changed how many workers the job may have; and how many servers, of a job without processes."""
 
     job_id: JobId
     workers_min: int
     workers_max: int
+    servers: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

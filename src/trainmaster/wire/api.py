@@ -8,6 +8,7 @@
     GET    /jobs/{job}/logs           ?attempt=&member=&offset=&limit=&wait_s= -> LogChunk
     POST   /jobs/{job}/cancel|pause|resume   -> JobView
     POST   /jobs/{job}/resize         ResizeRequest -> JobView
+    POST   /jobs/{job}/edit           fields of JobRequest that may change -> JobView
     GET    /nodes                     -> list[NodeView]
     GET    /events                    ?after=&last=&limit=&job=&wait_s= -> EventPage; `last=N`: the newest N
     GET    /entities                  -> list[EntityView];  PUT /entities/{name}  EntityRequest (operator)

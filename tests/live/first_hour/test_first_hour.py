@@ -112,5 +112,8 @@ def test_what_if_answers_and_changes_nothing(machine: Machine) -> None:
     machine.until_state(job, "running")
     assert "later" in machine.type("whatif", "--add-job", "4:1h")
     assert machine.json("job", job)["state"] == "running"
-    machine.type("cancel", job)
-    machine.until_state(job, "cancelled")
+    machine.type("edit", job, "--priority", "7", "--time", "1h")
+    assert machine.json("job", job)["request"]["priority"] == 7
+    assert "time limit" in machine.type("job", job)
+    machine.type("edit", job, "--time", "1s")
+    assert "--time 1 s is used up" in machine.until_state(job, "failed")["exit"]
