@@ -35,6 +35,7 @@ _ALL = (
     Entry("cancel", "live.control:cancel", _JOBS, "Cancel jobs."),
     Entry("pause", "live.control:pause", _JOBS, "Pause jobs: they free their GPUs and keep their progress."),
     Entry("resume", "live.control:resume", _JOBS, "Put paused jobs back into the queue."),
+    Entry("edit", "live.edit:edit", _JOBS, "Change priority, deadline, run time or size of a job."),
     Entry("resize", "live.control:resize", _JOBS, "Change how many workers a job may have."),
     Entry("kube", "live.kube:app", _LIVE, "Install on Kubernetes."),
     Entry("demo", "live.demo:demo", _LIVE, "Watch small PyTorch jobs scheduled, resized and finished, with their ETA."),

@@ -45,10 +45,10 @@ IDLE, DECIDE, RARE = 0, 1, 2
 """What a step needs next: nothing, a decision of a policy that is written in Python, or a rare handler."""
 WORDS = (
     "", "preempted", "moved", "cancelled", "paused", "its user changed its size", "a node of the gang was lost",
-    "superseded",
+    "superseded", "it reached a limit of its job",
 )  # fmt: skip
 """Why a gang is stopped; commands carry the index."""
-PREEMPTED, MOVED, USER_CANCELLED, USER_PAUSED, USER_RESIZED, NODE_LOST, SUPERSEDED = range(1, 8)
+PREEMPTED, MOVED, USER_CANCELLED, USER_PAUSED, USER_RESIZED, NODE_LOST, SUPERSEDED, HALTED = range(1, 9)
 MOST_TOLD_APART = 62
 """Nodes with at least so many whole devices free are in one class of `core.node_index`."""
 NOT_MADE = -1

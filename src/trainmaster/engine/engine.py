@@ -32,6 +32,7 @@ from trainmaster.engine import (
     backend_reports,
     foreign_usage,
     grow,
+    halts,
     inventory,
     node_sets,
     nodes,
@@ -76,6 +77,8 @@ class Engine(State):
         self.commands.clear()
         for event in events:
             HANDLERS[type(event)](self, event)
+        if self.halted:
+            halts.give_up(self)
         if self.doubts:
             nodes.expire_leases(self)
         if self.short:
@@ -280,6 +283,7 @@ HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.JobResumed: user_events.resumed,
     ev.JobRangeChanged: user_events.size_range_changed,
     ev.JobTermsChanged: user_events.terms_changed,
+    ev.JobHalted: halts.halted,
     ev.EntityChanged: admission_gate.entity_changed,
     ev.PolicyChanged: user_events.policy_changed,
     ev.Woken: user_events.woken,

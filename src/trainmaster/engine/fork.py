@@ -15,7 +15,7 @@ _VALUES = (
 """Numbers, and objects that are replaced, never changed."""
 _BOOKS = (
     "details", "rejections", "known", "ended_as", "gated", "caps", "entity_weights", "quotas", "used", "foreign_usage",
-    "short", "memo_columns",
+    "short", "memo_columns", "halted",
 )  # fmt: skip
 _BOOKS_OF_BOOKS = ("doubts", "ended_on", "waits_for")
 

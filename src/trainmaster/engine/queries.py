@@ -12,6 +12,7 @@ import numpy.typing as npt
 from trainmaster.core.arrays import Floats
 from trainmaster.core.engine.engine_core import wanted
 from trainmaster.engine.engine import Engine
+from trainmaster.engine.lifecycle import LIVE
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import JobId, JobSpec, Phase, PhaseCode
 from trainmaster.model.job_table import JobTable
@@ -70,6 +71,15 @@ class WaitingJobs:
 
 
 @dataclass(frozen=True, slots=True)
+class JobUse:
+    """`cost` is NaN where a type has no price."""
+
+    run_s: float
+    cost: float
+    cost_per_s: float
+
+
+@dataclass(frozen=True)
 class ActiveJobs:
     """All active jobs in arrival order, as lists and arrays. `speeds`: by job and type on one node, then by type on
     several. `indices`: of the engine."""
@@ -105,6 +115,12 @@ def generation_of(engine: Engine, job_id: str) -> int | None:
     return None if job_index is None else int(engine.columns.ints["generation"][job_index])
 
 
+def is_live(engine: Engine, job_id: str) -> bool:
+    """Whether processes of the job may exist."""
+    phase = phase_of(engine, job_id)
+    return phase is not None and phase in LIVE
+
+
 def is_paused(engine: Engine, job_id: str) -> bool:
     """Whether an active job is paused, or will be once its processes have stopped."""
     job_index = engine.columns.job_index_of[JobId(job_id)]
@@ -124,6 +140,26 @@ def was_submitted(engine: Engine, job_id: str) -> bool:
 def work_saved(engine: Engine, job_id: str) -> float:
     job_index = engine.columns.job_index_of.get(JobId(job_id))
     return float("nan") if job_index is None else float(engine.columns.floats["work_saved"][job_index])
+
+
+def halted_why(engine: Engine, job_id: str) -> str | None:
+    """Which limit the present attempt is being stopped for; None: for none."""
+    job_index = engine.columns.job_index_of.get(JobId(job_id))
+    return None if job_index is None else engine.halted.get(job_index)
+
+
+def use_of(engine: Engine, job_id: str, now_ms: int) -> JobUse:
+    """Run time and cost of an active job up to now."""
+    columns = engine.columns
+    job_index = columns.job_index_of[JobId(job_id)]
+    table = JobTable(columns, now_ms)
+    table.job_indices = np.array([job_index], np.int64)
+    run_s, gpu_type = float(table.run_s[0]), int(columns.ints["held_type"][job_index])
+    holds = gpu_type >= 0 and columns.ints["phase"][job_index] in LIVE
+    price = float(engine.cluster.prices[gpu_type]) if holds else 0.0
+    cost_per_s = price * float(columns.ints["held_gpu_milli"][job_index]) / GPU_MILLI / 3600.0
+    since_s = run_s - float(columns.floats["run_s"][job_index])
+    return JobUse(run_s, float(columns.floats["cost"][job_index]) + cost_per_s * since_s, cost_per_s)
 
 
 def speeds_of(engine: Engine, job_id: str, spread: bool = False) -> dict[str, float]:

@@ -71,6 +71,8 @@ class State(EngineCore):
         """Jobs that policies do not see yet, and why."""
         self.caps: dict[int, int] = {}
         """Largest number of workers that a team's quota leaves a job, where that is less than it takes."""
+        self.halted: dict[int, str] = {}
+        """Jobs whose attempt the service ends, and why."""
         self.entity_weights: dict[str, float] = dict(settings.entity_weights)
         self.quotas: dict[str, int] = {}
         """GPU thousandths that a team's jobs may use at a time; teams that are absent have no limit."""
@@ -179,6 +181,7 @@ class State(EngineCore):
         spec = columns.spec(job_index)
         self._decode_commands_of(job_index)
         self.details.pop(job_index, None)
+        self.halted.pop(job_index, None)
         self.ended.append(
             Ended(
                 spec=spec,

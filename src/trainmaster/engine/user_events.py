@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from trainmaster.core.codes import USER_CANCELLED, USER_PAUSED, USER_RESIZED
@@ -80,6 +81,8 @@ def size_range_changed(state: State, event: ev.JobRangeChanged) -> None:
         state.notes.append(f"range {low}..{high} for job {event.job_id} refused: expected 1 <= min <= max")
         return
     columns, ints = state.columns, state.columns.ints
+    if event.servers is not None:
+        _set_servers(state, job_index, *event.servers)
     was_elastic = columns.spec(job_index).elastic
     spec = columns.specs[job_index] = replace(columns.spec(job_index), workers_min=low, workers_max=high)
     if spec.entity in state.quotas:
@@ -109,19 +112,31 @@ def size_range_changed(state: State, event: ev.JobRangeChanged) -> None:
         stop(state, job_index, PhaseCode.PENDING, USER_RESIZED)
 
 
+def _set_servers(state: State, job_index: int, low: int, high: int) -> None:
+    ints, spec = state.columns.ints, state.columns.spec(job_index)
+    if int(ints["phase"][job_index]) not in (PhaseCode.PENDING, PhaseCode.PAUSED) or not 0 <= low <= high:
+        state.notes.append(f"servers {low}..{high} for job {spec.id} refused: it runs, or the range is invalid")
+        return
+    state.columns.specs[job_index] = replace(spec, servers_min=low, servers_max=high)
+    ints["servers_min"][job_index], ints["servers_max"][job_index] = low, high
+    ints["servers_ask"][job_index] = min(max(spec.servers_ref, low), high)
+
+
 def terms_changed(state: State, event: ev.JobTermsChanged) -> None:
     """Take other wishes. What runs goes on; the policy sees them at its next decision, which is now due."""
     job_index = state.columns.job_index_of.get(event.job_id)
     if job_index is None:
         return
     columns = state.columns
-    names = ("deadline_ms", "deadline_kind", "weight", "priority")
+    names = ("deadline_ms", "deadline_kind", "weight", "priority", "preemptible")
     given = {name: getattr(event, name) for name in names if getattr(event, name) is not None}
     if not given.get("weight", 1.0) > 0:
         state.notes.append(f"weight {event.weight} for job {event.job_id} refused: expected a positive number")
         return
+    if event.time_s is not None:
+        given["time_s"] = None if event.time_s == math.inf else event.time_s
     columns.specs[job_index] = replace(columns.spec(job_index), **given)
-    for name in ("deadline_ms", "deadline_kind", "priority"):
+    for name in ("deadline_ms", "deadline_kind", "priority", "preemptible"):
         if name in given:
             columns.ints[name][job_index] = int(given[name])
     if "weight" in given:

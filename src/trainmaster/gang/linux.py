@@ -11,6 +11,8 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+MAX_DEPTH = 1000
+"""Of a process tree: what is deeper is not followed."""
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
 try:
@@ -78,6 +80,33 @@ def children_of(pid: int) -> list[int]:
         if fields is not None and int(fields[1]) == pid and fields[0] not in (b"Z", b"X"):
             found.append(child)
     return found
+
+
+def memory_mib(pid: int) -> int:
+    """Memory of a process and all its descendants. What they share counts once, where the kernel can tell."""
+    found = {pid}
+    parents = {child: int(fields[1]) for child in _pids() if (fields := _stat_fields(child)) is not None}
+    for child in sorted(parents):
+        line = [child]
+        while line[-1] in parents and line[-1] not in found and len(line) < MAX_DEPTH:
+            line.append(parents[line[-1]])
+        if line[-1] in found:
+            found.update(line)
+    return sum(map(_memory_kib, found)) // 1024
+
+
+def _memory_kib(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0  # it has ended
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def marked(variable: str, value: str, among: list[int] | None = None) -> list[int]:

@@ -18,6 +18,8 @@ class Work:
     rate: float | None = None
     loss: float | None = None
     known: bool = False
+    checkpoints: bool = False
+    """A member says that the job saves and continues from checkpoints."""
     _reporter: str = ""
 
     def report(self, member: str, progress: Progress, is_alive: Callable[[str], bool]) -> bool:
@@ -26,6 +28,7 @@ class Work:
         Checkpoints may be written by others (servers): a newer one is believed of any member.
         """
         speaks = self._reporter in ("", member) or not is_alive(self._reporter)
+        self.checkpoints = self.checkpoints or progress.saved is not None
         if progress.saved is not None and (speaks or not progress.saved <= self.saved):
             self.saved = progress.saved
         if speaks:

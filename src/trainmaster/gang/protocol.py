@@ -76,7 +76,8 @@ class Joined:
 
 @dataclass
 class Progress:
-    """Work in steps since the job began, whatever the attempt. `saved`: what its last checkpoint holds. `complete`:
+    """Work in steps since the job began, whatever the attempt. `saved`: what its last checkpoint holds;
+    None: nobody says that it saves any. `complete`:
     all training is done and saved, so that a stop which comes from now on leaves a finished job."""
 
     work_done: float

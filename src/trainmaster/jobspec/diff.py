@@ -7,6 +7,7 @@ take effect. Only fields that may change on a running job are looked at (`model.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from trainmaster.jobspec.engine import deadline_of
@@ -20,13 +21,17 @@ _TERMS = sorted({item.name for item in dataclasses.fields(ev.JobTermsChanged)} &
 def spec_diff(fields: JobFields, current: JobSpec) -> list[ev.UserEvent]:
     events: list[ev.UserEvent] = []
     wanted = (fields.workers.min, fields.workers.max)
-    if wanted != (current.workers_min, current.workers_max):
-        events.append(ev.JobRangeChanged(current.id, *wanted))
+    servers = (fields.servers.min, fields.servers.max)
+    others = None if servers == (current.servers_min, current.servers_max) else servers
+    if wanted != (current.workers_min, current.workers_max) or others is not None:
+        events.append(ev.JobRangeChanged(current.id, *wanted, others))
     terms: dict[str, Any] = {}
     deadline_ms, kind = deadline_of(fields, current.submit_ms)
     if (deadline_ms, kind) != (current.deadline_ms, current.deadline_kind):
         terms.update(deadline_ms=deadline_ms, deadline_kind=kind)
     terms.update({key: getattr(fields, key) for key in _TERMS if getattr(fields, key) != getattr(current, key)})
+    if "time_s" in terms and terms["time_s"] is None:
+        terms["time_s"] = math.inf
     if terms:
         events.append(ev.JobTermsChanged(current.id, **terms))
     return events

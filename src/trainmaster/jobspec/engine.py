@@ -10,12 +10,22 @@ import dataclasses
 import math
 from typing import Any
 
-from trainmaster.jobspec.model import JobFields, JobRequest
+from trainmaster.jobspec.model import CHANGEABLE, JobFields, JobRequest
 from trainmaster.model.job import NO_DEMAND, DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS, ms_from_s
 from trainmaster.model.utility import parse_utility
 
-_TRANSLATED = {"workers", "servers", "gpus_per_worker", "steps", "epochs", "deadline_s", "deadline_kind", "after"}
+_TRANSLATED = {
+    "workers",
+    "servers",
+    "gpus_per_worker",
+    "steps",
+    "epochs",
+    "deadline_s",
+    "deadline_kind",
+    "after",
+    "preemptible",
+}
 COPIED = sorted({item.name for item in dataclasses.fields(JobSpec)} & set(JobFields.model_fields) - _TRANSLATED)
 _IN_PAYLOAD = ("command", "server_command", "env", "workdir")
 _DEFAULTS = JobRequest(command=["-"]).model_dump(mode="json")
@@ -55,6 +65,7 @@ def to_engine(
         epochs_total=fields.epochs,
         deadline_ms=deadline_ms,
         deadline_kind=deadline_kind,
+        preemptible=preemptible_of(fields),
         after=tuple(JobId(job) for job in after),
         payload=payload,
         **copied,
@@ -65,6 +76,13 @@ def deadline_of(fields: JobFields, submit_ms: int) -> tuple[int, DeadlineKind]:
     if fields.deadline_s is None:
         return NEVER_MS, DeadlineKind.NONE
     return submit_ms + ms_from_s(fields.deadline_s), DeadlineKind[fields.deadline_kind.upper()]
+
+
+def preemptible_of(fields: JobFields) -> bool:
+    """Elastic gangs hand their state over and save it; of another command nobody knows unless it says so."""
+    if fields.preemptible is not None:
+        return fields.preemptible
+    return any(size.min != size.max for size in (fields.workers, fields.servers))
 
 
 def demand_of(request: JobRequest) -> Demand:
@@ -91,18 +109,27 @@ def unknown_to_engine(fields: JobFields) -> dict[str, Any]:
     )
 
 
+def given(spec: JobSpec, field: str) -> Any:
+    """A field of the request that a job was made from and that `JobSpec` has no place for; else its default."""
+    told = spec.payload.get("wishes") or spec.payload.get("fields") or {}
+    return told.get(field, _DEFAULTS[field])
+
+
 def request_of(spec: JobSpec) -> dict[str, Any]:
-    """The request a job was made from, as JSON data, with the range it was last resized to.
+    """The request a job was made from, as JSON data, with what was changed since.
 
     Jobs that were not made from a request (TrainingJobs, gangs of other pods) are described by what the engine knows.
     """
     payload = spec.payload
-    given = {key: payload[key] for key in _IN_PAYLOAD if payload.get(key) is not None}
+    command = {key: payload[key] for key in _IN_PAYLOAD if payload.get(key) is not None}
     ranges = {
         "workers": {"min": spec.workers_min, "max": spec.workers_max},
         "servers": {"min": spec.servers_min, "max": spec.servers_max},
     }
-    return {**_DEFAULTS, **(payload["wishes"] if "wishes" in payload else _known(spec)), **given, **ranges}
+    known = _known(spec)
+    changed = {key: known[key] for key in CHANGEABLE if key in known}
+    told = {**payload["wishes"], **changed} if "wishes" in payload else known
+    return {**_DEFAULTS, **told, **command, **ranges}
 
 
 def _known(spec: JobSpec) -> dict[str, Any]:
@@ -119,6 +146,7 @@ def _known(spec: JobSpec) -> dict[str, Any]:
         "memory_mib_per_worker": spec.worker.mem_mib,
         "steps": spec.work_total,
         "epochs": spec.epochs_total,
+        "preemptible": spec.preemptible,
         "deadline_s": (spec.deadline_ms - spec.submit_ms) / MS_PER_S if timed else None,
         "deadline_kind": spec.deadline_kind.name.lower() if timed else "hard",
         **spec.payload.get("fields", {}),

@@ -25,7 +25,7 @@ class Option(NamedTuple):
     names: tuple[str, ...] = ()
     panel: str = ""
     form: str = ""
-    """How text becomes the value (`job_options.FORMS`); default: by the field's type."""
+    """How text becomes the value (`request.build`); default: by the field's type."""
     metavar: str | None = None
     sets: Any = None
     """A flag, and the value it sets."""
@@ -121,14 +121,42 @@ class JobFields(BaseModel):
     ] = None
     budget: Annotated[of.Positive | None, Field(description="Maximum cost, in the currency of the price list."),
                       Option((), ORDER)] = None  # fmt: skip
+    time_s: Annotated[
+        of.Seconds | None,
+        Field(
+            description="Maximum run time in seconds, all attempts together; then the job is stopped. Option: 90m, 2h."
+        ),
+        Option(("--time",), ORDER, "duration", "2h"),
+        Crd("timeLimitSeconds", changeable=True, whole=True),
+    ] = None
+    stall_factor: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=of.MAX_INTEGER,
+            allow_inf_nan=False,
+            description="A job that reports steps is stalled after this many times its usual step time without a step, "
+            "at least a minute; 0: never.",
+        ),
+        Option((), ORDER),
+        Crd(whole=True),
+    ] = 100
+    restart_stalled: Annotated[
+        bool,
+        Field(description="Restart the job when it is stalled; counts as a failed attempt."),
+        Option(("--restart-stalled",), ORDER, sets=True),
+    ] = False
     max_attempts: Annotated[
         int, Field(ge=1, le=1000, description="Starts before the job counts as failed."), Option((), ORDER)
     ] = 3
     preemptible: Annotated[
-        bool,
-        Field(description="Not preemptible (false): once started, the policy neither stops nor moves the job."),
-        Option(("--no-preempt",), ORDER, sets=False),
-    ] = True
+        bool | None,
+        Field(
+            description="Whether the policy may stop or move the job once it runs: the command continues from "
+            "checkpoints. Default: elastic jobs, and others from when the runtime says that they save."
+        ),
+        Option(("--preemptible/--no-preempt",), ORDER, "switch"),
+    ] = None
     after: Annotated[
         list[of.Reference],
         Field(max_length=of.MAX_ITEMS, description="Ids or names of jobs that must finish first."),
@@ -233,3 +261,5 @@ def crd_path(field: str) -> str:
 CRD_PATHS = {field: crd_path(field) for field in TrainingJobSpec.model_fields}
 CHANGEABLE = tuple(field for field in TrainingJobSpec.model_fields if note_of(TrainingJobSpec, field, Crd).changeable)
 """Fields that may be edited while a job exists. The rest makes it what it is."""
+EDITABLE = (*(field for field in CHANGEABLE if field in JobFields.model_fields), "servers")
+"""The same on one machine, and the servers of a job that does not run."""

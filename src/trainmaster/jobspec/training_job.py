@@ -48,7 +48,7 @@ def _spec(request: JobRequest) -> dict[str, Any]:
 
 
 def _whole(field: str, value: float) -> int:
-    if field == "deadline_s":
+    if field in ("deadline_s", "time_s"):
         return max(round(value), 1)
     if value != int(value):
         raise InputError(f"invalid value {value:g}", "a whole number on Kubernetes", column=field)
@@ -79,5 +79,6 @@ def _template(request: JobRequest, command: list[str], index: int | None) -> dic
     if request.memory_mib_per_worker:
         asked["memory"] = f"{request.memory_mib_per_worker}Mi"
     if asked:
-        trainer["resources"] = {"requests": asked}
+        limits = {"limits": {"memory": asked["memory"]}} if "memory" in asked else {}
+        trainer["resources"] = {"requests": asked, **limits}
     return {"spec": {"containers": [trainer]}}

@@ -35,11 +35,12 @@ class JobResumed:
 
 @dataclass(frozen=True, slots=True)
 class JobRangeChanged:
-    """The user changed how many workers the job may have."""
+    """The user changed how many workers the job may have; and how many servers, of a job without processes."""
 
     job_id: JobId
     workers_min: int
     workers_max: int
+    servers: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,19 @@ class JobTermsChanged:
     deadline_kind: DeadlineKind | None = None
     weight: float | None = None
     priority: int | None = None
+    time_s: float | None = None
+    """Maximum run time; infinite: no limit any more."""
+    preemptible: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobHalted:
+    """The service ends the present attempt: `why` says which limit it broke. It counts as a failed attempt; `final`: as
+    the last one."""
+
+    job_id: JobId
+    why: str
+    final: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +130,8 @@ class Progressed:
     at_ms: int
     rate: float | None = None
     loss: float | None = None
+    checkpoints: bool = False
+    """The job says that it saves and continues from checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +143,8 @@ class Exited:
     code: int
     work_saved: float
     why: str = ""
+    output: str = ""
+    """What the member that failed wrote last, in a few lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +240,8 @@ class Inventory:
 
 
 UserEvent = (
-    JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | JobTermsChanged | EntityChanged
-    | PolicyChanged
+    JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | JobTermsChanged | JobHalted
+    | EntityChanged | PolicyChanged
 )  # fmt: skip
 Report = (
     Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeSet | ClusterGrew | NodeUsed

@@ -139,6 +139,8 @@ class JobSpec:
     deadline_kind: DeadlineKind = DeadlineKind.NONE
     utility: Mapping[str, Any] | None = None
     budget: float | None = None
+    time_s: float | None = None
+    """Maximum run time in all attempts together."""
     model: str = ""
     batch_size: int | None = None
     epochs_total: float | None = None

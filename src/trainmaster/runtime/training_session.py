@@ -209,6 +209,9 @@ class Session:
             location.sweep()  # a job has one writer at a time: what is half-written was left by a dead one
         loaded = self.checkpoints.load()
         if loaded is None:
+            if self.saved is None:  # who asks for a checkpoint goes on from one: the job may be preempted
+                self.saved = self.work_done
+                self.report()
             return default
         if not isinstance(loaded.state, dict) or not {"work_done", "user"} <= loaded.state.keys():
             raise IncompatibleState(

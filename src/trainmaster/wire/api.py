@@ -8,6 +8,7 @@
     GET    /jobs/{job}/logs           ?attempt=&member=&offset=&limit=&wait_s= -> LogChunk
     POST   /jobs/{job}/cancel|pause|resume   -> JobView
     POST   /jobs/{job}/resize         ResizeRequest -> JobView
+    POST   /jobs/{job}/edit           fields of JobRequest that may change -> JobView
     GET    /nodes                     -> list[NodeView]
     GET    /events                    ?after=&last=&limit=&job=&wait_s= -> EventPage; `last=N`: the newest N
     GET    /entities                  -> list[EntityView];  PUT /entities/{name}  EntityRequest (operator)
@@ -123,6 +124,8 @@ class JobView(BaseModel):
     starts: Band | None = None
     slack_s: float | None
     """Until the deadline, less the expected remaining time."""
+    stalled_s: float | None = None
+    """How long a stalled job has made no step; None: it is not stalled."""
     attempts: int
     preemptions: int
     submitted: float
@@ -130,6 +133,10 @@ class JobView(BaseModel):
     ended: float | None
     exit: str | None
     """How the last attempt ended: `exit 0`, `signal SIGKILL`..."""
+    output: str = ""
+    """If it failed: the error, as the member that failed wrote it."""
+    hint: str = ""
+    """What to do about a common cause."""
     emulated: bool
     """Speeds on this cluster are emulated, not measured on real accelerators."""
     cost: float | None

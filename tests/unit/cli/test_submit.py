@@ -60,6 +60,8 @@ def test_a_name_that_is_none_is_refused_in_words(service: Any, invoke: Any) -> N
         (["--steps", "1e4", "--speed", "v100=10", "--speed", "k80=2.5"], {"steps_per_s": {"v100": 10, "k80": 2.5}}),
         (["--epochs", "90", "--model", "resnet-50", "--batch-size", "128"], {"epochs": 90, "batch_size": 128}),
         (["--after", "a", "--after", "b", "--max-attempts", "1"], {"after": ["a", "b"], "max_attempts": 1}),
+        (["--preemptible", "--time", "90m"], {"preemptible": True, "time_s": 5400}),
+        (["--restart-stalled", "--stall-factor", "30"], {"restart_stalled": True, "stall_factor": 30}),
         (["--no-preempt", "--budget", "12.5"], {"preemptible": False, "budget": 12.5}),
     ],
 )

@@ -53,11 +53,12 @@ class Bench:
         policy: str = "fifo",
         clock: HandClock | None = None,
         reset: bool = False,
+        prices: Mapping[str, float] | None = None,
         **settings: Any,
     ) -> None:
         """`reset`: take other nodes than the store was written for."""
         self.clock = clock or HandClock()
-        self.cluster = parse_cluster(nodes)
+        self.cluster = parse_cluster(nodes, prices)
         self.settings = Settings(**settings)
         self.world = SimulatedBackend(self.cluster, Truth(self.cluster, TruthOptions(), 0), self.settings.lease)
         self.performed: list[Command] = []

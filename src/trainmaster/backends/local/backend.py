@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import selectors
 import socket
@@ -37,9 +38,11 @@ from trainmaster.backends.local.run_folder import (
     read_json,
     replace_json,
     saved_work,
+    tail_of,
 )
 from trainmaster.backends.local.site import Options, Site, launch_record, seats_of
 from trainmaster.gang.actions import EXITED, START_FAILED, seat_to_json
+from trainmaster.gang.failure_text import excerpt
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.codec import spec_from_json, spec_to_json
@@ -56,6 +59,9 @@ REMEMBER_S = 60.0
 HOME_PATIENCE_S = 2.0
 END_PATIENCE_S = 15.0
 AFTER_FAULT_S = 0.2
+OUTPUT_BYTES = 65_536
+"""So much of a log is searched for the cause of a failure."""
+_MEMBER = re.compile(r"(?:worker|server)-\d+")
 
 
 class LocalBackend:
@@ -345,10 +351,10 @@ class LocalBackend:
             run.told_seq = run.applied_seq
             work = run.work(run.work_at_start)
             self._tell(ev.Resized(job_id, generation, run.applied_seq, work, self._now_ms()))
-        progress = (status.get("work"), status.get("rate"), status.get("loss"))
+        progress = (status.get("work"), status.get("rate"), status.get("loss"), status.get("checkpoints") is True)
         if run.started and progress[0] is not None and progress != run.told_progress:
             run.told_progress = progress
-            self._tell(ev.Progressed(job_id, generation, progress[0], self._now_ms(), progress[1], progress[2]))
+            self._tell(ev.Progressed(job_id, generation, progress[0], self._now_ms(), *progress[1:]))
 
     def _pass_on(self, job_id: str, generation: int, outcome: EndRecord, told_started: bool) -> None:
         self._records[job_id] = (generation, outcome, time.monotonic() + REMEMBER_S)
@@ -361,9 +367,17 @@ class LocalBackend:
         if outcome.started and not told_started:
             self._tell(ev.Started(job, generation, outcome.work_at_start, self._now_ms()))
         if outcome.kind == EXITED:
-            self._tell(ev.Exited(job, generation, outcome.code, outcome.work_saved, outcome.why))
+            output = self._last_output(job_id, generation, outcome)
+            self._tell(ev.Exited(job, generation, outcome.code, outcome.work_saved, outcome.why, output))
         else:
             self._tell(ev.Stopped(job, generation, outcome.work_saved))
+
+    def _last_output(self, job_id: str, generation: int, outcome: EndRecord) -> str:
+        """Of the member that is named as the cause of a failure."""
+        named = _MEMBER.match(outcome.why)
+        if outcome.code == 0 or named is None:
+            return ""
+        return excerpt(tail_of(job_folder(self._home, job_id).run(generation).log(named[0]), OUTPUT_BYTES))
 
     def _take_inventory(self) -> None:
         now_s = time.monotonic()

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from trainmaster.backends.local.nvml import Gpu, find_gpus
 from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
+from trainmaster.model.job import Demand
 from trainmaster.model.units import UNLIMITED
 
 CPU = "cpu"
@@ -118,9 +119,14 @@ def _host() -> str:
     return re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname().split(".")[0]) or "local"
 
 
+def machine() -> Demand:
+    """Cores and memory that this process may use."""
+    return Demand(0, len(usable_cores()) * 1000, _memory_mib())
+
+
 def _cpu_node() -> Node:
-    cores = len(usable_cores())
-    return Node(_host(), CPU, cores, cores * 1000, _memory_mib())
+    here = machine()
+    return Node(_host(), CPU, here.cpu_milli // 1000, here.cpu_milli, here.mem_mib)
 
 
 def visible_gpus(environment: Mapping[str, str] | None = None, gpus: Sequence[Gpu] | None = None) -> list[Gpu]:

@@ -32,6 +32,8 @@ class LaunchRecord:
     """So long the start of a job that may speak is not reported unless it has spoken; 0: at once."""
     join_patience_s: float = 300.0
     """A listed member that has not joined for so long is taken for stuck, and killed."""
+    memory_mib: int = 0
+    """Most memory of a worker; 0: no limit."""
     progress_every_s: float = 0.5
     log_max_bytes: int = 64 << 20
     account: Account | None = None

@@ -148,6 +148,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
+def tail_of(path: Path, max_bytes: int) -> str:
+    """The end of a text file; empty when it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - max_bytes))
+            return stream.read(max_bytes).decode("utf-8", "replace").replace("\0", "")
+    except OSError:
+        return ""
+
+
 def replace_json(path: Path, data: dict[str, Any], durable: bool = False) -> None:
     """The file has the old content or the new one at any moment."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

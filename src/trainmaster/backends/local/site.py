@@ -168,6 +168,7 @@ def launch_record(site: Site, launch: Launch, checkpoint: Path, token: str) -> L
         grace_s=options.grace_s if grace_s is None else float(grace_s),
         hello_wait_s=options.hello_wait_s if spec.elastic else 0.0,
         join_patience_s=options.join_patience_s,
+        memory_mib=spec.worker.mem_mib,
         progress_every_s=options.progress_every_s,
         log_max_bytes=options.log_max_bytes,
         account=_account(site, spec),

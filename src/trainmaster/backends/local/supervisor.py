@@ -8,6 +8,7 @@ die with it. What is to be done is decided by `gang.attempt`; the attempt is ove
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import signal
@@ -55,12 +56,13 @@ from trainmaster.gang.endpoint import Endpoint, Gone
 from trainmaster.gang.member_env import member_env
 from trainmaster.gang.processes import CannotStart, ProcessGroup
 from trainmaster.gang.progress import Work
-from trainmaster.gang.protocol import Begin, Renew, Renewed, StopNotice
+from trainmaster.gang.protocol import WORKER, Begin, Renew, Renewed, StopNotice
 
 LOCK_PATIENCE_S = 10.0
 """The supervisor before may take a moment to go after its last word."""
 LOGS_EVERY_S = 1.0
 DISK_PATIENCE_S = 5.0
+MEMORY_EVERY_S = 1.0
 
 
 class Supervisor:
@@ -91,6 +93,9 @@ class Supervisor:
         for source in (self._wake_out, self._endpoint, self._control):
             self._selector.register(source, selectors.EVENT_READ)
         self._logs_at_s = time.monotonic() + LOGS_EVERY_S
+        self._memory_at_s = time.monotonic() if record.memory_mib else math.inf
+        self._over_memory: dict[str, str] = {}
+        """Why members were killed that used more than they may."""
         self._published: dict[str, Any] = {}
         self._publish_at_s = 0.0
         self._terminated = False
@@ -136,6 +141,21 @@ class Supervisor:
             self._logs_at_s = now_s + LOGS_EVERY_S
             for name in self._groups:
                 bound(self._folder.log(name), self._record.log_max_bytes)
+
+        if now_s >= self._memory_at_s:
+            self._memory_at_s = now_s + MEMORY_EVERY_S
+            self._watch_memory()
+
+    def _watch_memory(self) -> None:
+        """Kill a worker that uses more than it asked for: else the machine runs out, and others die with it."""
+        most = self._record.memory_mib
+        for member, group in self._groups.items():
+            if not group.alive or self._seats[member].role != WORKER or member in self._over_memory:
+                continue
+            used = linux.memory_mib(group.pid)
+            if used > most:
+                self._over_memory[member] = f"{member} used {used} MiB of memory, its limit is {most} MiB (--memory)"
+                group.signal(signal.SIGKILL)
 
     # -- what the attempt wants --------------------------------------------------------------------------
 
@@ -220,6 +240,8 @@ class Supervisor:
                 self._carry_out(action)
         state = self.attempt.members[member]
         end = command_exit(member, code, speaks=state.elastic is not None)
+        if member in self._over_memory and code < 0:
+            end = Exited(code, self._over_memory[member], OWN)
         asked = {} if state.asked is None or state.complete else {"asked": True}
         with contextlib.suppress(OSError):  # a full disk must not take the gang down
             replace_json(self._folder.exit_record(member), {"code": code, "why": end.why, **asked})
@@ -247,6 +269,7 @@ class Supervisor:
             "saved": work.saved,
             "rate": work.rate,
             "loss": work.loss,
+            "checkpoints": work.checkpoints,
             "elastic": attempt.elastic,
             "members": {name: group.pid for name, group in self._groups.items() if group.alive},
         }
@@ -284,7 +307,8 @@ class Supervisor:
         )
 
     def _patience_s(self) -> float:
-        due_s = min([self.attempt.next_due_s(), self._logs_at_s, *(group.due_s for group in self._groups.values())])
+        own_s = min(self.attempt.next_due_s(), self._logs_at_s, self._memory_at_s)
+        due_s = min([own_s, *(group.due_s for group in self._groups.values())])
         if self._published != self.status():
             due_s = min(due_s, self._publish_at_s)
         return max(0.0, due_s - time.monotonic())

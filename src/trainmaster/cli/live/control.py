@@ -28,7 +28,7 @@ def _asking(verb: str, text: str) -> click.Command:
                 views.append(client.post(job_path(job, f"/{verb}"), again=1))
             except Refused as refused:
                 refusals.append(str(refused))
-        _print(views, output, single=len(jobs) == 1)
+        print_jobs(views, output, single=len(jobs) == 1)
         for told in refusals:
             click.echo(f"error: {safe_line(told)}", err=True)
         if refusals:
@@ -53,10 +53,10 @@ def resize(client: Client, job: str, workers: str, output: str) -> None:
     wanted = range_of(workers, "A..B")
     if wanted["min"] < 1:
         raise InputError(f"invalid range '{workers}'", "at least 1 worker", "To stop a job for a while: pause.")
-    _print([client.post(job_path(job, "/resize"), {"workers": wanted}, again=1)], output, single=True)
+    print_jobs([client.post(job_path(job, "/resize"), {"workers": wanted}, again=1)], output, single=True)
 
 
-def _print(views: list[dict[str, Any]], output: str, single: bool) -> None:
+def print_jobs(views: list[dict[str, Any]], output: str, single: bool) -> None:
     if output == "json":
         if views or not single:
             click.echo(to_json(views[0] if single else views), nl=False)

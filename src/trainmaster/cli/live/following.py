@@ -12,6 +12,7 @@ import click
 from trainmaster.client.client import Client, job_path, patiently
 from trainmaster.client.errors import Refused
 from trainmaster.client.transport import Json
+from trainmaster.gang.failure_text import error_line
 from trainmaster.wire.safe_text import safe_block, safe_line
 
 ENDED = frozenset({"finished", "failed", "cancelled", "rejected"})
@@ -47,7 +48,9 @@ def how_it_ended(view: Json) -> str:
     """The exit and the number of attempts of what failed, the reason of what was refused; else nothing."""
     if view["state"] != "failed" or not view["exit"]:
         return view["reason"]
-    return view["exit"] if view["attempts"] < 2 else f"{view['exit']}, {view['attempts']} attempts"
+    error = error_line(view.get("output", ""))
+    told = f"{view['exit']}: {error}" if error else view["exit"]
+    return told if view["attempts"] < 2 else f"{told}, {view['attempts']} attempts"
 
 
 _PAST = {"finished": "has finished", "failed": "has failed", "cancelled": "was cancelled", "rejected": "was rejected"}

@@ -26,7 +26,7 @@ def job(client: Client, job: str) -> Any:
 
 def facts(view: Json) -> list[tuple[str, str]]:
     """Labels and texts, most wanted first; what is unknown or was not asked for is left out."""
-    from trainmaster.cli.live.queue_table import size_text, type_text
+    from trainmaster.cli.live.queue_table import size_text, state_text, type_text
     from trainmaster.cli.shared.safe_text import shell_words
     from trainmaster.cli.shared.times import instant, short
 
@@ -34,8 +34,8 @@ def facts(view: Json) -> list[tuple[str, str]]:
     known: list[tuple[str, str | None]] = [
         ("job", view["id"]),
         ("name", view["name"] if view["name"] not in ("", view["id"]) else None),
-        ("state", view["state"]),
-        ("phase", view["phase"] if view["phase"] != view["state"] else None),
+        ("state", state_text(view)),
+        ("phase", view["phase"] if view["phase"] not in (view["state"], "") else None),
         ("position", None if view["position"] is None else str(view["position"])),
         ("reason", view["reason"] or None),
         ("command", shell_words(request["command"])),
@@ -51,6 +51,8 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("started", None if view["started"] is None else instant(view["started"])),
         ("ended", None if view["ended"] is None else instant(view["ended"])),
         ("exit", view["exit"]),
+        *((("output", "")[k > 0], line) for k, line in enumerate(view.get("output", "").splitlines())),
+        ("hint", view.get("hint") or None),
         ("attempts", f"{view['attempts']}, {request['max_attempts']} may fail" if view["attempts"] else None),
         ("preemptions", str(view["preemptions"]) if view["preemptions"] else None),
         ("team", request["entity"]),
@@ -58,6 +60,8 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("priority", str(request["priority"]) if request["priority"] else None),
         ("after", ", ".join(request["after"]) or None),
         ("model", request["model"] or None),
+        ("time limit", None if request["time_s"] is None else short(request["time_s"])),
+        ("budget", None if request["budget"] is None else f"{request['budget']:g}"),
         ("cost", None if round(view["cost"] or 0, 2) == 0 else f"{view['cost']:.2f}"),
         ("note", "speeds on this cluster are emulated" if view["emulated"] else None),
     ]

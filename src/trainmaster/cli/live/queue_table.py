@@ -51,8 +51,15 @@ SILENT_S = 30.0
 """Reports come every few seconds: from so long a silence on, its length is shown."""
 
 
+def state_text(job: Json) -> str:
+    """The state, and `stalled` for a job that runs without progress."""
+    return job["state"] if job.get("stalled_s") is None else "stalled"
+
+
 def silence_text(job: Json) -> str:
-    """`no report for 40 s` of a running job that has reported before."""
+    """`no report for 40 s` of a running job that has reported before; `no step for 5 min` of a stalled one."""
+    if job.get("stalled_s") is not None:
+        return f"no step for {short(job['stalled_s'])}"
     age_s = job["progress"].get("age_s")
     if job["state"] != "running" or age_s is None or age_s < SILENT_S:
         return ""
@@ -98,7 +105,7 @@ def _cells(job: Json, wide: bool) -> dict[str, Cell]:
     cells = {
         "#": cell(job["position"] or ""),
         "JOB": cell(job["id"] if wide else _label(job), "bold"),
-        "STATE": state_cell(job["state"]),
+        "STATE": state_cell(state_text(job)),
         "SIZE": cell(size_text(job)),
         "PROGRESS": cell(progress_text(job, 10 if wide else 5)),
         "ETA": cell("" if job["eta_s"] is None else short(job["eta_s"])),

@@ -65,6 +65,10 @@ def _follow(client: Client, jobs: list[str], reader: LogReader, raw: bool) -> in
     view = ended or job_view(client, jobs[0])
     if view["state"] != "finished":
         remark(ended_line(view))
+        for line in view.get("output", "").splitlines():
+            remark(line)
+        if view.get("hint"):
+            remark(f"hint: {view['hint']}")
     return exit_code(view)
 
 

@@ -26,6 +26,7 @@ STATE_STYLES = {
     "paused": "cyan",
     "finished": "dim",
     "failed": "red",
+    "stalled": "red",
     "cancelled": "dim",
     "rejected": "red",
 }

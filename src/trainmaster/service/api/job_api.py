@@ -51,6 +51,8 @@ class JobApi(Protocol):
 
     async def resize(self, who: Principal, text: str, workers: Workers) -> Json: ...
 
+    async def edit(self, who: Principal, text: str, changes: Json) -> Json: ...
+
     async def read_log(
         self, who: Principal, job_id: str, attempt: int | None, member: str | None, offset: int, limit: int
     ) -> Chunk: ...
@@ -90,6 +92,9 @@ class LocalJobApi:
 
     async def resize(self, who: Principal, text: str, workers: Workers) -> Json:
         return await self.gateway.ask(ask.Resize(text, workers, who))
+
+    async def edit(self, who: Principal, text: str, changes: Json) -> Json:
+        return await self.gateway.ask(ask.Edit(text, changes, who))
 
     async def read_log(
         self,

@@ -17,6 +17,7 @@ from trainmaster.engine.queries import Explainer, JobState
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
 from trainmaster.forecast.forecast import Band
+from trainmaster.gang.failure_text import hint
 from trainmaster.jobspec.engine import request_of
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
@@ -146,12 +147,13 @@ class Views:
             "eta": eta,
             "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
             "slack_s": slack_s,
+            "stalled_s": self.plane.watch.stalled_s(spec.id, self.now_ms) if running else None,
             "attempts": state.attempts,
             "preemptions": state.preemptions,
             "submitted": instant_s(spec.submit_ms),
             "started": None if first_ms < 0 else instant_s(first_ms),
             "ended": None,
-            "exit": None if phase in (Phase.RUNNING, Phase.RESIZING) else self.plane.exits.get(spec.id),
+            **_failure(None if running else self.plane.exits.get(spec.id), self.plane.outputs.get(spec.id, "")),
             "emulated": self.plane.emulated,
             "cost": _finite(state.cost),
             "request": self._request(spec),
@@ -160,7 +162,7 @@ class Views:
     def _reported(self, state: JobState) -> Json:
         """What the attempt reported, else what is saved: an estimate is never shown as progress."""
         phase, total = state.phase, state.spec.work_total
-        report = self.plane.progress_reports.of(state.spec.id, state.generation) if phase in LIVE else None
+        report = self.plane.watch.reports.of(state.spec.id, state.generation) if phase in LIVE else None
         if report is None:
             return _progress(state.work_saved, total)
         rate = report.rate if phase in (Phase.RUNNING, Phase.RESIZING) else None
@@ -227,12 +229,13 @@ class Views:
             "eta": None,
             "starts": None,
             "slack_s": (spec.deadline_ms - end.ended_ms) / MS_PER_S if spec.deadline_ms < NEVER_MS else None,
+            "stalled_s": None,
             "attempts": end.attempts,
             "preemptions": end.preemptions,
             "submitted": instant_s(spec.submit_ms),
             "started": None if end.first_start_ms < 0 else instant_s(end.first_start_ms),
             "ended": instant_s(end.ended_ms),
-            "exit": how,
+            **_failure(how, (record.get("service") or {}).get("output", "")),
             "emulated": self.plane.emulated,
             "cost": _finite(end.cost),
             "request": self._request(spec),
@@ -373,11 +376,19 @@ def _progress(
     }
 
 
+def _failure(how: str | None, output: str) -> Json:
+    """How the last attempt ended; if it failed, what it wrote last and what to do about it."""
+    failed = how is not None and not how.startswith("exit 0")
+    shown = output if failed else ""
+    return {"exit": how, "output": shown, "hint": hint(shown, how) if failed and how else ""}
+
+
 def _last_word(end: Ended, how: str | None) -> tuple[str, str]:
     if end.rejection is not None:
         return end.rejection.why.name.lower(), sentence(Reason(end.rejection.why, details=dict(end.rejection.details)))
     if end.phase == Phase.FAILED:
-        return "", f"failed after {end.attempts} attempts" + (f", last: {how}" if how else "")
+        times = f"{end.attempts} attempt{'' if end.attempts == 1 else 's'}"
+        return "", f"failed after {times}" + (f", last: {how}" if how else "")
     return "", ""
 
 

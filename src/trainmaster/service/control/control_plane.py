@@ -26,7 +26,7 @@ from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
 from trainmaster.model.errors import TrainmasterError
-from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.job import Demand, JobId, JobSpec
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
@@ -35,7 +35,7 @@ from trainmaster.service.control.clock import Clock, EngineTime
 from trainmaster.service.control.event_log import Journal
 from trainmaster.service.control.fallback_policy import FallbackPolicy
 from trainmaster.service.control.forecasts import LiveForecasts
-from trainmaster.service.control.progress_reports import ProgressReports
+from trainmaster.service.control.job_watch import JobWatch
 from trainmaster.service.control.quarantine import DOCUMENT as QUARANTINE
 from trainmaster.service.control.quarantine import build_readable
 from trainmaster.service.control.remap_nodes import check_shape, followed, renode, shape_of
@@ -127,6 +127,9 @@ class ControlPlane:
     _last_ms: int = 0
     is_gone: Callable[[str], bool] = staticmethod(lambda _: False)
     """Whether a node, by name, has left the cluster; its index stays. Set by a backend whose nodes come and go."""
+    machine: Demand | None = None
+    """Most that one worker can have, where emulated nodes do not say."""
+    _shaped: tuple[Cluster, list[list[Any]]] | None = None
 
     def __init__(
         self,
@@ -172,7 +175,7 @@ class ControlPlane:
         self._committed = committed
         self._forgotten = forgotten
         self.live_forecasts = live_forecasts
-        self.progress_reports = ProgressReports()
+        self.watch = JobWatch()
         self.policies = policies
         self._first_policy = policy
         self._force_policy = self._policy_option = force_policy
@@ -183,7 +186,6 @@ class ControlPlane:
         """What keeps jobs from starting that have their devices, as far as a backend can say."""
         self._untaken: list[ev.Event] = []
         """Reports that were lost with a commit, and are not told again."""
-        self._shaped: tuple[Cluster, list[list[Any]]] | None = None
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -225,6 +227,7 @@ class ControlPlane:
             self._force_policy = None
         self.next_job = int(facts.get("next_job", 1))
         self.exits: dict[str, str] = dict(facts.get("exits", {}))
+        self.outputs: dict[str, str] = dict(facts.get("outputs", {}))
         if self.live_forecasts is not None:
             self.live_forecasts.opened(self.store.document)
         self.engine, unreadable = build_readable(stored_state, self._engine)
@@ -277,7 +280,7 @@ class ControlPlane:
         if self.engine is None:
             return self._retry_ms
         ahead_ms = NEVER_MS if self.live_forecasts is None else self.live_forecasts.next_ms
-        due_ms = min(self.engine.next_wake_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
+        due_ms = min(self.engine.next_wake_ms, self.watch.next_ms, self.next_observe_ms, self.next_prune_ms, ahead_ms)
         return self._pause_ms if self._untaken or self.refused_commit else max(due_ms, self._pause_ms)
 
     @property
@@ -375,8 +378,9 @@ class ControlPlane:
         engine, stage = self.live, self.stage
         probe = self.refused_commit is not None and now_ms >= self._pause_ms  # does the store take commits again?
         idle = not events and not stage.answers and not self.tally.untold and not probe
-        if idle and engine.next_wake_ms > now_ms:
+        if idle and min(engine.next_wake_ms, self.watch.next_ms) > now_ms:
             return
+        events += self.watch.declared(engine, events)
         journal = Journal(engine, now_ms)
         journal.before(events)
         untold = [*self.tally.untold]
@@ -387,12 +391,15 @@ class ControlPlane:
             engine.policy = self._policy(stage.policy)
             self.policy_name = stage.policy
         self.next_job += stage.n_jobs
-        self.progress_reports.take(engine, now_ms, events)
-        commands = engine.step(now_ms, *events)
+        self.watch.reports.take(engine, now_ms, events)
+        halts = self.watch.look(engine, now_ms, journal)
+        journal.before(halts)
+        commands = engine.step(now_ms, *events, *halts)
         ended = engine.drain_ended()
         notes, engine.notes = engine.notes, []
         journal.after(commands, ended, notes)
         self.exits.update(journal.exits)
+        self.outputs.update(journal.outputs)
         if self.live_forecasts is not None:
             self._alone("forecast", self.live_forecasts.stepped, now_ms, events, commands, ended)
         commit = self._commit(journal, ended)
@@ -402,8 +409,11 @@ class ControlPlane:
         self._force_policy = None
         for end in ended:
             self.exits.pop(end.spec.id, None)
-        self.progress_reports.forget(ended)
+            self.outputs.pop(end.spec.id, None)
+        self.watch.reports.forget(ended)
         self.log_number += len(journal.entries)
+        if events or halts:
+            self.watch.stir(now_ms)
         self._count(events, commands, ended)
         if journal.entries:
             self._alone("event log", self._told, journal.entries)
@@ -414,7 +424,7 @@ class ControlPlane:
         commit = self.recorder.changes(ended)
         over = {end.spec.id for end in ended}
         for job_id, record in commit.ended.items():
-            record["service"] = {"exit": self.exits.get(job_id)}
+            record["service"] = {"exit": self.exits.get(job_id), "output": self.outputs.get(job_id, "")}
         facts = {
             "epoch_ms": self.time.epochs[0][1],
             "epochs": self.time.epochs,
@@ -424,6 +434,7 @@ class ControlPlane:
             "next_job": self.next_job,
             "shape": self._shape(),
             "exits": {job_id: how for job_id, how in sorted(self.exits.items()) if job_id not in over},
+            "outputs": {job_id: text for job_id, text in sorted(self.outputs.items()) if text and job_id not in over},
         }
         meta = {**commit.meta, "service": facts}
         learned = {} if self.live_forecasts is None else self.live_forecasts.documents(self.live.now_ms)

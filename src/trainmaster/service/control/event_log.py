@@ -10,6 +10,7 @@ from trainmaster.engine import queries
 from trainmaster.engine.engine import Engine
 from trainmaster.engine.ports import LogEntry
 from trainmaster.engine.records import Ended
+from trainmaster.gang.failure_text import error_line
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Command, Launch, Resize, Stop
@@ -30,6 +31,8 @@ class Journal:
         self.entries: list[LogEntry] = []
         self.exits: dict[str, str] = {}
         """How attempts ended that have ended in this step, by job."""
+        self.outputs: dict[str, str] = {}
+        """What those that failed wrote last."""
 
     def add(self, kind: str, job_id: str | None, text: str, **details: Any) -> None:
         self.entries.append(LogEntry(self.now_ms, kind, job_id, text, details))
@@ -48,9 +51,12 @@ class Journal:
             generation = getattr(event, "generation", None)
             if generation is not None and not queries.is_current(self.engine, event.job_id, generation):  # type: ignore[union-attr]
                 continue
-            self._tell(event, job_id)
+            if isinstance(event, ev.UserEvent):
+                self._tell_user_event(event, job_id)
+            else:
+                self._tell(event, job_id)
 
-    def _tell(self, event: ev.Event, job_id: str | None) -> None:
+    def _tell_user_event(self, event: ev.UserEvent, job_id: str | None) -> None:
         match event:
             case ev.JobSubmitted(spec):
                 self.add("submitted", spec.id, f"{spec.id} submitted: {_size(spec.workers_min, spec.workers_max)}")
@@ -66,11 +72,21 @@ class Journal:
                     "range", job_id, f"{job_id}: now takes {size}",
                     workers_min=event.workers_min, workers_max=event.workers_max,
                 )  # fmt: skip
+            case ev.JobTermsChanged(preemptible=True):
+                self.add("checkpoints", job_id, f"{job_id} saves checkpoints: it may be preempted from now on")
             case ev.JobTermsChanged():
                 self.add("terms", job_id, f"{job_id}: its user changed {_terms(event)}")
+            case ev.JobHalted():
+                self.exits[event.job_id] = event.why
+                self.add("halted", job_id, f"{job_id} is stopped: {event.why}", final=event.final)
             case ev.EntityChanged():
                 quota = "no quota" if event.quota_milli is None else f"quota {event.quota_milli / 1000:g} GPUs"
                 self.add("entity", None, f"team {event.entity}: weight {event.weight:g}, {quota}", entity=event.entity)
+            case _:
+                pass
+
+    def _tell(self, event: ev.Event, job_id: str | None) -> None:
+        match event:
             case ev.Started():
                 self.add(
                     "started", job_id, f"{job_id} runs (attempt {event.generation})",
@@ -83,14 +99,15 @@ class Journal:
                 self.add("resized", job_id, f"{job_id} was resized", generation=event.generation)
             case ev.Exited():
                 how = how_ended(event)
-                self.exits[event.job_id] = how
+                self.exits[event.job_id], self.outputs[event.job_id] = how, event.output
+                error = f": {error_line(event.output)}" if event.output else ""
                 self.add(
-                    "exited", job_id, f"{job_id} ended: {how}",
-                    generation=event.generation, code=event.code, why=event.why,
+                    "exited", job_id, f"{job_id} ended: {how}{error}"[:MAX_NOTE],
+                    generation=event.generation, code=event.code, why=event.why, output=event.output,
                     work_saved=self._work(event.job_id, event.work_saved),
                 )  # fmt: skip
             case ev.Stopped():
-                self.exits[event.job_id] = "stopped"
+                self.exits[event.job_id] = queries.halted_why(self.engine, event.job_id) or "stopped"
                 saved = self._work(event.job_id, event.work_saved)
                 self.add(
                     "stopped", job_id, f"{job_id} stopped with {saved:g} steps saved",
@@ -186,5 +203,5 @@ def _where(places: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _terms(event: ev.JobTermsChanged) -> str:
-    names = {"deadline_ms": "deadline", "weight": "weight", "priority": "priority"}
+    names = {"deadline_ms": "deadline", "weight": "weight", "priority": "priority", "time_s": "time limit"}
     return ", ".join(text for name, text in names.items() if getattr(event, name) is not None) or "nothing"

@@ -10,6 +10,7 @@ from trainmaster.engine import queries
 from trainmaster.engine.engine import Engine
 from trainmaster.engine.records import Ended
 from trainmaster.model import event as ev
+from trainmaster.model.units import MS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,13 @@ class ProgressReport:
     at_ms: int
     rate: float | None = None
     loss: float | None = None
+    moved_ms: int = 0
+    """When its work last grew."""
+    step_s: float = math.nan
+    """Usual time of a step: a moving average over the reports in which work grew."""
+
+
+SMOOTHING = 0.2
 
 
 class ProgressReports:
@@ -33,6 +41,9 @@ class ProgressReports:
         """The last report of this attempt; those of earlier ones may speak of steps that were lost."""
         report = self._last.get(job_id)
         return report if report is not None and report.generation == generation else None
+
+    def all(self) -> Iterable[tuple[str, ProgressReport]]:
+        return self._last.items()
 
     def take(self, engine: Engine, now_ms: int, events: Iterable[ev.Event]) -> None:
         """Reports that pass the engine's fence; called before they are lost in its estimates."""
@@ -60,10 +71,18 @@ class ProgressReports:
         if not math.isfinite(work) or not queries.is_current(engine, who.job_id, who.generation):
             return
         if not isinstance(who, ev.Progressed):
-            if not is_new or (known is None and work <= 0):
+            if (not is_new and not isinstance(who, ev.Resized)) or (known is None and work <= 0):
                 return  # an inventory repeats what is known, and a gang begins without a report
             rate, loss = (None, None) if known is None else (known.rate, known.loss)
-        self._last[who.job_id] = ProgressReport(who.generation, work, now_ms, rate, loss)
+        moved_ms, step_s = now_ms, 1.0 / rate if rate else math.nan
+        if known is not None:
+            moved_ms, step_s = known.moved_ms, step_s if math.isnan(known.step_s) else known.step_s
+            if work > known.work:
+                latest_s = (now_ms - known.moved_ms) / MS_PER_S / (work - known.work)
+                step_s = latest_s if math.isnan(step_s) else step_s + SMOOTHING * (latest_s - step_s)
+            if is_new or isinstance(who, ev.Resized):
+                moved_ms = now_ms
+        self._last[who.job_id] = ProgressReport(who.generation, work, now_ms, rate, loss, moved_ms, step_s)
 
     def forget(self, ended: Iterable[Ended]) -> None:
         for end in ended:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from trainmaster.engine import queries
 from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.ports import EndedFilter
+from trainmaster.jobspec.diff import spec_diff
+from trainmaster.jobspec.engine import request_of
 from trainmaster.jobspec.limits import Workers
-from trainmaster.jobspec.model import JobRequest
+from trainmaster.jobspec.model import EDITABLE, JobRequest
+from trainmaster.jobspec.reading import request_from
 from trainmaster.model import event as ev
+from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.service.api.problems import Conflict, Forbidden, NotFound
@@ -99,7 +103,7 @@ def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[Jo
             request, job_id, plane.cluster, plane.now_ms, after=after, user=who.name, array_index=index,
             array_of=None if index is None else ids[0],
         )  # fmt: skip
-        plane.fitting.check(spec)
+        plane.fitting.check(spec, None, plane.machine)
         specs.append(spec)
     return specs
 
@@ -158,6 +162,38 @@ class Resize:
             raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
         plane.fitting.check(spec, (self.workers.min, self.workers.max))
         plane.stage.events.append(ev.JobRangeChanged(JobId(job_id), self.workers.min, self.workers.max))
+
+    def answer(self, plane: ControlPlane) -> Json:
+        return Views(plane, self.who).job(self._job_id)
+
+
+@dataclass
+class Edit:
+    """Change fields of a job that waits, runs or is paused: those of `EDITABLE`, checked as at submission."""
+
+    job: str
+    changes_asked: Mapping[str, Any]
+    who: Principal
+    changes = True
+    _job_id: str = ""
+
+    def prepare(self, plane: ControlPlane) -> None:
+        job_id = self._job_id = find(plane, self.job)
+        owned(plane, job_id, self.who)
+        spec = queries.spec_of(plane.live, job_id)
+        if spec is None:
+            raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
+        for field in self.changes_asked:
+            if field not in EDITABLE:
+                raise InputError("cannot be changed", f"one of {', '.join(sorted(EDITABLE))}", column=field)
+        fields = request_from({**request_of(spec), **self.changes_asked})
+        for event in spec_diff(fields, spec):
+            if isinstance(event, ev.JobRangeChanged):
+                if event.servers is not None and queries.is_live(plane.live, job_id):
+                    waits = "a job that waits, to change its servers"
+                    raise Conflict(f"{job_id} runs", where="servers", expected=waits, remedy="Pause it first.")
+                plane.fitting.check(spec, (fields.workers.min, fields.workers.max))
+            plane.stage.events.append(event)
 
     def answer(self, plane: ControlPlane) -> Json:
         return Views(plane, self.who).job(self._job_id)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from trainmaster.jobspec.engine import demand_of, payload_of, to_engine
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.feasibility import fits_when_empty
 from trainmaster.model.job import Demand, JobSpec
-from trainmaster.model.units import GPU_MILLI
+from trainmaster.model.units import GPU_MILLI, UNLIMITED
 
 MAX_KNOWN_SHAPES = 10_000
 MAX_PROCESSES_PER_GPU = 16
@@ -79,6 +81,18 @@ def check_array(request: JobRequest) -> None:
         )
 
 
+def _gpus(milli: int) -> str:
+    return f"{milli / GPU_MILLI:g} GPUs"
+
+
+def _cpus(milli: int) -> str:
+    return f"{milli / 1000:g} CPUs"
+
+
+def _memory(mib: int) -> str:
+    return f"{mib} MiB of memory"
+
+
 class Fitting:
     """Refuses what a cluster could not run even if it were empty: it would wait for ever, and others behind it."""
 
@@ -86,8 +100,8 @@ class Fitting:
         self.cluster = cluster
         self._known: dict[tuple[int, Demand, int, int], bool] = {}
 
-    def check(self, spec: JobSpec, workers: tuple[int, int] | None = None) -> None:
-        """`workers`: another range than the job's own."""
+    def check(self, spec: JobSpec, workers: tuple[int, int] | None = None, machine: Demand | None = None) -> None:
+        """`workers`: another range than the job's own; `machine`: what emulated nodes really have."""
         workers_min, workers_max = workers or (spec.workers_min, spec.workers_max)
         self._check_processes(spec, workers_max)
         cluster = self.cluster
@@ -99,6 +113,11 @@ class Fitting:
         if not gpu_types:
             wanted = ", ".join(spec.gpu_types or sorted(spec.steps_per_s))
             raise InputError(f"it runs on {wanted}; {have}", "a type that the cluster has", column="gpu_types")
+        unpriced = [cluster.types[k] for k in gpu_types if spec.budget is not None and np.isnan(cluster.prices[k])]
+        if unpriced and spec.worker.gpu_milli:
+            remedy = "Name types that have one with --gpu-type, or limit the run time with --time."
+            raise InputError(f"{', '.join(unpriced)} has no price", "types with a price", remedy, column="budget")
+        self._check_member(spec, gpu_types, machine or Demand(UNLIMITED, UNLIMITED, UNLIMITED))
         if not any(self._fits(spec, least, gpu_type) for gpu_type in gpu_types):
             gpus = least * spec.worker.gpu_milli / GPU_MILLI
             raise InputError(
@@ -120,6 +139,24 @@ class Fitting:
                 "Ask for less.",
                 column="servers.max" if spec.servers_max > small else "workers.max",
             )
+
+    def _check_member(self, spec: JobSpec, gpu_types: list[int], machine: Demand) -> None:
+        """A worker that no node could hold is refused with what it asks too much of."""
+        nodes = [node for node in self.cluster.nodes if self.cluster.types.index(node.accelerator) in gpu_types]
+        worker = spec.worker
+        for wanted, has, field, text in (
+            (worker.gpu_milli, max(node.gpus for node in nodes) * GPU_MILLI, "gpus_per_worker", _gpus),
+            (worker.cpu_milli, min(max(node.cpu_milli for node in nodes), machine.cpu_milli), "cpus_per_worker", _cpus),
+            (
+                worker.mem_mib,
+                min(max(node.mem_mib for node in nodes), machine.mem_mib),
+                "memory_mib_per_worker",
+                _memory,
+            ),
+        ):
+            if wanted > has:
+                what = f"a worker with {text(wanted)} never fits: the largest node has {text(has)}"
+                raise InputError(what, f"at most {text(has)}", column=field)
 
     def _fits(self, spec: JobSpec, workers: int, gpu_type: int) -> bool:
         key = (workers, spec.worker, spec.servers_min, gpu_type)

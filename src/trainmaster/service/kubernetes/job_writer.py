@@ -19,7 +19,7 @@ from trainmaster.backends.kubernetes.resources.training_job import job_id_of_obj
 from trainmaster.engine import queries
 from trainmaster.engine.ports import EndedFilter
 from trainmaster.jobspec.limits import Workers
-from trainmaster.jobspec.model import JobRequest
+from trainmaster.jobspec.model import CRD_PATHS, JobRequest
 from trainmaster.jobspec.training_job import to_training_job
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.service.api.job_api import Spaces, space_of
@@ -168,6 +168,11 @@ class KubernetesJobApi:
         job_id = await self._find(who, text, "patch")
         await self._patch(job_id, {"spec": {"workers": {"min": workers.min, "max": workers.max}}})
         return await self.gateway.ask(ask.Resize(job_id, workers, _trusted(who)))
+
+    async def edit(self, who: Principal, text: str, changes: Json) -> Json:
+        job_id = await self._find(who, text, "patch")
+        await self._patch(job_id, {"spec": {CRD_PATHS.get(field, field): value for field, value in changes.items()}})
+        return await self.gateway.ask(ask.Edit(job_id, changes, _trusted(who)))
 
     async def _patch(self, job_id: str, change: Json) -> None:
         space, name, _ = job_id.split(".")

@@ -119,7 +119,10 @@ class LocalSession:
             return RealtimeSimulation(cluster, lease, driver.deliver, lambda: plane.now_ms)
         from trainmaster.backends.local.accounts import open_home
         from trainmaster.backends.local.backend import LocalBackend
+        from trainmaster.backends.local.devices import machine
         from trainmaster.backends.local.site import Options
+
+        plane.machine = machine()
 
         accounts = self._home.accounts()
         if accounts is not None:

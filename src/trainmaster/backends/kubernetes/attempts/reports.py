@@ -39,11 +39,11 @@ class RunReports:
 
     def progressed(self, run: Run) -> None:
         work = run.attempt.work
-        told = (work.done, work.rate, work.loss)
+        told = (work.done, work.rate, work.loss, work.checkpoints)
         if work.known and told != run.told_progress and not run.over:
             run.told_progress = told
             job_id = JobId(run.key.job_id)
-            self.tell(ev.Progressed(job_id, run.key.generation, work.done, self.now_ms(), work.rate, work.loss))
+            self.tell(ev.Progressed(job_id, run.key.generation, work.done, self.now_ms(), *told[1:]))
 
     def resized(self, run: Run, seq: int) -> None:
         self.tell(ev.Resized(JobId(run.key.job_id), run.key.generation, seq, run.attempt.work.done, self.now_ms()))

@@ -55,7 +55,11 @@ class PanelCommand(click.Command):
 def option_of(field: str) -> str:
     """The option that sets a field, such as `--gpu-type`."""
     note: Option = note_of(JobRequest, field, Option)
-    return note.metavar or field if note.form == "argument" else (*note.names, f"--{field.replace('_', '-')}")[0]
+    return (
+        note.metavar or field
+        if note.form == "argument"
+        else (*note.names, f"--{field.replace('_', '-')}")[0].partition("/")[0]
+    )
 
 
 def _is_list(annotation: Any) -> bool:
@@ -70,8 +74,8 @@ def _decorator(field: str) -> Callable[[Any], Any]:
         return click.argument(field, nargs=-1, metavar=f"[{note.metavar}]", type=click.UNPROCESSED)
     repeated = note.form in _REPEATED or (not note.form and _is_list(info.annotation))
     settings: dict[str, Any] = {"multiple": repeated, "metavar": note.metavar or "TEXT"}
-    if note.sets is not None:
-        settings = {"is_flag": True}
+    if note.sets is not None or note.form == "switch":
+        settings = {"is_flag": True, "default": None}
     names = note.names or (option_of(field),)
     return click.option(*names, field, cls=PanelOption, panel=note.panel, help=info.description, **settings)
 
@@ -83,7 +87,11 @@ def with_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def spread(file: Path | None, gpus: str | None, bare_env: bool, **values: Any) -> Any:
         typed = {field: values.pop(field) for field in fields}
-        given = {field: list(text) if isinstance(text, tuple) else text for field, text in typed.items() if text}
+        given = {
+            field: list(text) if isinstance(text, tuple) else text
+            for field, text in typed.items()
+            if text or text is False
+        }
         return function(options=JobOptions(given, file, gpus, bare_env), **values)
 
     decorators = [

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trainmaster.cli.live.submission.job_options import JobOptions, option_of
 from trainmaster.cli.shared.amounts import environment_of, mib_of, number_of, range_of, speeds_of
-from trainmaster.cli.shared.times import deadline_seconds
+from trainmaster.cli.shared.times import deadline_seconds, seconds_of
 from trainmaster.jobspec.model import JobRequest, Option, note_of
 from trainmaster.jobspec.reading import request_from
 from trainmaster.model.errors import InputError
@@ -76,6 +76,7 @@ def _typed(options: JobOptions, now_s: float) -> tuple[dict[str, Any], dict[str,
         "speeds": speeds_of,
         "environment": environment_of,
         "json": _json,
+        "duration": seconds_of,
         "deadline": lambda text, option: deadline_seconds(text, now_s, option),
     }
     typed: dict[str, Any] = {}

@@ -136,6 +136,12 @@ async def resize(job: Job, body: ResizeRequest, here: Here, who: Anyone) -> Resp
     return answer(await here.job_api.resize(who, job, body.workers))
 
 
+@router.post("/{job}/edit", response_model=JobView)
+async def edit(job: Job, body: dict[str, Any], here: Here, who: Anyone) -> Response:
+    """Change priority, weight, deadline, run time or size of a job that is not over; null takes a limit away."""
+    return answer(await here.job_api.edit(who, job, body))
+
+
 @router.post("/{job}/{action}", response_model=JobView)
 async def act(job: Job, action: Literal["cancel", "pause", "resume"], here: Here, who: Anyone) -> Response:
     return answer(await here.job_api.act(who, job, action))
