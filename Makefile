@@ -49,8 +49,8 @@ dst: setup  ## fault simulation of the engine, of the control plane, of the Kube
 	$(PY) -m trainmaster.dst.control_plane.world --seeds $(SEEDS) --processes 2
 	$(PY) -m trainmaster.dst.kubernetes.world --seeds $(SEEDS) --processes 2
 
-fuzz: setup  ## random requests to the REST application: make fuzz CASES=1000000 SEED=1
-	PYTHONPATH=tests/lib:tests/unit/service $(PY) -m support.rest_fuzz --cases $(CASES) --seed $(SEED)
+fuzz: setup  ## random input on every way in: make fuzz CASES=1000000 SEED=1
+	PYTHONPATH=tests/lib:tests/unit/service $(PY) -m support.fuzz --cases $(CASES) --seed $(SEED)
 
 replay: setup  ## one fault seed, told event by event: make replay SEED=42
 	$(PY) -m trainmaster.dst.engine.world --replay $(SEED)

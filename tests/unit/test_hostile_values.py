@@ -21,7 +21,7 @@ import yaml
 from service_bench import Bench
 
 from support import trace_formats
-from support.hostile import DEEP, HOSTILE, MILLION, ODD, as_json, as_text
+from support.hostile import DEEP, HOSTILE, MILLION, ODD, as_json, as_text, example, training_job
 from trainmaster.backends.kubernetes.resources.crd import crd
 from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
 from trainmaster.backends.local.control_socket import LiveRun
@@ -196,15 +196,8 @@ def test_training_jobs_that_slipped_past_the_api_server(field: str, name: str, p
     given = deep if value == DEEP else {"k": deep} if DEEP in text else value
     if DEEP in text and isinstance(value, list):
         given = [deep]
-    spec: dict[str, Any] = {"template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
-    *parents, key = CRD_PATHS[field].split(".")
-    holder = spec
-    for parent in parents:
-        holder = holder.setdefault(parent, {})
-    holder[key] = given
-    meta = {"name": "a", "namespace": "b", "uid": "0a1b2c3d", "creationTimestamp": "2023-11-14T22:15:20Z"}
     with pytest.raises(InputError) as caught:
-        spec_of_trainingjob({"metadata": meta, "spec": spec}, 0)
+        spec_of_trainingjob(training_job({field: given}), 0)
     assert str(caught.value.column).startswith(f"spec.{CRD_PATHS[field]}")
 
 
@@ -314,19 +307,6 @@ def test_every_parameter_and_body_of_every_route(tmp_path: Path) -> None:
 
 # -- lines of members, launchers and supervisors -------------------------------------------------------------
 
-EXAMPLES: dict[str, Any] = {
-    "str": "x",
-    "int": 1,
-    "float": 1.5,
-    "bool": True,
-    "float | None": 2.5,
-    "tuple[str, ...]": ["x"],
-    "dict[str, str]": {"K": "V"},
-    "tuple[Peer, ...]": [{"member": "worker-0", "role": "worker", "rank": 0}],
-    "Membership | None": {"version": 1, "peers": [], "master_addr": "a", "master_port": 1},
-}
-"""A good value by type, as a line has it. A new type of field needs one."""
-
 
 def paths(data: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where values stand in data, containers included."""
@@ -352,10 +332,6 @@ def numbers_of(data: Any) -> list[Any]:
         parts = data.values() if isinstance(data, dict) else data
         return [number for part in parts for number in numbers_of(part)]
     return [data] if isinstance(data, int | float) and not isinstance(data, bool) else []
-
-
-def example(kind: type[Any]) -> dict[str, Any]:
-    return {"type": kind.__name__, **{each.name: EXAMPLES[str(each.type)] for each in fields(kind)}}
 
 
 @pytest.mark.parametrize("kind", get_args(wire.Message), ids=lambda kind: kind.__name__)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
+
+from trainmaster.jobspec.model import CRD_PATHS
 
 DEEP, DIGITS = "deep", "5000 digits"
 """Stand for what `json.dumps` cannot write: lists nested 2,000 deep, a number of 5,000 digits."""
@@ -42,3 +45,34 @@ def as_json(value: Any) -> str:
 def as_text(value: Any) -> str:
     """As a cell of a table, or a parameter of an address, would hold it."""
     return str(value).encode("utf-8", "replace").decode() if isinstance(value, str) else as_json(value)
+
+
+EXAMPLES: dict[str, Any] = {
+    "str": "x",
+    "int": 1,
+    "float": 1.5,
+    "bool": True,
+    "float | None": 2.5,
+    "tuple[str, ...]": ["x"],
+    "dict[str, str]": {"K": "V"},
+    "tuple[Peer, ...]": [{"member": "worker-0", "role": "worker", "rank": 0}],
+    "Membership | None": {"version": 1, "peers": [], "master_addr": "a", "master_port": 1},
+}
+"""A good value by type, as a line has it. A new type of field needs one."""
+
+
+def example(kind: type[Any]) -> dict[str, Any]:
+    return {"type": kind.__name__, **{each.name: EXAMPLES[str(each.type)] for each in fields(kind)}}
+
+
+def training_job(given: dict[str, Any]) -> dict[str, Any]:
+    """A TrainingJob with these fields, by their names of `jobspec`."""
+    spec: dict[str, Any] = {"template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
+    for field, value in given.items():
+        *parents, key = CRD_PATHS[field].split(".")
+        holder = spec
+        for parent in parents:
+            holder = holder.setdefault(parent, {})
+        holder[key] = value
+    meta = {"name": "a", "namespace": "b", "uid": "0a1b2c3d", "creationTimestamp": "2023-11-14T22:15:20Z"}
+    return {"metadata": meta, "spec": spec}

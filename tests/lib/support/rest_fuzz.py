@@ -1,13 +1,11 @@
 """Random requests to every route of the REST application, in process: none may end in a server error.
 
-`python -m support.rest_fuzz --cases 1000000 --seed 0`. Routes, parameters and fields come from the application's own
+Routes, parameters and fields come from the application's own
 OpenAPI document, so that a new one is fuzzed without further ado. A fault is told with its request.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -109,18 +107,3 @@ class Fuzz:
             good = GOOD.get(field) if self.random.random() < 0.8 else None
             body[field] = self.random.choice(good or HOSTILE)
         return body
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        fuzz = Fuzz(given.seed, Path(folder))
-        fuzz.run(given.cases)
-    print(f"{given.cases} cases, no server error; answers by status: {dict(sorted(fuzz.statuses.items()))}")
-
-
-if __name__ == "__main__":
-    main()

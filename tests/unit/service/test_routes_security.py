@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,15 +10,9 @@ from service_bench import ANN_TOKEN, OPERATOR_TOKEN, Bench
 
 from trainmaster.dst.control_plane.inline_asgi import Call, exchange
 from trainmaster.model.errors import InputError
-from trainmaster.service.api.app import build_app
-from trainmaster.service.api.job_api import LocalJobApi
 from trainmaster.service.api.limits import MAX_BODY
-from trainmaster.service.api.routes.context import Context
-from trainmaster.service.control.control_plane import ControlPlane, Request
-from trainmaster.service.control.gateway import unpacked
 from trainmaster.service.local.home import Home, HomeTaken
-from trainmaster.service.local.logs import LogFolder
-from trainmaster.service.local.tokens import OPERATOR, Principal, Tokens, read_tokens
+from trainmaster.service.local.tokens import read_tokens
 from trainmaster.service.options import ServiceOptions
 from trainmaster.service.service import Service
 
@@ -58,7 +51,6 @@ def test_the_page_of_routes_loads_nothing_from_elsewhere(bench: Bench) -> None:
     assert "<script" not in page and "http://" not in page and "https://" not in page and "src=" not in page
 
 
-FUZZ_EXAMPLES = 10
 _BAD = [
     ({"command": []}, "command"),
     ({"command": [""]}, "command"),
@@ -263,53 +255,3 @@ def test_a_home_with_what_belongs_to_others_is_refused(tmp_path: Path, monkeypat
 def test_users_see_but_do_not_operate(bench: Bench) -> None:
     assert bench.call("GET", "/service", token=ANN_TOKEN).json()["role"] == "user"
     assert bench.call("PUT", "/policy", {"policy": "srtf"}, token=ANN_TOKEN).status == 403
-
-
-class InlineGateway:
-    """Asks the control plane at once, in the caller's thread."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-
-    async def ask(self, request: Request[T]) -> T:
-        return unpacked(self.plane.batch([request])[0])
-
-    async def ask_soon(self, request: Request[T], wait_s: float) -> T | None:
-        return await self.ask(request)
-
-    async def news(self, wait_s: float) -> None:
-        return
-
-
-@pytest.mark.slow
-def test_the_interface_survives_fuzzing(tmp_path: Path) -> None:
-    """Schemathesis, by the published schema: whatever comes in, no 5xx goes out."""
-    schemathesis = pytest.importorskip("schemathesis")
-    from hypothesis import HealthCheck, given, settings
-
-    bench = Bench(tmp_path)
-    plane: ControlPlane = bench.plane
-    tokens = Tokens([(OPERATOR_TOKEN, Principal("owner", OPERATOR))])
-    gateway = InlineGateway(plane)
-    app = build_app(Context(gateway, LocalJobApi(gateway, tokens, LogFolder(tmp_path)), "simulated", started_s=0.0))
-    schema = schemathesis.openapi.from_asgi("/openapi.json", app)
-    tried: dict[str, int] = {}
-
-    for result in schema.include(path_regex="^/api").get_all_operations():
-        operation = result.ok()
-
-        @settings(max_examples=FUZZ_EXAMPLES, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])  # type: ignore[arg-type]
-        @given(case=operation.as_strategy())
-        def one(case: object) -> None:
-            query = getattr(case, "query", None)
-            if isinstance(query, dict):
-                query.pop("wait_s", None)
-            response = case.call(headers={"Authorization": f"Bearer {OPERATOR_TOKEN}"})  # type: ignore[attr-defined]
-            tried[case.operation.label] = tried.get(case.operation.label, 0) + 1  # type: ignore[attr-defined]
-            assert response.status_code < 500, (case, response.text)
-            if response.status_code >= 400:
-                assert json.loads(response.text)["what"]
-
-        one()
-    assert len(tried) >= 12, tried
-    assert plane.tally.policy_faults == 0
