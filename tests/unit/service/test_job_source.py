@@ -11,6 +11,7 @@ import pytest
 from service_bench import Bench
 
 from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object
+from trainmaster.engine import queries
 from trainmaster.model.errors import InputError
 from trainmaster.service.api.metrics import exposition
 from trainmaster.service.api.problems import Refusal
@@ -241,3 +242,20 @@ def test_who_asks_by_name_hears_of_no_job_in_a_hidden_namespace(tmp_path: Path, 
         told.append(caught.value.problem)
     assert told[0].what == "job 'secret' not found" and told[1].what == "2 jobs are called 'twice'"
     assert "speech" not in str(told) and "text." not in str(told)
+
+
+def test_a_job_asks_for_what_its_namespace_adds(tmp_path: Path) -> None:
+    def with_resources(asked: dict[str, Any]) -> dict[str, Any]:
+        job = _training_job("a", "a1b2c3d4-0")
+        job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": asked}
+        return job
+
+    bench = Bench(tmp_path)
+    plain = _training_job("a", "a1b2c3d4-0")
+    news = News(plain, False, None, filled=with_resources({"ephemeral-storage": "1Gi"}))
+    ((_, error),) = bench.plane.batch([TakeJobs([news], _Room())])[0]  # type: ignore[arg-type]
+    assert error.column == "spec.template.spec.containers[0].resources.requests.ephemeral-storage"
+    news = News(plain, False, None, filled=with_resources({"cpu": "2"}))
+    assert bench.plane.batch([TakeJobs([news], _Room())]) == [[]]  # type: ignore[arg-type]
+    spec = queries.spec_of(bench.plane.live, job_id_of_object(plain))
+    assert spec is not None and spec.worker.cpu_milli == 2000

@@ -7,6 +7,7 @@ The watch ends when the server says so, and begins again where it was. When that
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Literal
 
 from trainmaster.backends.kubernetes.api.client import ApiError, Expired, Forbidden, KubeClient, Object
 
+log = logging.getLogger(__name__)
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 Key = tuple[str, str]
@@ -32,7 +34,7 @@ def key_of(thing: Object) -> Key:
 
 
 class Reflector:
-    """`run` until cancelled. `on_change(kind, now, before)` is called within the loop; it must not block or raise."""
+    """`run` until cancelled. `on_change(kind, now, before)` is called within the loop; it must not block."""
 
     def __init__(
         self,
@@ -50,6 +52,8 @@ class Reflector:
         self._client = client
         self._path = path
         self._on_change = on_change
+        self.set_aside = 0
+        """Changes that whoever is told could not take; the log says why."""
         self._on_sync = on_sync
         self._trim = trim or _without_managed_fields
         self._params = {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
@@ -155,6 +159,14 @@ class Reflector:
         self.fault = None
 
     def _take(self, kind: Change, thing: Object) -> None:
+        """One object that whoever is told cannot read is set aside alone: anybody may have written it."""
+        try:
+            self._tell(kind, thing)
+        except Exception:
+            self.set_aside += 1
+            log.exception("%s of %s was set aside", "/".join(key_of(thing)), self._path)
+
+    def _tell(self, kind: Change, thing: Object) -> None:
         key = key_of(thing)
         before = self.objects.get(key)
         if kind == DELETED:

@@ -115,3 +115,21 @@ def test_a_list_that_was_asked_for_before_is_not_fresh() -> None:
         return reflector.lists
 
     assert asyncio.run(story()) == 2
+
+
+def test_an_object_that_cannot_be_taken_is_set_aside_alone() -> None:
+    told: list[str] = []
+
+    def read(_kind: str, now: Object, _before: Object | None) -> None:
+        told.append(now["metadata"]["name"])
+        if now["metadata"]["name"] == "odd":
+            raise ValueError("invalid literal for int() with base 10: '²'")
+
+    async def story() -> Reflector:
+        client = Listings([[thing("odd", 1), thing("good", 2)]])
+        reflector = Reflector(client, "/x", read)  # type: ignore[arg-type]
+        await reflector._list()
+        return reflector
+
+    reflector = asyncio.run(story())
+    assert told == ["odd", "good"] and reflector.set_aside == 1 and reflector.synced.is_set()

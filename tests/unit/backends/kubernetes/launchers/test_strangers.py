@@ -58,7 +58,7 @@ def test_what_cannot_be_is_hung_up_on_and_others_are_served(line: bytes) -> None
     async def story(hub: AgentHub, port: int) -> None:
         reader, writer = await _dial(port)
         writer.write(line)
-        assert await reader.read() == b"", "hung up"
+        assert await asyncio.wait_for(reader.read(), hubs.ATTACH_S / 2) == b"", "hung up at once"
         reader, writer = await _dial(port)
         writer.write(_attach(run_token(b"s", KEY)))
         assert b"is over" in await reader.readline(), "who has the token is answered"
