@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from service_bench import Bench
+from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench
 
+from trainmaster.dst.control_plane.inline_asgi import Call, exchange
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.service.control.forecasts import LiveForecasts
@@ -73,3 +75,32 @@ def test_a_store_that_cannot_be_read_is_said(bench: Bench, monkeypatch: pytest.M
     reply = bench.call("POST", "/jobs/preview", {"command": ["train"]})
     assert reply.status == 503
     assert "StoreError" in reply.json()["what"]
+
+
+def test_no_answer_shows_another_users_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every route that reads, while the job runs and when it has ended."""
+
+    async def at_once(function: Callable[[], object]) -> object:  # there is no event loop here
+        return function()
+
+    monkeypatch.setattr("asyncio.to_thread", at_once)
+    body = {"command": ["train"], "name": "anns", "env": {"API_KEY": "s3cret"}, "steps": 20, "array": 2}
+    assert bench.call("POST", "/jobs", body, token=ANN_TOKEN).status == 201
+    paths = [path.removeprefix("/api/v1").replace("{job}", "job-1") for path in _paths_read(bench)]
+    assert {"/situation", "/jobs/job-1", "/jobs", "/events", "/nodes"} <= {*paths}
+    for state in ("running", "finished"):
+        bench.pass_s(5 if state == "running" else 100)
+        assert bench.state("job-1") == state
+        for path in paths:
+            for token in (BOB_TOKEN, ANN_TOKEN, OPERATOR_TOKEN):
+                reply = bench.call("GET", path, token=token)
+                assert reply.status == 200 or path.endswith("/logs"), path
+                shown = path in ("/jobs", "/jobs/job-1") and token != BOB_TOKEN
+                assert (b"s3cret" in reply.body) == shown, path
+        for action in ("preview", "job-1/cancel"):
+            assert b"s3cret" not in bench.call("POST", f"/jobs/{action}", {"command": ["x"]}, token=BOB_TOKEN).body
+
+
+def _paths_read(bench: Bench) -> list[str]:
+    schema = exchange(bench.app, "", [Call("GET", "/openapi.json")], lambda r: bench.plane.batch(r))[0].json()
+    return [path for path, verbs in schema["paths"].items() if "get" in verbs and path.startswith("/api/v1")]
