@@ -30,6 +30,7 @@ from trainmaster.core.state.plan_arrays import PlanArrays
 from trainmaster.engine import (
     admission_gate,
     backend_reports,
+    elastic_fill,
     foreign_usage,
     grow,
     halts,
@@ -183,9 +184,30 @@ class Engine(State):
     # -- deciding ------------------------------------------------------------------------------------
 
     def decide(self) -> None:
-        """Ask the policy, verify its plan and carry it out."""
-        if self._decide_by_pass():
+        """Ask the policy, verify its plan and carry it out; then offer idle GPUs to elastic jobs."""
+        if not self._decide_by_pass():
+            self._decide_by_plan()
+        if self._fills:
+            self._fill()
+
+    @property
+    def _fills(self) -> bool:
+        return self.settings.elastic_fill and traits_of(self.policy).fixed_sizes
+
+    def _fill(self) -> None:
+        view = self.snapshot()
+        plan = elastic_fill.fill(view, self.reasons()[0][view.jobs.job_indices]) if len(view.jobs) else None
+        if plan is None:
             return
+        try:
+            arrays = apply_plan(view, plan, self.planned)
+        except PlanError as error:
+            self._refuse(error)
+            return
+        self._carry_out(arrays)
+        self.columns.version += 1
+
+    def _decide_by_plan(self) -> None:
         view = self.snapshot()
         if len(view.jobs) == 0:
             return
@@ -197,6 +219,8 @@ class Engine(State):
         self.decisions += 1
         if view.node_sets:
             plan = node_sets.mended(view, plan)
+        if self._fills:
+            plan = elastic_fill.spared(view, plan)
         try:
             arrays = apply_plan(view, plan, self.planned)
         except PlanError as error:
@@ -207,7 +231,8 @@ class Engine(State):
     def _decide_by_pass(self) -> bool:
         """Let a queue's compiled pass decide. False: there is none, or not all jobs are its business."""
         columns = self.columns
-        if self.gated:  # a pass sees all jobs
+        if self.gated or (self._fills and columns.ints["elastic"][columns.rows].any()):
+            # A pass sees all jobs, and stops gangs that may shrink.
             self._pass, columns.logs_phases = None, False
             return False
         if self._pass is None or self._pass[0] is not self.policy:
@@ -258,11 +283,14 @@ class Engine(State):
             else:
                 self.rejected[int(ints["number"][job_index])] = rejection
             move(self, job_index, Trigger.REJECT)
+        self._carry_out(arrays)
+        self.columns.version += 1
+
+    def _carry_out(self, arrays: PlanArrays) -> None:
         for k in range(arrays.jobs.n):
             carry_out(self, arrays.jobs.values[k], arrays.flat, arrays.first.values[k])
         if arrays.jobs.n and self.reserved.n:
             launch_reserved(self)
-        self.columns.version += 1
 
     def remember(self, memo: PolicyState, job_indices: Any) -> None:
         """Keep what a policy wants to see again; `job_indices` are those of the rows that it saw."""

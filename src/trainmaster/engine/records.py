@@ -27,6 +27,8 @@ class Settings:
     """What policies are told a restart costs."""
     resize_cost_ms: int = 0
     """What policies are told a resize in place costs."""
+    elastic_fill: bool = False
+    """Whether idle GPUs are offered to elastic jobs after a policy that decides at fixed sizes."""
     entity_weights: Mapping[str, float] = field(default_factory=dict)
 
 

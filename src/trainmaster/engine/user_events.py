@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from trainmaster.core.codes import USER_CANCELLED, USER_PAUSED, USER_RESIZED
 from trainmaster.core.engine.engine_core import drop_allocation, move, resize, stop, unreserve, wanted
 from trainmaster.core.state.job_arrays import log_phase
-from trainmaster.engine import admission_gate
+from trainmaster.engine import admission_gate, elastic_fill
 from trainmaster.engine.lifecycle import LIVE, Trigger
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import fewer_workers
 from trainmaster.model.job import JobId, PhaseCode
 from trainmaster.model.packed_allocation import packed_list
+
+if TYPE_CHECKING:
+    from trainmaster.engine.engine import Engine
 
 
 def submitted(state: State, event: ev.JobSubmitted) -> None:
@@ -70,9 +74,9 @@ def resumed(state: State, event: ev.JobResumed) -> None:
         ints["after_stop"][job_index] = PhaseCode.PENDING
 
 
-def size_range_changed(state: State, event: ev.JobRangeChanged) -> None:
-    """Take the new range. A running elastic gang that is too large shrinks in place; any other gang that is outside
-    the range gives its devices back and waits for new ones."""
+def size_range_changed(state: Engine, event: ev.JobRangeChanged) -> None:
+    """Take the new range. A running elastic gang shrinks in place, and grows where there is room; any other gang
+    that is outside the range gives its devices back and waits for new ones."""
     job_index = state.columns.job_index_of.get(event.job_id)
     if job_index is None:
         return
@@ -83,7 +87,8 @@ def size_range_changed(state: State, event: ev.JobRangeChanged) -> None:
     columns, ints = state.columns, state.columns.ints
     if event.servers is not None:
         _set_servers(state, job_index, *event.servers)
-    was_elastic = columns.spec(job_index).elastic
+    old = columns.spec(job_index)
+    was_elastic = old.elastic or old.workers_ref != old.workers_max  # or it was, before its user changed its size
     spec = columns.specs[job_index] = replace(columns.spec(job_index), workers_min=low, workers_max=high)
     if spec.entity in state.quotas:
         state.caps.setdefault(
@@ -96,12 +101,17 @@ def size_range_changed(state: State, event: ev.JobRangeChanged) -> None:
         return
     phase = int(ints["phase"][job_index])
     most = int(ints["workers_max"][job_index])
-    if phase == PhaseCode.RUNNING and (was_elastic or spec.elastic) and allocation.workers > most:
-        smaller = fewer_workers(allocation, most, spec.worker.devices)
-        state.planned.give(allocation, spec.worker, spec.server)
-        state.planned.take(smaller, spec.worker, spec.server)
-        resize(state, job_index, packed_list(smaller), 0)
-        return
+    if phase == PhaseCode.RUNNING and (was_elastic or spec.elastic):
+        other = (
+            fewer_workers(allocation, most, spec.worker.devices)
+            if allocation.workers > most
+            else elastic_fill.grown(state.snapshot(), job_index, low)
+        )
+        if other is not None:
+            state.planned.give(allocation, spec.worker, spec.server)
+            state.planned.take(other, spec.worker, spec.server)
+            resize(state, job_index, packed_list(other), 0)
+            return
     drop_allocation(state, job_index)
     if phase == PhaseCode.RESERVED:
         unreserve(state, job_index)

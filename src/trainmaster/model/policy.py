@@ -25,6 +25,9 @@ class PolicyTraits:
     """It keeps an order so strictly that a job which cannot run holds up the others."""
     fair: bool | None = None
     """Whether no job that could run waits for ever, where its options decide that; None: as it is registered."""
+    fixed_sizes: bool = False
+    """It starts jobs at the size that they ask for and never resizes them: idle GPUs are left to `engine.elastic_fill`,
+    where the settings want it."""
     placement: str | None = None
     """The placement strategy that it is made for, where that is not the default."""
     compiled_pass: Callable[[], Pass | None] | None = None

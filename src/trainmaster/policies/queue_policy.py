@@ -43,7 +43,7 @@ class QueuePolicy:
 
     @property
     def traits(self) -> PolicyTraits:
-        return PolicyTraits(strict=self.strict, compiled_pass=self.compiled_pass)
+        return PolicyTraits(strict=self.strict, fixed_sizes=True, compiled_pass=self.compiled_pass)
 
     def compiled_pass(self) -> QueuePass | None:
         """The decision for a loop that needs no Python; None: `decide` is asked each time."""

@@ -53,6 +53,8 @@ class ServiceOptions:
     restart_cost_s: float = 2.0
     """What policies are told that a restart costs."""
     resize_cost_s: float = 0.5
+    elastic_fill: bool = True
+    """Offer idle GPUs to elastic jobs under policies that decide at fixed sizes."""
     learn: bool = False
     """Go on training policy dl2 on the jobs that end."""
 

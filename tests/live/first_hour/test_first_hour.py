@@ -117,3 +117,35 @@ def test_what_if_answers_and_changes_nothing(machine: Machine) -> None:
     assert "time limit" in machine.type("job", job)
     machine.type("edit", job, "--time", "1s")
     assert "--time 1 s is used up" in machine.until_state(job, "failed")["exit"]
+
+
+def test_an_elastic_job_takes_idle_gpus_gives_them_back_and_is_resized_without_a_restart(machine: Machine) -> None:
+    program = (sys.executable, "-m", "trainmaster.runtime.emulated", "--steps", "1e9")
+
+    def has(workers: int) -> None:
+        def there() -> bool:
+            view = machine.json("job", job)
+            return sum(place["workers"] for place in view["allocation"]) == workers and view["phase"] == "running"
+
+        until(there, f"the elastic job to have {workers} workers", 60)
+
+    rigid = _submit(machine, "--gpus", "3", "--", "sleep", "600")
+    job = _submit(machine, "--name", "elastic", "--elastic", "1..4", "--", *program)
+    has(1)  # with what fits
+    machine.type("cancel", rigid)
+    has(4)  # idle ones are offered
+    other = _submit(machine, "--gpus", "2", "--", "sleep", "600")
+    machine.until_state(other, "running")
+    has(2)  # taken back
+    machine.type("cancel", other)
+    has(4)
+    machine.type("resize", job, "1")
+    has(1)
+    machine.type("resize", job, "3")
+    has(3)
+    view = machine.json("job", job)
+    assert (view["state"], view["attempts"], view["preemptions"]) == ("running", 1, 0)
+    before = view["progress"]["work_done"]
+    until(lambda: machine.json("job", job)["progress"]["work_done"] > before > 0, "steps after the last resize", 60)
+    machine.type("cancel", job)
+    machine.until_state(job, "cancelled")

@@ -55,6 +55,13 @@ def up(
     reset_nodes: Annotated[
         bool, typer.Option("--reset-nodes", help="Take other nodes than before: jobs are kept, and start again.")
     ] = False,
+    elastic_fill: Annotated[
+        bool,
+        typer.Option(
+            "--elastic-fill/--no-elastic-fill",
+            help="Under fifo, sjf, srtf, las and tiresias: offer idle GPUs to elastic jobs, take them back for others.",
+        ),
+    ] = True,
     learn: Annotated[
         bool, typer.Option("--learn", help="With policy dl2: go on training it on the jobs that end.")
     ] = False,
@@ -81,7 +88,7 @@ def up(
     options = ServiceOptions(
         home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
         placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
-        trust_users=trust_users, root_jobs=root_jobs,
+        trust_users=trust_users, root_jobs=root_jobs, elastic_fill=elastic_fill,
         log_level=log_level, keep_days=keep_days, learn=learn, kubeconfig=kubeconfig, namespace=namespace,
         agent_host=agent_host, agent_port=agent_port, lease_s=lease,
     )  # fmt: skip

@@ -68,6 +68,7 @@ def draw_scenario(rng: np.random.Generator, seed: int) -> Scenario:
         cluster, settings = counting_only_gpus(cluster), replace(settings, placement=Strategy.COUNT)
     later = tuple(_draw_policy(apart) for _ in range(int(apart.choice([0, 0, 1, 2]))))
     changes = [(int(apart.integers(1, 300_000)), ev.PolicyChanged()) for _ in later]
+    settings = replace(settings, elastic_fill=bool(apart.random() < 0.3))
     ordered = tuple(sorted([*actions, *changes], key=lambda action: action[0]))
     return Scenario(cluster, specs, name, policy, settings, truth, ordered, later)
 

@@ -160,6 +160,7 @@ def settings_of(options: ServiceOptions) -> Settings:
         round_ms=None if options.round_s is None else max(round(options.round_s * 1000), 1),
         restart_cost_ms=round(options.restart_cost_s * 1000),
         resize_cost_ms=round(options.resize_cost_s * 1000),
+        elastic_fill=options.elastic_fill,
     )
 
 
