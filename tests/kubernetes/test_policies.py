@@ -68,7 +68,7 @@ def folder() -> Iterator[Path]:
 
 def _submit(made: World, name: str, steps: int, workers: int, **spec: Any) -> None:
     command = ["python3", "-m", "trainmaster.runtime.emulated", "--steps", str(steps), "--save-every", "10"]
-    more = {"work": {"steps": steps}, "stepsPerSecond": SPEEDS, **spec}
+    more = {"work": {"steps": steps}, "stepsPerSecond": SPEEDS, "preemptible": True, **spec}
     body = training_job(name, command, (workers, workers), **more)
     pod = body["spec"]["template"]["spec"]
     pod["volumes"].append({"name": "records", "hostPath": {"path": str(made.records)}})

@@ -66,6 +66,7 @@ def _submit(live: Live, steps: int, workers: int, **more: Any) -> str:
         "steps": steps,
         "steps_per_s": SPEEDS,
         "workers": {"min": workers, "max": workers},
+        "preemptible": True,  # as jobs of traces are
         "env": {"PYTHONPATH": ":".join(filter(None, sys.path))},
         "workdir": str(live.home),
         **more,
