@@ -570,7 +570,8 @@ class Attempt:
 
     def _nobody_lives(self) -> None:
         if self.outcome is None and not self._restarting and not self._target_changed:
-            self._end(Outcome(EXITED, 1, "all members ended"), "")
+            own = any(member.end is not None and member.end.fault == OWN for member in self.members.values())
+            self._end(Outcome(EXITED if own else STOPPED, int(own), "all members ended"), "")
         if self._devices_held():
             return
         if self.outcome is None:

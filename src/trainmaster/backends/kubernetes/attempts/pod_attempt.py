@@ -219,6 +219,8 @@ class Run:
         end = p.end_of(pod, self.facts.launcher)
         if end is not None:
             released = gone or p.is_released(pod)
+            if not gone:  # its kubelet has spoken, and will say when the devices are free
+                self.attempt.on_node(member.node, ready=True)
             self.ended(member, Exited(end.code, end.why, end.fault, end.ran, released, member.outlived))
         elif gone:
             self._vanished(member, node_ready)
