@@ -4,6 +4,7 @@ operators are told without secrets, and the service goes on and starts again."""
 from __future__ import annotations
 
 import inspect
+import io
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,19 +41,35 @@ JOB = JobRequest(command=["train"], name="bystander", env={"KEY": SECRET})
 
 
 @pytest.fixture
-def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Bench]:
-    """With the log of a real service, on the terminal that is captured."""
-    handlers = logging.getLogger().handlers[:]
+def terminal(tmp_path: Path) -> Iterator[io.StringIO]:
+    """Where a service in the foreground logs to; its file is beside."""
+    root, stream = logging.getLogger(), io.StringIO()
+    handlers, level = root.handlers[:], root.level
     open_logbook(tmp_path)
-    bench = Bench(tmp_path, SqliteStore(tmp_path / "store.db", durable=False))
-    forecasts = LiveForecasts(LearningEstimator(DeclaredSpeeds()), tmp_path / "store.db")
-    bench.start(live_forecasts=forecasts)
-    yield bench
-    logging.getLogger().handlers[:] = handlers
+    _, shown = mine = root.handlers[:]
+    assert isinstance(shown, logging.StreamHandler)
+    shown.setStream(stream)
+    yield stream
+    root.handlers[:] = [*handlers, *(each for each in root.handlers if each not in mine)]
+    root.setLevel(level)
+    mine[0].close()
     structlog.reset_defaults()
 
 
-def check_told(bench: Bench, capsys: pytest.CaptureFixture[str], fault: Exception, count: int = 1) -> None:
+@pytest.fixture
+def bench(tmp_path: Path, terminal: io.StringIO) -> Bench:
+    bench = Bench(tmp_path, SqliteStore(tmp_path / "store.db", durable=False))
+    forecasts = LiveForecasts(LearningEstimator(DeclaredSpeeds()), tmp_path / "store.db")
+    bench.start(live_forecasts=forecasts)
+    return bench
+
+
+def burst(fault: Exception, token: str) -> None:
+    """In a frame that has a secret."""
+    raise fault
+
+
+def check_told(bench: Bench, terminal: io.StringIO, fault: Exception, count: int = 1) -> None:
     """A metric, an event, a line in both logs; no secret anywhere."""
     assert bench.plane.tally.set_aside == count
     metrics = exchange(bench.app, "", [Call("GET", "/metrics")], lambda asked: bench.plane.batch(asked))[0]
@@ -61,10 +78,10 @@ def check_told(bench: Bench, capsys: pytest.CaptureFixture[str], fault: Exceptio
     told = [entry for entry in bench.get("/events", query="limit=500")["events"] if entry["kind"] == "set-aside"]
     assert len(told) == count and all(type(fault).__name__ in entry["text"] for entry in told)
     log = (bench.home / "service.log").read_text()
-    for text in (log, capsys.readouterr().err):
+    for text in (log, terminal.getvalue()):
         assert "set aside" in text and type(fault).__name__ in text
-    for text in (log, str(told)):
-        assert not any(secret in text for secret in SECRETS)
+    for text in (log, terminal.getvalue(), str(told)):
+        assert not any(secret in text for secret in SECRETS), "not even as the value of a variable"
 
 
 def check_goes_on(bench: Bench) -> None:
@@ -100,7 +117,7 @@ def test_there_is_an_example_of_every_request() -> None:
 def test_a_request_fails_alone(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    terminal: io.StringIO,
     kind: type,
     method: str,
 ) -> None:
@@ -111,7 +128,7 @@ def test_a_request_fails_alone(
     def fail(request: Any, plane: Any) -> Any:
         result = whole(request, plane)  # what it has staged is forgotten
         if request is victim:
-            raise fault
+            burst(fault, OPERATOR_TOKEN)
         return result
 
     monkeypatch.setattr(kind, method, fail)
@@ -122,7 +139,7 @@ def test_a_request_fails_alone(
     if method == "prepare":
         assert bench.get("/jobs")["total"] == 2 and bench.plane.policy_name == "fifo", "nothing of it was done"
     monkeypatch.undo()
-    check_told(bench, capsys, fault)
+    check_told(bench, terminal, fault)
     check_goes_on(bench)
 
 
@@ -145,9 +162,7 @@ def examples(bench: Bench, job: JobId) -> dict[type, ev.Event]:
 
 
 @pytest.mark.parametrize("kind", HANDLERS, ids=lambda kind: kind.__name__)
-def test_a_report_fails_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: type
-) -> None:
+def test_a_report_fails_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO, kind: type) -> None:
     job, other = JobId(bench.submit(env={"KEY": SECRET})), JobId(bench.submit())
     bench.pass_s(1)
     victim, whole = examples(bench, job)[kind], HANDLERS[kind]
@@ -156,7 +171,7 @@ def test_a_report_fails_alone(
     def fail(engine: Engine, event: Any) -> None:
         whole(engine, event)  # half done, and more than half
         if event is victim:
-            raise fault
+            burst(fault, OPERATOR_TOKEN)
 
     monkeypatch.setitem(HANDLERS, kind, fail)
     reports = [ev.Progressed(other, 1, 7.0, 0), victim, ev.Progressed(other, 1, 9.0, 0)]
@@ -165,7 +180,7 @@ def test_a_report_fails_alone(
     assert bench.state(job) == "running", "as if it had not been said"
     assert bench.get(f"/jobs/{other}")["progress"]["work_done"] >= 9.0
     monkeypatch.undo()
-    check_told(bench, capsys, fault)
+    check_told(bench, terminal, fault)
     check_goes_on(bench)
 
 
@@ -187,14 +202,12 @@ def test_of_many_reports_the_bad_ones_are_found_by_halves(bench: Bench, monkeypa
 # -- what follows a commit -----------------------------------------------------------------------------------
 
 
-def test_a_command_fails_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_fails_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO) -> None:
     whole, fault = bench.perform, ZeroDivisionError("7/0")
 
     def perform(command: Command) -> None:
         if command.job_id == "job-1":
-            raise fault
+            burst(fault, OPERATOR_TOKEN)
         whole(command)
 
     monkeypatch.setattr(bench, "perform", perform)
@@ -203,7 +216,7 @@ def test_a_command_fails_alone(
     bench.pass_s(1)
     assert (bench.state("job-1"), bench.state("job-2")) == ("pending", "running")
     monkeypatch.undo()
-    check_told(bench, capsys, fault, count=bench.plane.tally.set_aside)
+    check_told(bench, terminal, fault, count=bench.plane.tally.set_aside)
     bench.pass_s(120)
     assert bench.state("job-1") == "running", "the command is sent again"
     check_goes_on(bench)
@@ -211,20 +224,20 @@ def test_a_command_fails_alone(
 
 @pytest.mark.parametrize("part", ["_told", "_committed", "stepped", "wake", "look_ahead", "observe"])
 def test_what_nothing_rests_on_fails_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], part: str
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO, part: str
 ) -> None:
     fault = RecursionError("deep")
 
     def fail(*_: Any) -> None:
         monkeypatch.undo()
-        raise fault
+        burst(fault, OPERATOR_TOKEN)
 
     owner = bench.plane.live_forecasts if hasattr(bench.plane.live_forecasts, part) else bench.plane
     monkeypatch.setattr(bench if part == "observe" else owner, part, fail)
     job = bench.submit()
     bench.pass_s(30)
     assert bench.get("/jobs")["total"] == 1 and bench.state(job) == "running"
-    check_told(bench, capsys, fault)
+    check_told(bench, terminal, fault)
     check_goes_on(bench)
 
 

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import socket
+import statistics
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from service_bench import Bench
 
+from trainmaster.jobspec.model import JobRequest
 from trainmaster.service.api import app as app_module
 from trainmaster.service.api.app import build_app
 from trainmaster.service.api.connections import MAX_UNFINISHED, TimedConnection
 from trainmaster.service.api.routes.context import Context
 from trainmaster.service.api.routes.jobs import MAX_PREVIEWS
+from trainmaster.service.control import requests as ask
+from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.service.service import LeaderGateway
+from trainmaster.stores.sqlite import SqliteStore
 
 
 class JobApi:
+    def __init__(self, driver: Driver | None = None) -> None:
+        self.driver = driver
+
+    async def submit(self, who: Principal, request: JobRequest) -> Any:
+        assert self.driver is not None
+        return await self.driver.ask(ask.Submit(request, who))
+
     async def identify(self, _: Any) -> Principal:
         return Principal("ann", OPERATOR)
 
@@ -123,6 +139,72 @@ def test_of_too_many_half_open_requests_the_oldest_are_closed() -> None:
     assert not TimedConnection.unfinished
 
 
+class Timely:
+    """The driver of a real control plane, as the service's gateway asks it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.ask, self.news = driver.ask, driver.news
+
+    async def ask_soon(self, request: Any, wait_s: float) -> Any:
+        try:
+            return await asyncio.wait_for(self.ask(request), wait_s)
+        except TimeoutError:
+            return None
+
+
+def test_a_thousand_clients_beside_a_thousand_half_open_connections(tmp_path: Path) -> None:
+    """Every client gets its job, one of them an array of 1,000; health answers throughout."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 8192), hard), hard))
+    bench = Bench(tmp_path, SqliteStore(tmp_path / "store.db", durable=False))
+    driver = Driver(bench.plane, lambda error: None)
+    driver.start()
+    app = build_app(Context(Timely(driver), JobApi(driver), "simulated"))  # type: ignore[arg-type]
+    waits_s: list[float] = []
+
+    async def call(port: int, path: str, body: bytes = b"") -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        verb = b"POST" if body else b"GET"
+        head = b"%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" % (verb, path.encode())
+        writer.write(head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        answer = await _rest(reader)
+        writer.close()
+        return answer[9:12]
+
+    async def watch(port: int) -> None:
+        while True:
+            begun = time.monotonic()
+            assert await call(port, "/healthz") == b"200"
+            waits_s.append(time.monotonic() - begun)
+            await asyncio.sleep(0.05)
+
+    async def run(port: int) -> None:
+        half_open = [await asyncio.open_connection("127.0.0.1", port) for _ in range(1_000)]
+        for _, writer in half_open:
+            writer.write(b"POST /api/v1/jobs HTTP/1.1\r\nContent-Le")
+        watching = asyncio.create_task(watch(port))
+        bodies = [json.dumps({"command": ["x"], **({} if k else {"array": 1_000})}).encode() for k in range(1_000)]
+        at_once = asyncio.Semaphore(200)  # so many are under way at any moment
+
+        async def client(body: bytes) -> bytes:
+            async with at_once:
+                return await call(port, "/api/v1/jobs", body)
+
+        answers = await asyncio.gather(*map(client, bodies))
+        assert answers == [b"201"] * 1_000, {answer: answers.count(answer) for answer in answers}
+        assert not watching.done(), "every look at the health was answered with 200"
+        watching.cancel()
+        for _, writer in half_open:
+            writer.transport.abort()
+
+    try:
+        _served(run, app)
+    finally:
+        driver.stop()
+    # Clients, server and scheduler share one process here, on a machine that may be busy with other tests.
+    assert statistics.median(waits_s) < 1.0 and max(waits_s) < 5.0, waits_s
+
+
 async def _rest(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.read()
@@ -130,10 +212,10 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def _served(run: Any) -> None:
+def _served(run: Any, app: Any = None) -> None:
     async def main() -> None:
-        app = build_app(Context(Busy(), JobApi(), "simulated"))  # type: ignore[arg-type]
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", http=TimedConnection)
+        served = app or build_app(Context(Busy(), JobApi(), "simulated"))  # type: ignore[arg-type]
+        config = uvicorn.Config(served, log_config=None, access_log=False, lifespan="off", http=TimedConnection)
         server = uvicorn.Server(config)
         with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
             task = asyncio.create_task(server._serve([listener]))
