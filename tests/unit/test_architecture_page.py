@@ -1,4 +1,4 @@
-"""Files and functions that docs/architecture.md names exist."""
+"""Files and functions that the docs name exist."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "trainmaster"
 NAMED = re.compile(r"`([a-z0-9_/]+\.py)(?::([A-Za-z0-9_.]+))?`")
+FILES = [
+    path.relative_to(ROOT).as_posix()
+    for top in ("src", "tests", "bench", "examples")
+    for path in (ROOT / top).rglob("*.py")
+]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
@@ -48,3 +53,11 @@ def test_folders_in_the_table_exist() -> None:
     named = {name for row in folders for name in re.findall(r"`([a-z]+)/`", row)}
     there = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     assert named == there
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")), ids=lambda page: page.stem)
+def test_files_that_pages_name_exist(page: Path) -> None:
+    """Records of decisions (`adr`) tell of their time; `train.py` is the reader's own."""
+    if page.parent.name != "adr":
+        named = {file for file, _ in NAMED.findall(page.read_text())} - {"train.py"}
+        assert {file for file in named if not any(f"/{path}".endswith(f"/{file}") for path in FILES)} == set()
