@@ -101,6 +101,7 @@ REQUESTS: dict[type, Callable[[str], Request[Any]]] = {
     ask.Preview: lambda job: ask.Preview(JOB, WHO),
     ask.Act: lambda job: ask.Act(job, "pause", WHO),
     ask.Resize: lambda job: ask.Resize(job, Workers(min=1, max=2), WHO),
+    ask.Edit: lambda job: ask.Edit(job, {"priority": 5}, WHO),
     ask.SetPolicy: lambda job: ask.SetPolicy("srtf"),
     ask.SetEntity: lambda job: ask.SetEntity("team", EntityRequest(weight=2)),
     ask.Inspect: lambda job: ask.Inspect(ask.health),
@@ -152,9 +153,10 @@ def examples(bench: Bench, job: JobId) -> dict[type, ev.Event]:
         type(event): event
         for event in (
             ev.JobSubmitted(JobSpec(JobId("job-9"), name="late")), ev.JobCancelled(job), ev.JobPaused(job),
-            ev.JobResumed(job), ev.JobRangeChanged(job, 1, 2), ev.JobTermsChanged(job, priority=1),
-            ev.EntityChanged("team", 2.0), ev.PolicyChanged(), ev.Woken(), ev.Started(job, 1, 0.0, 0),
-            ev.StartFailed(job, 1, "why"), ev.Resized(job, 1, 2, 0.0, 0), ev.Progressed(job, 1, 5.0, 0, 1.0, 0.5),
+            ev.JobResumed(job), ev.JobHalted(job, "why"), ev.JobRangeChanged(job, 1, 2),
+            ev.JobTermsChanged(job, priority=1), ev.EntityChanged("team", 2.0), ev.PolicyChanged(), ev.Woken(),
+            ev.Started(job, 1, 0.0, 0), ev.StartFailed(job, 1, "why"),
+            ev.Resized(job, 1, 2, 0.0, 0), ev.Progressed(job, 1, 5.0, 0, 1.0, 0.5),
             ev.Exited(job, 1, 1, 5.0), ev.Stopped(job, 1, 5.0), ev.NodeJoined(0), ev.NodeSet("s", everything),
             ev.ClusterGrew(bench.cluster), ev.NodeUsed(0), ev.NodeLost(0, 0, False), ev.Inventory((), 0, everything),
         )
