@@ -153,7 +153,7 @@ def options(text: str) -> dict[str, str]:
     """Option -> metavar, of `--help`: boxes of typer, lines of click."""
     found = {}
     for line in re.findall(r"^(?:\u2502 |  )(.*?)\u2502?$", text, re.MULTILINE):
-        if match := re.match(r"[* ]*((?:-{1,2}[a-z][a-z0-9-]*[ ,]*)+)\s*([A-Z][A-Z_.:=|, ]*[A-Z.]|<[^>]*>)?", line):
+        if match := re.match(r"[* ]*((?:-{1,2}[a-z][a-z0-9-]*[ ,/]*)+)\s*([A-Z][A-Z_.:=|, ]*[A-Z.]|<[^>]*>)?", line):
             for name in re.findall(r"-{1,2}[a-z][a-z0-9-]*", match[1]):
                 found[name] = (match[2] or "").strip()
     return found

