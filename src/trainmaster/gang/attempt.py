@@ -277,7 +277,7 @@ class Attempt:
             self._replacements.progressed(self.work.done)
 
     def _on_node(self, node: str, ready: bool) -> None:
-        for member in self.alive:
+        for member in self.members.values():
             if member.seat.node == node:
                 member.severed = not ready
 

@@ -347,6 +347,17 @@ def test_nodes_are_called_silent_when_the_devices_of_the_others_are_free() -> No
     assert not story.attempt.over, "its kubelet takes down the sandbox next"
 
 
+def test_what_outlives_members_on_a_silent_node_is_not_waited_for() -> None:
+    """Nothing is started there."""
+    story = Story(1, Rules(release_s=5.0))
+    story.end("worker-0", 0, released=False, outlived=True)
+    story.go(600.0)
+    assert not story.attempt.over
+    story.attempt.on_node("n0", ready=False)
+    story.go()
+    assert story.outcome == Outcome(EXITED, 0)
+
+
 def test_devices_are_waited_for_from_the_last_end_on() -> None:
     story = Story(0, Rules(release_s=5.0))
     story.attempt.set_target([Seat("worker", "n0"), Seat("worker", "n1")], 1, launch=True)
