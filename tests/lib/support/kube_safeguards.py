@@ -11,6 +11,7 @@ import pytest
 from trainmaster.backends.kubernetes import election
 from trainmaster.backends.kubernetes.attempts import pod_objects
 from trainmaster.backends.kubernetes.attempts.pod_attempt import Member, Run
+from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
 from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.election import Election, ElectionRule
 from trainmaster.backends.kubernetes.launchers.hub import AgentHub
@@ -76,6 +77,10 @@ def devices_are_waited_for(patch: Patch) -> None:
     patch.setattr(pod_objects, "is_released", lambda _: True)
 
 
+def devices_on_nodes_that_come_back_are_waited_for(patch: Patch) -> None:
+    patch.setattr(AttemptRegistry, "full_node", lambda *_: None)
+
+
 SAFEGUARDS: dict[Callable[[Patch], None], int] = {
     lease_of_launchers_is_waited_for: 0,
     lease_of_the_last_leader_is_waited_for: 0,
@@ -87,5 +92,6 @@ SAFEGUARDS: dict[Callable[[Patch], None], int] = {
     stopped_launchers_end_with_a_code_of_their_own: 0,
     vanished_pods_are_waited_for: 3,
     devices_are_waited_for: 1,
+    devices_on_nodes_that_come_back_are_waited_for: 40,
 }
 """Each with a seed that finds its removal, tried first."""
