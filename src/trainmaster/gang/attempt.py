@@ -229,7 +229,7 @@ class Attempt:
             return
         elif isinstance(state, a.Exited):
             self._tell(f"{name}: {state.why or 'ended'} (code {state.code}, fault: {state.fault})")
-            member.end = state
+            member.end, self._emptied_s = state, math.inf
             self._ended(member, state)
         elif isinstance(state, a.Attached):
             member.attached, member.host, member.told_to_begin = True, state.host, False
@@ -277,7 +277,7 @@ class Attempt:
             self._replacements.progressed(self.work.done)
 
     def _on_node(self, node: str, ready: bool) -> None:
-        for member in self.alive:
+        for member in self.members.values():
             if member.seat.node == node:
                 member.severed = not ready
 
@@ -621,9 +621,12 @@ class Attempt:
             self._out.append(member.asked)
 
     def _note_silence(self) -> None:
+        """All that may live is on silent nodes, and everything on others is free."""
         nodes = frozenset(member.seat.node for member in self.alive)
-        if nodes and nodes != self._silent and all(member.severed for member in self.alive):
-            self._silent = nodes
+        if not nodes or nodes == self._silent or not all(member.severed for member in self.alive):
+            return
+        if not self._devices_held():
+            self._silent, self._emptied_s = nodes, math.inf
             self._out.append(a.Report(a.Silent(nodes)))
 
     def _send(self, member: str, message: Message) -> None:

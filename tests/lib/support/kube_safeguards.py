@@ -11,6 +11,7 @@ import pytest
 from trainmaster.backends.kubernetes import election
 from trainmaster.backends.kubernetes.attempts import pod_objects
 from trainmaster.backends.kubernetes.attempts.pod_attempt import Member, Run
+from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
 from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
 from trainmaster.backends.kubernetes.election import Election, ElectionRule
 from trainmaster.backends.kubernetes.launchers.hub import AgentHub
@@ -72,7 +73,13 @@ def vanished_pods_are_waited_for(patch: Patch) -> None:
     patch.setattr(Run, "_vanished", vanished)
 
 
+def devices_on_nodes_that_come_back_are_waited_for(patch: Patch) -> None:
+    patch.setattr(AttemptRegistry, "full_node", lambda *_: None)
+
+
 def devices_are_waited_for(patch: Patch) -> None:
+    """Seed 3 is clean without the wait for room alone, which would hide this."""
+    devices_on_nodes_that_come_back_are_waited_for(patch)
     patch.setattr(pod_objects, "is_released", lambda _: True)
 
 
@@ -86,6 +93,7 @@ SAFEGUARDS: dict[Callable[[Patch], None], int] = {
     hub_answers_only_while_it_leads: 0,
     stopped_launchers_end_with_a_code_of_their_own: 0,
     vanished_pods_are_waited_for: 3,
-    devices_are_waited_for: 1,
+    devices_are_waited_for: 3,
+    devices_on_nodes_that_come_back_are_waited_for: 40,
 }
 """Each with a seed that finds its removal, tried first."""

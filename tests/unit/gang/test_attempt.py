@@ -326,6 +326,54 @@ def test_members_on_lost_nodes_are_reported_once_for_every_order_to_stop() -> No
     assert len(story.reports()) == 3
 
 
+def test_nodes_are_called_silent_when_the_devices_of_the_others_are_free() -> None:
+    story = Story(0, Rules(release_s=5.0))
+    story.attempt.set_target([Seat("worker", "n0"), Seat("worker", "n1")], 1, launch=True)
+    story.go()
+    story.attempt.on_node("n0", ready=False)
+    story.attempt.stop("a node of the gang was lost")
+    story.end("worker-1", 78, fault=NOBODYS, released=False, outlived=True)
+    story.go(600.0)
+    silent = a.Silent(frozenset({"n0"}))
+    assert silent not in story.reports(), "a sidecar holds the devices of n1"
+    story.attempt.on_member("worker-1", a.Emptied())
+    story.go(4.9)
+    assert silent not in story.reports()
+    story.go(0.2)
+    assert story.reports()[-1] == silent
+    story.attempt.on_node("n0", ready=True)
+    story.end("worker-0", 78, fault=NOBODYS, released=False)
+    story.go(4.9)
+    assert not story.attempt.over, "its kubelet takes down the sandbox next"
+
+
+def test_what_outlives_members_on_a_silent_node_is_not_waited_for() -> None:
+    """Nothing is started there."""
+    story = Story(1, Rules(release_s=5.0))
+    story.end("worker-0", 0, released=False, outlived=True)
+    story.go(600.0)
+    assert not story.attempt.over
+    story.attempt.on_node("n0", ready=False)
+    story.go()
+    assert story.outcome == Outcome(EXITED, 0)
+
+
+def test_devices_are_waited_for_from_the_last_end_on() -> None:
+    story = Story(0, Rules(release_s=5.0))
+    story.attempt.set_target([Seat("worker", "n0"), Seat("worker", "n1")], 1, launch=True)
+    story.go()
+    story.attempt.on_node("n0", ready=False)
+    story.attempt.stop("a node of the gang was lost")
+    story.end("worker-1", 78, fault=NOBODYS, released=False)
+    story.go(4.0)
+    story.attempt.on_node("n0", ready=True)
+    story.end("worker-0", 78, fault=NOBODYS, released=False)
+    story.go(4.9)
+    assert not story.attempt.over
+    story.go(0.2)
+    assert story.attempt.over
+
+
 def test_a_shorter_grace_still_counts_and_a_longer_does_not() -> None:
     story = Story(1, Rules(grace_s=9.0))
     for grace_s in (None, 3.0, 5.0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 
@@ -19,6 +20,8 @@ from trainmaster.model.errors import InputError
 
 PODS_AT_A_TIME = 256
 """Enough to keep all connections busy."""
+ROOM_EVERY_S = 0.5
+"""Nodes are looked at so often on which containers that are to end hold the devices."""
 
 
 class PodWork:
@@ -30,6 +33,8 @@ class PodWork:
         self.writer = PodWriter(client)
         self.gate = StartGate(PODS_AT_A_TIME)
         self._tending: set[RunKey] = set()
+        self._filling: dict[RunKey, Run] = {}
+        """Whose pods are being made."""
 
     def tend(self, run: Run) -> None:
         if run.key not in self._tending and not self._registry.halted and (_to_make(run) or _to_delete(run)):
@@ -37,18 +42,37 @@ class PodWork:
             self._registry.spawn(self._work(run))
 
     async def _work(self, run: Run) -> None:
+        told = False
         try:
             while not self._registry.halted:
                 if _to_delete(run):
                     await self.delete(run, _to_delete(run))
                 elif _to_make(run):
                     async with self.gate.passage(len(_to_make(run))):
-                        await self._fill(run)
+                        full = self._full_node(run)
+                        if full is None:
+                            await self._fill(run)
+                    if full is not None:
+                        if not told and not run.started:
+                            self._slow.waits(run, f"waits for GPUs of {full} that containers of ended attempts hold")
+                        told = True
+                        await asyncio.sleep(ROOM_EVERY_S)
+                        continue
                 else:
                     return
                 self.advance(run)
         finally:
             self._tending.discard(run.key)
+
+    def _full_node(self, run: Run) -> str | None:
+        """A node without room for the pods that are wanted there."""
+        to_make = _to_make(run)
+        wanted = {member.node: 0 for member in to_make}
+        others = [(other, m) for other in self._filling.values() for m in other.members.values() if m.making]
+        for owner, member in [*((run, member) for member in to_make), *others]:
+            if member.pod is None and member.node in wanted:
+                wanted[member.node] += owner.n_devices(member)
+        return self._registry.full_node(wanted)
 
     # -- making ----------------------------------------------------------------------------------------
 
@@ -57,6 +81,7 @@ class PodWork:
         new = [member for member in _to_make(run) if member.pod is None]
         for member in new:
             member.making = True
+        self._filling[run.key] = run
         try:
             await self._create(run, new)
             to_bind = [(member.pod_name, member.node) for member in run.staying() if not member.bound]
@@ -73,6 +98,7 @@ class PodWork:
                 if member.pod is None:
                     _never_made(run, member)
         finally:
+            del self._filling[run.key]
             for member in new:
                 member.making = False
                 if member.unwanted and member.pod is None:
@@ -92,6 +118,7 @@ class PodWork:
             for member, pod in zip(new, made, strict=False):
                 if pod is not None and member.pod is None:
                     member.pod = pod
+                    self._registry.note_pod(pod)
 
     def _body(self, run: Run, member: Member) -> Object:
         seat = run.pod_seat(member, self._registry.accelerator_of(member.node))

@@ -149,22 +149,26 @@ class Run:
         return member
 
     def pod_seat(self, member: Member, accelerator: str) -> PodSeat:
-        seat, spec = member.gang.seat, self.facts.spec
+        seat = member.gang.seat
         here = [m for m in self.staying() if m.node == seat.node and m.gang.seat.role == seat.role]
         local = next((k for k, m in enumerate(here) if m is member), 0)
         count = {role: sum(other.role == role for other in self.target) for role in (WORKER, SERVER)}
-        n_devices = spec.worker.devices if seat.role == WORKER and spec.worker.gpu_milli >= GPU_MILLI else 0
         return PodSeat(
-            member.name, seat.role, member.gang.rank, seat.node, local, n_devices, count[WORKER], count[SERVER],
-            accelerator,
+            member.name, seat.role, member.gang.rank, seat.node, local, self.n_devices(member), count[WORKER],
+            count[SERVER], accelerator,
         )  # fmt: skip
+
+    def n_devices(self, member: Member) -> int:
+        """That its pod asks for."""
+        worker = self.facts.spec.worker
+        return worker.devices if member.gang.is_worker and worker.gpu_milli >= GPU_MILLI else 0
 
     def adopt(self, pod: Object) -> Member | None:
         """A pod that another process has made; None when what it says of itself cannot be."""
         name, role, number = p.member_of(pod)
         if name != f"{role}-{number}":
             return None
-        seat = pod_seat(role, p.node_of(pod) or pod["metadata"]["annotations"].get(p.f.NODE, ""))
+        seat = pod_seat(role, p.node_meant(pod))
         end = p.end_of(pod, self.facts.launcher)
         asked = pod["metadata"].get("deletionTimestamp") is not None
         leaving = asked if end is None else self._had_left(name, seat, end)

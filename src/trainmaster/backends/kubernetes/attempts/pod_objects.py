@@ -167,6 +167,11 @@ def node_of(pod: Object) -> str | None:
     return pod["spec"].get("nodeName")
 
 
+def node_meant(pod: Object) -> str:
+    """Its node, also before it is bound."""
+    return node_of(pod) or str(pod["metadata"]["annotations"].get(f.NODE, ""))
+
+
 def unseen_pod(name: str, node: str) -> Object:
     """Stands in for a pod that ran, as far as anybody knows."""
     status = {"containerStatuses": [{"name": "", "state": {"running": {}}}]}

@@ -34,6 +34,7 @@ class PodObserver:
         key = p.run_of(pod)
         if key is None or self._registry.halted:
             return
+        self._registry.note_pod(pod, gone)
         run = self._registry.runs.get(key)
         if run is None and not gone:
             run = self._found(key, pod)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainmaster.backends.kubernetes.api.client import Object
+from trainmaster.backends.kubernetes.attempts import pod_objects as p
 from trainmaster.backends.kubernetes.attempts.observations import RunFacts, RunKey, run_token
-from trainmaster.backends.kubernetes.attempts.pod_attempt import Run, pod_seat
+from trainmaster.backends.kubernetes.attempts.pod_attempt import RELEASE_S, Run, pod_seat
+from trainmaster.backends.kubernetes.nodes.cluster_model import Usage
 from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
 from trainmaster.gang.actions import Seat
 from trainmaster.gang.protocol import SERVER, WORKER, Message
@@ -94,6 +96,8 @@ class AttemptRegistry:
         """Generations up to this one are over: what turns up of them is deleted."""
         self.orphans: dict[RunKey, set[str]] = {}
         """Pods that hold devices and whose TrainingJob is gone, by their uid: the garbage collector ends them."""
+        self.held = Usage(watch.usage.resources)
+        """What our pods hold, those included whose attempts are over for the engine."""
         self.unanswered: dict[RunKey, Stop] = {}
         """What waits for them."""
         self.seen_seq = 0
@@ -117,6 +121,23 @@ class AttemptRegistry:
     def fence(self, key: RunKey) -> None:
         """This attempt and all before it are over for the engine."""
         self._fenced[key.job_id] = max(key.generation, self._fenced.get(key.job_id, 0))
+
+    def note_pod(self, pod: Object, gone: bool = False) -> None:
+        """It holds its devices from its making until its kubelet has freed them, or has had the time to."""
+        over = p.is_over(pod)
+        free = gone or (over and p.is_released(pod))
+        self.held.note(pod, None if free else p.node_meant(pod))
+        if over and not free:
+            self.loop.call_later(RELEASE_S, self.held.note, pod, None)
+
+    def full_node(self, wanted: Mapping[str, int]) -> str | None:
+        """A node that has not so many free devices: the engine may give them away before all containers that it cannot
+        know of have ended, as on a node that comes back."""
+        for node, devices in wanted.items():
+            index = self.watch.index_of(node)
+            if index is not None and self.held.of(node)[0] + devices > self.watch.cluster.nodes[index].gpus:
+                return node
+        return None
 
     # -- what they are made from -----------------------------------------------------------------------
 

@@ -42,6 +42,11 @@ class SlowStarts:
         if run.key.job_id in self.words:
             self._look(run)
 
+    def waits(self, run: Run, what: str) -> None:
+        """Its pods cannot be made yet; that has a limit, too."""
+        self.refused(run, what)
+        self.bound(run)
+
     def refused(self, run: Run, why: str) -> None:
         """It did not start; said until it does, or starts to be slow again."""
         if len(self.words) >= MAX_JOBS:

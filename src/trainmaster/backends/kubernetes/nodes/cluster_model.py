@@ -96,7 +96,7 @@ def merged(before: Node, now: Node) -> Node:
 
 @dataclass
 class Usage:
-    """What pods that are not ours use, node by node, kept up to date pod by pod."""
+    """What pods use, node by node, kept up to date pod by pod."""
 
     resources: tuple[str, ...] = GPU_RESOURCES
     by_node: dict[str, list[int]] = field(default_factory=dict)
@@ -107,12 +107,16 @@ class Usage:
         return NOTHING if found is None else (found[0], found[1], found[2])
 
     def pod_changed(self, pod: Object, gone: bool) -> str | None:
-        """The node on which something changed, if so."""
-        uid = pod["metadata"]["uid"]
+        """A pod that uses its node unless it is ours. The node on which something changed, if so."""
         node = pod["spec"].get("nodeName")
         counts = node and not gone and not is_over(pod) and not is_ours(pod) and not _of_our_gang(pod)
+        return self.note(pod, node if counts else None)
+
+    def note(self, pod: Object, node: str | None) -> str | None:
+        """From now on it uses this node; None: nothing any more. The node on which something changed, if so."""
+        uid = pod["metadata"]["uid"]
         before = self._by_pod.get(uid)
-        if not counts:
+        if node is None:
             if before is None:
                 return None
             del self._by_pod[uid]

@@ -16,6 +16,7 @@ from trainmaster.backends.kubernetes.attempts.pod_writer import Refused as Refus
 from trainmaster.backends.kubernetes.attempts.reports import PATIENCE
 from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOptions
 from trainmaster.backends.kubernetes.launchers.hub import AgentHub
+from trainmaster.backends.kubernetes.nodes.cluster_model import Usage
 from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
 from trainmaster.gang.protocol import Attach, Began, Begin, Ended, Hello, Joined, Membership, Message, Peer, Refused
 from trainmaster.model import event as ev
@@ -84,7 +85,7 @@ class Story:
         watch = SimpleNamespace(
             cluster=Cluster((Node("n0", "V", 8), Node("n1", "V", 8)), {}), tell_all=lambda: None, our_pods=list,
             is_ready=lambda name: name not in self.unready, ready_indices=frozenset,
-            index_of={"n0": 0, "n1": 1}.get, distrust=lambda _: None,
+            index_of={"n0": 0, "n1": 1}.get, distrust=lambda _: None, usage=Usage(),
         )  # fmt: skip
         self.hub = AgentHub(b"s", LeaseRule(), lambda: self.now_ms, self)  # type: ignore[arg-type]
         self.backend = KubernetesBackend(

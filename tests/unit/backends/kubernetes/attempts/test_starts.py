@@ -11,10 +11,11 @@ import orjson
 import pytest
 
 from trainmaster.backends.kubernetes.api.client import ApiError, Forbidden
-from trainmaster.backends.kubernetes.attempts import pod_writer
+from trainmaster.backends.kubernetes.attempts import pod_actions, pod_writer, registry
 from trainmaster.backends.kubernetes.attempts.pod_actions import PODS_AT_A_TIME
 from trainmaster.backends.kubernetes.attempts.pod_writer import PodWriter, Refused
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
+from trainmaster.backends.kubernetes.nodes.cluster_model import Usage
 from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
@@ -43,6 +44,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.made: list[str] = []
+        self.pods: list[Object] = []
         self.bound: list[str] = []
         self.most_open = 0
 
@@ -52,7 +54,9 @@ class Writer:
         self.made += [body["metadata"]["name"] for body in bodies]
         self.most_open = max(self.most_open, len(self.made) - len(self.bound))
         await asyncio.sleep(0)
-        return [{**body, "metadata": {**body["metadata"], "uid": "u"}, "status": {}} for body in bodies]
+        made = [{**body, "metadata": {**body["metadata"], "uid": body["metadata"]["name"]}} for body in bodies]
+        self.pods += made
+        return made
 
     async def bind(self, _namespace: str, pods: Sequence[tuple[str, str]]) -> None:
         assert {name for name, _ in pods} <= set(self.made)
@@ -84,14 +88,15 @@ class Client:
 
 
 class Story:
-    def __init__(self, sizes: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int], gpus: int = 10_000) -> None:
         self.jobs = {f"j{k:03}": training_job(f"j{k:03}", size) for k, size in enumerate(sizes)}
         self.told: list[ev.Event] = []
         self.writer = Writer()
-        cluster = Cluster((Node("n0", "V", 8),), {})
+        cluster = Cluster((Node("n0", "V", gpus),), {})
         watch = SimpleNamespace(
-            cluster=cluster, is_ready=lambda _: True, our_pods=list, tell_all=lambda: None, index_of=lambda _: 0
-        )
+            cluster=cluster, is_ready=lambda _: True, our_pods=list, tell_all=lambda: None, index_of=lambda _: 0,
+            usage=Usage(),
+        )  # fmt: skip
         self.backend = KubernetesBackend(
             None, watch, LeaseRule(), self.told.append, lambda: 0, secret=b"s",  # type: ignore[arg-type]
             job_of=lambda _, name: self.jobs.get(name),
@@ -160,6 +165,37 @@ def test_a_gang_that_is_stopped_before_its_turn_makes_no_pods() -> None:
         assert [type(event) for event in story.told] == [ev.Stopped]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("way", ["gone", "freed", "said to be over"])
+def test_devices_that_containers_of_an_ended_attempt_hold_are_waited_for(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine cannot know of them, as when a node comes back on which a sidecar has outlived the lease."""
+    monkeypatch.setattr(pod_actions, "ROOM_EVERY_S", 0.001)
+    monkeypatch.setattr(registry, "RELEASE_S", 0.05)
+
+    async def run() -> None:
+        story = Story([2, 2, 2], gpus=4)
+        observer, slow = story.backend._pod_observer, story.backend.slow_starts
+        story.backend.perform(story.launch("j000", 1))
+        await asyncio.sleep(0)
+        await story.until_idle()
+        left = [pod for pod in story.writer.pods if pod["metadata"]["name"].startswith("j000")]
+        for name, seq in (("j001", 2), ("j002", 3)):  # there is room for one of them
+            story.backend.perform(story.launch(name, seq))
+        await asyncio.sleep(0.1)
+        assert len(story.writer.bound) == 4, "the devices of two pods are not free"
+        (why,) = slow.words.values()
+        assert "n0" in why
+        sandbox = {"type": "PodReadyToStartContainers", "status": "False" if way == "freed" else "True"}
+        for pod in left:
+            over = {"phase": "Failed", "conditions": [sandbox]}
+            observer.pod_changed(pod if way == "gone" else {**pod, "status": over}, gone=way == "gone")
+        await story.until_idle()
+        assert len(story.writer.bound) == 6
+
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 def test_pods_of_a_gang_that_a_quota_refuses_half_way_are_deleted() -> None:
