@@ -42,7 +42,7 @@ class TooMany(Refusal):
 
 
 class Unavailable(Refusal):
-    """Not now: the store cannot be read or written. What was accepted before is safe; ask again."""
+    """Not now: the store fails, or the service is stopping. What was accepted before is safe; ask again."""
 
     status = 503
 

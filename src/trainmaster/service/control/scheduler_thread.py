@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from trainmaster.model import event as ev
 from trainmaster.model.units import MS_PER_S, NEVER_MS
+from trainmaster.service.api.problems import Unavailable
 from trainmaster.service.control.control_plane import ControlPlane, Request
 from trainmaster.service.control.gateway import unpacked
 
@@ -71,8 +72,7 @@ class Driver:
 
     def put(self, request: Request[Any], answered: _Answered) -> None:
         """`answered` is called in the driver's thread with the answer or the error."""
-        if self._stopping:
-            raise RuntimeError("the service is stopping")
+        self._check_open()
         with self._condition:
             self._requests.append((request, answered))
             self._condition.notify()
@@ -80,14 +80,17 @@ class Driver:
     async def ask(self, request: Request[T]) -> T:
         loop = asyncio.get_running_loop()
         future: _Future = loop.create_future()
-        if self._stopping:
-            raise RuntimeError("the service is stopping")
+        self._check_open()
         # What the loop reads in one round goes over together: it shares a batch, and wakes the thread once.
         gathered = self._gathered.setdefault(loop, [])
         if not gathered:
             loop.call_soon(self._hand_over, loop)
         gathered.append((request, (loop, future)))
         return unpacked(await future)
+
+    def _check_open(self) -> None:
+        if self._stopping:
+            raise Unavailable("the service is stopping", remedy="Ask again when it has started.")
 
     def _hand_over(self, loop: _Loop) -> None:
         gathered = self._gathered.pop(loop)
