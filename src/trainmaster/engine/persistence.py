@@ -6,7 +6,8 @@ kept: they follow from what is allocated and held, so they cannot disagree with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -253,6 +254,15 @@ def ended_from_record(record: Mapping[str, Any]) -> Ended:
         rejection = Rejection(Why(rejection["why"]), rejection["details"])
     values["spec"], values["phase"] = spec_from_json(values["spec"]), Phase(values["phase"])
     return Ended(**values, rejection=rejection)
+
+
+def readable_ends(records: Iterable[Mapping[str, Any]]) -> list[Ended]:
+    """Without those that are damaged."""
+    found = []
+    for record in records:
+        with contextlib.suppress(Exception):
+            found.append(ended_from_record(record))
+    return found
 
 
 def restore(

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainmaster.engine.persistence import ended_from_record
+from trainmaster.engine.persistence import readable_ends
 from trainmaster.engine.ports import EndedFilter
 from trainmaster.engine.records import Ended
 from trainmaster.learn.dl2.online import FEWEST_JOBS, OnlineLearner, Train, train_candidate
@@ -66,7 +66,7 @@ class _Recent:
             return plane.policy_name, []
         finished = EndedFilter(frozenset({Phase.FINISHED}))
         records = plane.store.latest_ended(REMEMBERED, finished)  # of any number: the control plane waits meanwhile
-        ended = sorted((ended_from_record(record) for record in records), key=lambda end: (end.ended_ms, end.spec.id))
+        ended = sorted(readable_ends(records), key=lambda end: (end.ended_ms, end.spec.id))
         return plane.policy_name, ended
 
 

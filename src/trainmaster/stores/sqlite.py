@@ -97,7 +97,7 @@ class SqliteStore:
     def load(self) -> StoredState:
         with _typed(self):
             ended = self._reader.execute(sa.select(t.ended.c.id, t.ended.c.record).order_by(t.ended.c.id))
-            return self._stored_state({job_id: json.loads(record) for job_id, record in ended})
+            return self._stored_state({job_id: _job_record(record) for job_id, record in ended})
 
     def load_active(self) -> StoredState:
         with _typed(self):
@@ -119,26 +119,31 @@ class SqliteStore:
         return self._one(_FIND_META, _DOCUMENT + name)
 
     def find_ended(self, job_id: str) -> JsonObject | None:
-        return self._one(_FIND_ENDED, job_id)
+        found = self._text(_FIND_ENDED, job_id)
+        return None if found is None else _ended_record(job_id, found)
 
     def _one(self, query: str, key: str) -> JsonObject | None:
+        found = self._text(query, key)
+        return None if found is None else json.loads(found)
+
+    def _text(self, query: str, key: str) -> str | None:
         with _typed(self):
             cursor = self._reader.connection.cursor()
             cursor.execute(query, {"id": key})
             found = cursor.fetchone()
-        return None if found is None else json.loads(found[0])
+        return None if found is None else found[0]
 
     def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
-        query = _narrow(sa.select(t.ended.c.record), where).where(t.ended.c.number > after)
+        query = _narrow(_ENDED, where).where(t.ended.c.number > after)
         with _typed(self):
             rows = self._reader.execute(query.order_by(t.ended.c.number, t.ended.c.id).limit(limit))
-            return [json.loads(record) for (record,) in rows]
+            return [_ended_record(job_id, record) for job_id, record in rows]
 
     def latest_ended(self, limit: int, where: EndedFilter) -> list[JsonObject]:
         latest = (t.ended.c.ended_ms.desc(), t.ended.c.number.desc(), t.ended.c.id.desc())
         with _typed(self):
-            rows = self._reader.execute(_narrow(sa.select(t.ended.c.record), where).order_by(*latest).limit(limit))
-            return [json.loads(record) for (record,) in rows]
+            rows = self._reader.execute(_narrow(_ENDED, where).order_by(*latest).limit(limit))
+            return [_ended_record(job_id, record) for job_id, record in rows]
 
     def count_ended(self, where: EndedFilter) -> int:
         with _typed(self):
@@ -150,7 +155,7 @@ class SqliteStore:
             query = query.where(t.log.c.job_id == job_id)
         with _typed(self):
             rows = self._reader.execute(query.order_by(t.log.c.number).limit(limit)).mappings()
-            return [LogEntry(**{**row, "details": json.loads(row["details"])}) for row in rows]
+            return [LogEntry(**{**row, "details": _details(row["details"])}) for row in rows]
 
     def last_log_number(self) -> int:
         with _typed(self):
@@ -212,8 +217,8 @@ def read_history(path: Path, count: int, kinds: Sequence[str]) -> tuple[list[Jso
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
         try:
             connection.execute("BEGIN")  # one moment for both
-            latest = "SELECT record FROM ended ORDER BY ended_ms DESC LIMIT ?"
-            ended = [json.loads(record) for (record,) in connection.execute(latest, (count,))]
+            latest = "SELECT id, record FROM ended ORDER BY ended_ms DESC LIMIT ?"
+            ended = [_ended_record(*row) for row in connection.execute(latest, (count,))]
             marks = ", ".join("?" for _ in kinds)
             rows = connection.execute(
                 f"SELECT at_ms, kind, job_id, text, details, number FROM log WHERE kind IN ({marks}) ORDER BY number",
@@ -224,7 +229,7 @@ def read_history(path: Path, count: int, kinds: Sequence[str]) -> tuple[list[Jso
     except sqlite3.Error as error:
         raise StoreError(f"database {path}: {error}") from error
     log = [
-        LogEntry(at_ms, kind, job_id, text, json.loads(details), number)
+        LogEntry(at_ms, kind, job_id, text, _details(details), number)
         for at_ms, kind, job_id, text, details, number in rows
     ]
     return ended, log
@@ -258,6 +263,7 @@ def _compiled(statement: Any) -> str:
 
 _DELETE_JOB = _compiled(sa.delete(t.job).where(t.job.c.id == sa.bindparam("id")))
 _UPSERT_JOB, _UPSERT_ENDED, _UPSERT_REQUEST = _upsert(t.job), _upsert(t.ended), _upsert(t.request)
+_ENDED = sa.select(t.ended.c.id, t.ended.c.record)
 _FIND_REQUEST = _compiled(sa.select(t.request.c.answer).where(t.request.c.id == sa.bindparam("id")))
 _FIND_ENDED = _compiled(sa.select(t.ended.c.record).where(t.ended.c.id == sa.bindparam("id")))
 _FIND_META = _compiled(sa.select(t.meta.c.value).where(t.meta.c.key == sa.bindparam("id")))
@@ -294,11 +300,29 @@ def _ended_row(job_id: str, record: JsonObject) -> dict[str, Any]:
 
 def _job_record(text: str) -> JsonObject:
     """A record; one that is damaged is handed on as it is, and set aside by the control plane."""
+    record = _object(text)
+    return {"unreadable": str(text)} if record is None else record
+
+
+def _ended_record(job_id: str, text: str) -> JsonObject:
+    """One that is damaged has its id and nothing else, so that whoever reads it can name it."""
+    record = _object(text) or {}
+    spec = record.get("spec")
+    return record if isinstance(spec, dict) and spec.get("id") == job_id else {"spec": {"id": job_id}}
+
+
+def _details(text: str) -> JsonObject:
+    """Of a log entry; of a damaged one nothing."""
+    return _object(text) or {}
+
+
+def _object(text: str) -> JsonObject | None:
+    """None: it is damaged."""
     try:
-        record = json.loads(text)
+        found = json.loads(text)
     except (ValueError, RecursionError, TypeError):
-        record = None
-    return record if isinstance(record, dict) else {"unreadable": str(text)}
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _log_row(entry: LogEntry) -> dict[str, Any]:

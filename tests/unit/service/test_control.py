@@ -12,7 +12,8 @@ from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench, HandClock
 
 from trainmaster.dst.control_plane.inline_asgi import Call, exchange
 from trainmaster.engine.engine import HANDLERS, Engine
-from trainmaster.engine.ports import Commit, StoreError
+from trainmaster.engine.persistence import readable_ends
+from trainmaster.engine.ports import Commit, EndedFilter, StoreError
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
 from trainmaster.model.command import Launch, Stop
@@ -346,6 +347,29 @@ def test_a_stored_job_that_cannot_be_read_is_set_aside_alone(tmp_path: Path, dam
     assert bench.state(good) == "finished"
     assert any(isinstance(sent, Stop) and sent.job_id == bad for sent in bench.performed), "what runs of it is stopped"
     assert bench.submit() not in (good, bad)
+
+
+@pytest.mark.parametrize(
+    "damage", ["not json", '{"spec": {}}', "[1]", '"spec"', '{"spec": {"id": "job-2"}, "phase": 6}']
+)
+def test_an_ended_job_that_cannot_be_read_hides_no_other(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "store.db"
+    bench = Bench(tmp_path, SqliteStore(path))
+    good, bad = bench.submit(steps=10), bench.submit(steps=10)
+    bench.pass_s(60)
+    assert [bench.state(job) for job in (good, bad)] == ["finished"] * 2
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE ended SET record = ? WHERE id = ?", (damage, bad))
+        connection.execute("UPDATE log SET details = ?", (damage,))
+    connection.close()
+    bench.start()
+    for _ in range(2):
+        assert [job["id"] for job in bench.get("/jobs")["jobs"]] == [good]
+        assert bench.call("GET", f"/jobs/{bad}").status == 409
+    assert bench.get("/service")["quarantined"] == [bad]
+    assert bench.plane.tally.set_aside == 1, "told once"
+    assert len(bench.get("/events")["events"]) > 4
+    assert [end.spec.id for end in readable_ends(bench.store.latest_ended(9, EndedFilter()))] == [good]
 
 
 def test_pending_commands_are_sent_first(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from trainmaster.cli.learning.learn_das import das, das_evaluate
 from trainmaster.cli.learning.learn_options import Out, Resume, Seed, need_torch, recorded_command, train, typed_options
 from trainmaster.cli.shared.output import check_output, check_writable, one_message, progress_bar, to_json, write_text
 from trainmaster.cli.shared.typer_options import Output
-from trainmaster.engine.persistence import ended_from_record
+from trainmaster.engine.persistence import readable_ends
 from trainmaster.learn.dl2.demonstrations import check_teacher
 from trainmaster.learn.dl2.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
 from trainmaster.learn.dl2.options import TrainOptions, paper
@@ -175,7 +175,7 @@ def _recorded(home: Path, clusters: list[SizingSpec]) -> Lived:
     if len(clusters) != 1:
         raise InputError(f"{len(clusters)} clusters with a history", "one: the service's machines", column="--cluster")
     records, log = read_history(database, REMEMBERED, COMMANDS)
-    return lived([ended_from_record(record) for record in records], log, clusters[0])
+    return lived(readable_ends(records), log, clusters[0])
 
 
 def _cluster(text: str) -> SizingSpec:

@@ -25,7 +25,7 @@ from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, Phase
 from trainmaster.model.reason_text import advice, sentence
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
-from trainmaster.service.api.problems import NotFound
+from trainmaster.service.api.problems import Conflict, NotFound
 from trainmaster.service.control.control_plane import ControlPlane
 from trainmaster.service.local.tokens import OPERATOR, Principal
 
@@ -64,7 +64,18 @@ class Views:
         record = self.plane.store.find_ended(job_id)
         if record is None:
             raise NotFound(f"job '{job_id[:80]}' not found", expected="an id or a name")
-        return self._ended(record)
+        try:
+            return self._ended(record)
+        except Exception as error:
+            self._unreadable(job_id, record, error)
+            remedy = "The service's log says why; `trainmaster doctor` lists such records."
+            raise Conflict(f"the record of {job_id} is damaged", where="job", remedy=remedy) from None
+
+    def _unreadable(self, job_id: str, record: Json, error: Exception) -> None:
+        """An ended job; told once."""
+        if job_id not in self.plane.quarantined:
+            self.plane.quarantined[job_id] = record
+            self.plane.set_aside("record", job_id, error)
 
     def jobs(
         self,
@@ -96,11 +107,14 @@ class Views:
         ids = [item for _, item in shown if isinstance(item, str)]
         found = iter(queries.job_states(self.engine, ids, self.now_ms))
         views: list[Json] = []
-        for _, item in shown:
+        for _, item in shown:  # one job that cannot be shown hides no other
             try:
                 views.append(self._one(next(found)) if isinstance(item, str) else self._ended(item))
-            except Exception as error:  # one job that cannot be shown hides no other
-                self.plane.set_aside("view", item if isinstance(item, str) else item["spec"]["id"], error)
+            except Exception as error:
+                if isinstance(item, str):
+                    self.plane.set_aside("view", item, error)
+                else:
+                    self._unreadable(item["spec"]["id"], item, error)
         more = str(shown[-1][0]) if len(page) > limit and shown else None
         return {"jobs": views, "cursor": more, "total": total}
 
@@ -306,7 +320,7 @@ class Views:
         """Those that have jobs, or have had some not long ago."""
         found = {spec.payload.get("namespace") for spec in queries.active_specs(self.engine)}
         ended = self.plane.store.ended_page(-1, MAX_ENDED, EndedFilter())
-        found |= {record["spec"]["payload"].get("namespace") for record in ended}
+        found |= {record["spec"].get("payload", {}).get("namespace") for record in ended}
         return frozenset(space for space in found if space)
 
     def question(self) -> Json:
