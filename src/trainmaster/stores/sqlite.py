@@ -137,13 +137,13 @@ class SqliteStore:
         query = _narrow(_ENDED, where).where(t.ended.c.number > after)
         with _typed(self):
             rows = self._reader.execute(query.order_by(t.ended.c.number, t.ended.c.id).limit(limit))
-            return [_ended_record(job_id, record) for job_id, record in rows]
+            return [_ended_record(*row) for row in rows]
 
     def latest_ended(self, limit: int, where: EndedFilter) -> list[JsonObject]:
         latest = (t.ended.c.ended_ms.desc(), t.ended.c.number.desc(), t.ended.c.id.desc())
         with _typed(self):
             rows = self._reader.execute(_narrow(_ENDED, where).order_by(*latest).limit(limit))
-            return [_ended_record(job_id, record) for job_id, record in rows]
+            return [_ended_record(*row) for row in rows]
 
     def count_ended(self, where: EndedFilter) -> int:
         with _typed(self):

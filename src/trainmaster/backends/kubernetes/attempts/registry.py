@@ -96,7 +96,7 @@ class AttemptRegistry:
         """Generations up to this one are over: what turns up of them is deleted."""
         self.orphans: dict[RunKey, set[str]] = {}
         """Pods that hold devices and whose TrainingJob is gone, by their uid: the garbage collector ends them."""
-        self.held = Usage(watch.usage.resources)
+        self.in_use = Usage(watch.usage.resources)
         """What our pods hold, those included whose attempts are over for the engine."""
         self.unanswered: dict[RunKey, Stop] = {}
         """What waits for them."""
@@ -126,16 +126,16 @@ class AttemptRegistry:
         """It holds its devices from its making until its kubelet has freed them, or has had the time to."""
         over = p.is_over(pod)
         free = gone or (over and p.is_released(pod))
-        self.held.note(pod, None if free else p.node_meant(pod))
+        self.in_use.note(pod, None if free else p.node_meant(pod))
         if over and not free:
-            self.loop.call_later(RELEASE_S, self.held.note, pod, None)
+            self.loop.call_later(RELEASE_S, self.in_use.note, pod, None)
 
     def full_node(self, wanted: Mapping[str, int]) -> str | None:
         """A node that has not so many free devices: the engine may give them away before all containers that it cannot
         know of have ended, as on a node that comes back."""
         for node, devices in wanted.items():
             index = self.watch.index_of(node)
-            if index is not None and self.held.of(node)[0] + devices > self.watch.cluster.nodes[index].gpus:
+            if index is not None and self.in_use.of(node)[0] + devices > self.watch.cluster.nodes[index].gpus:
                 return node
         return None
 
