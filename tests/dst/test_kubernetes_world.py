@@ -8,7 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from support.kube_safeguards import SAFEGUARDS
+from trainmaster.backends.kubernetes.api.client import Object
+from trainmaster.backends.kubernetes.api.reflector import Change
+from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
 from trainmaster.dst.kubernetes.world import run_seed
+from trainmaster.service.control.control_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +42,22 @@ def test_a_seed_is_the_same_each_time() -> None:
         told.append(subprocess.run(command, env=env, capture_output=True, check=True).stdout)
     assert told[0] == told[1]
     assert b"command" in told[0]
+
+
+def test_operators_hear_of_objects_that_are_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As requests and reports: counted, and told with the next commit."""
+    told: set[str] = set()
+    take = ClusterWatch._node_changed
+
+    def odd(self: ClusterWatch, kind: Change, node: Object, before: Object | None) -> None:
+        take(self, kind, node, before)
+        if node["metadata"]["name"] == "node1":
+            raise ValueError("7 is no label")
+
+    monkeypatch.setattr(ClusterWatch, "_node_changed", odd)
+    monkeypatch.setattr(ControlPlane, "set_aside", lambda _, what, *__: told.add(what))
+    run_seed(0)
+    assert any("node1" in what for what in told)
 
 
 @pytest.mark.parametrize("remove", SAFEGUARDS, ids=lambda remove: remove.__name__)

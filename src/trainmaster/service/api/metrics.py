@@ -38,7 +38,7 @@ def _families(plane: ControlPlane) -> Iterator[Metric]:
         ("trainmaster_events", "Events that the engine took.", tally.events),
         ("trainmaster_jobs_submitted", "Jobs accepted.", tally.submitted),
         ("trainmaster_store_faults", "Commits or reads that the store refused.", tally.store_faults),
-        ("trainmaster_set_aside", "Requests and reports that could not be taken; the log says why.", tally.set_aside),
+        ("trainmaster_set_aside", "Requests, reports and objects that could not be taken.", tally.set_aside),
         ("trainmaster_policy_faults", "Decisions in which the policy failed and FIFO stood in.", tally.policy_faults),
         ("trainmaster_batch_seconds", "Time spent in batches: deciding, committing, dispatching.", tally.batch_s),
     )

@@ -31,8 +31,10 @@ from trainmaster.model.codec import allocation_from_json, spec_from_json
 from trainmaster.model.command import Launch
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import JobSpec
+from trainmaster.service.api.problems import Unavailable
 from trainmaster.service.control.control_plane import ControlPlane
 from trainmaster.service.control.remap_nodes import followed
+from trainmaster.service.control.requests import Read
 from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.kubernetes.gang_status_writer import GangStatusWriter
 from trainmaster.service.kubernetes.job_source import JobSource
@@ -190,6 +192,10 @@ class KubernetesSession:
         if self._halted or backend is None:
             return
         self._driver = driver
+        for reflector in (self._watch.nodes, self._watch.pods, self._jobs):
+            for key, error in reflector.set_aside.items():
+                self._set_aside("/".join(key), error)
+            reflector.on_set_aside = self._set_aside
         for job in self._jobs.objects.values():
             self._ids[job_id_of_object(job)] = (job["metadata"]["namespace"], job["metadata"]["name"])
         status_writer = self._status_writer = StatusWriter(
@@ -219,6 +225,12 @@ class KubernetesSession:
             self.source.changed(kind, job, before)
         if kind == "DELETED":
             self._ids.pop(job_id_of_object(job), None)
+
+    def _set_aside(self, what: str, error: Exception) -> None:
+        """An object that anybody may have written: operators hear of it as of everything that is set aside."""
+        if not self._halted and self._driver is not None:
+            with contextlib.suppress(Unavailable):
+                self._driver.put(Read(lambda views: views.plane.set_aside(what, None, error)), lambda _: None)
 
     def nodes_changed(self) -> None:
         if self._halted or self._nodes_due or self._driver is None:

@@ -52,8 +52,10 @@ class Reflector:
         self._client = client
         self._path = path
         self._on_change = on_change
-        self.set_aside = 0
-        """Changes that whoever is told could not take; the log says why."""
+        self.set_aside: dict[Key, Exception] = {}
+        """Objects that whoever is told could not take; the log says why."""
+        self.on_set_aside: Callable[[str, Exception], None] | None = None
+        """Told once for each."""
         self._on_sync = on_sync
         self._trim = trim or _without_managed_fields
         self._params = {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
@@ -160,11 +162,17 @@ class Reflector:
 
     def _take(self, kind: Change, thing: Object) -> None:
         """One object that whoever is told cannot read is set aside alone: anybody may have written it."""
+        key = key_of(thing)
+        before = self.set_aside.pop(key, None)
         try:
             self._tell(kind, thing)
-        except Exception:
-            self.set_aside += 1
-            log.exception("%s of %s was set aside", "/".join(key_of(thing)), self._path)
+        except Exception as error:
+            name = f"{'/'.join(filter(None, key))} of {self._path}"
+            log.exception("%s was set aside", name)
+            if kind != DELETED:
+                self.set_aside[key] = error
+            if before is None and self.on_set_aside is not None:
+                self.on_set_aside(name, error)
 
     def _tell(self, kind: Change, thing: Object) -> None:
         key = key_of(thing)

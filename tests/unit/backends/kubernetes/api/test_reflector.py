@@ -128,8 +128,14 @@ def test_an_object_that_cannot_be_taken_is_set_aside_alone() -> None:
     async def story() -> Reflector:
         client = Listings([[thing("odd", 1), thing("good", 2)]])
         reflector = Reflector(client, "/x", read)  # type: ignore[arg-type]
+        reflector.on_set_aside = lambda name, _: aside.append(name)
         await reflector._list()
+        reflector._take("MODIFIED", thing("odd", 3))
+        assert len(reflector.set_aside) == 1
+        reflector._take("DELETED", thing("odd", 4))
         return reflector
 
+    aside: list[str] = []
     reflector = asyncio.run(story())
-    assert told == ["odd", "good"] and reflector.set_aside == 1 and reflector.synced.is_set()
+    assert told == ["odd", "good", "odd", "odd"] and reflector.set_aside == {} and reflector.synced.is_set()
+    assert len(aside) == 1 and "odd of /x" in aside[0], "told once"
