@@ -53,10 +53,7 @@ class LeaderGateway:
         session = self.session
         if session is None or session.driver is None:
             raise Unavailable("no leader at this moment", expected="a leader", remedy="Ask again in a few seconds.")
-        try:
-            return await session.driver.ask(request)
-        except RuntimeError as error:
-            raise Unavailable(f"leadership lost: {error}", remedy="Ask again.") from None
+        return await session.driver.ask(request)
 
     async def ask_soon(self, request: Request[T], wait_s: float) -> T | None:
         try:

@@ -90,7 +90,7 @@ class Driver:
 
     def _check_open(self) -> None:
         if self._stopping:
-            raise Unavailable("the service is stopping", remedy="Ask again when it has started.")
+            raise Unavailable("the scheduler is stopping", remedy="Ask again in a few seconds.")
 
     def _hand_over(self, loop: _Loop) -> None:
         gathered = self._gathered.pop(loop)

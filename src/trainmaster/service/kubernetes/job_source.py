@@ -24,6 +24,7 @@ from trainmaster.engine.ports import EndedFilter
 from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import JobId
+from trainmaster.service.api.problems import Unavailable
 from trainmaster.service.control.control_plane import ControlPlane, Request
 
 log = logging.getLogger(__name__)
@@ -247,7 +248,7 @@ class JobSource:
         self._waiting = True  # one at a time: the next goes out when this is answered
         try:
             self._inbox.put(request, lambda outcome: self._loop.call_soon_threadsafe(self._answered, batch, outcome))
-        except RuntimeError:
+        except Unavailable:
             self._stopped = True
 
     def _unreadable(self, job: Json) -> InputError | None:
