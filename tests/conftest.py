@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A busy machine makes any example slow; how fast things are is for bench/.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+# A busy machine makes any example slow; how fast things are is for bench/. The same code is tried with the same
+# examples: what a run finds, the next one finds again. HYPOTHESIS_PROFILE=explore tries others.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 REAL_PROCESSES = ("launcher", "live", "runtime", "kubernetes")

@@ -338,7 +338,7 @@ class AttemptMachine(RuleBasedStateMachine):
             self.go()
         if member.asked and member.alive:
             self.do_end(member, 75 if self.world.elastic else 0, NOBODYS)
-        elif member.begun and not member.hello:
+        elif member.begun and not member.hello and self.world.elastic:
             self.do_hello(member)
         elif member.told and member.told.version > member.joined:
             self.do_join(member)

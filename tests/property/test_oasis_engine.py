@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.oracles.admission import utility_at
@@ -194,6 +194,7 @@ def test_an_undisturbed_world_keeps_every_promise_and_the_account(seed: int) -> 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(seed=st.integers(0, 100_000))
+@example(seed=252)  # a first start that a node's failure ended: the pause before the next is kept
 @settings(max_examples=5, deadline=None)
 def test_memory_is_the_memo_alone(policy: str, seed: int) -> None:
     """A policy built anew for each decision, from a memo that went through its text, decides the same."""

@@ -104,14 +104,14 @@ class RiskRewardHeuristic:
 
     def decide(self, view: Snapshot) -> Plan:
         jobs, builder = view.jobs, view.draft()
-        names = jobs.ids
+        names, ready = jobs.ids, jobs.not_before_ms <= view.now_ms
         order = sorted(range(len(jobs)), key=lambda row: (int(jobs.submit_ms[row]), names[row]))
         waiting: list[Candidate] = []
         for row in order:
             if int(jobs.phase[row]) != PhaseCode.PENDING:
                 continue
             if int(jobs.first_start_ms[row]) >= 0:
-                if int(jobs.not_before_ms[row]) <= view.now_ms:  # it ran before its node failed: it runs to its end
+                if ready[row]:  # it ran before its node failed: it runs to its end
                     _start(view, builder, row)
             elif not jobs.admitted[row] and _size(view, row) is None:
                 builder.reject(row, Why.NEVER_FITS)
@@ -121,7 +121,7 @@ class RiskRewardHeuristic:
         waiting = self._admitted(rule, builder, waiting)
         free = float(view.free_gpus_by_type.max(initial=0.0))
         least = jobs.workers_min * jobs.worker_gpu_milli / GPU_MILLI
-        for c in rule.ordered([c for c in waiting if least[c.key] <= free], waiting):
+        for c in rule.ordered([c for c in waiting if ready[c.key] and least[c.key] <= free], waiting):
             _start(view, builder, c.key)
         return builder.plan(default=Why.CAPACITY)
 
