@@ -120,7 +120,8 @@ class AttemptMachine(RuleBasedStateMachine):
         wanted = [m for m in self.world.alive if not m.asked]
         if not trains:
             assert all(m.attached or m.begun for m in wanted), f"half a gang begins\n{self.attempt.story()}"
-        peers = [m for m in wanted if m.seat.role == member.seat.role]
+        unlisted = [m for m in wanted if m.told is not None and m.told.find(m.name) is None]  # they leave
+        peers = [m for m in wanted if m.seat.role == member.seat.role and m not in unlisted]
         assert len({m.rank for m in peers}) == len(peers), f"a rank is given twice\n{self.attempt.story()}"
 
     def check_membership(self, told: p.Membership) -> None:
@@ -154,7 +155,9 @@ class AttemptMachine(RuleBasedStateMachine):
         elif self.stopped:
             assert outcome.kind in (STOPPED, EXITED, a.START_FAILED)
         if outcome.kind == EXITED and outcome.code:
-            assert any(m.end and m.end.fault != NOBODYS for m in self.world.members.values()), self.attempt.story()
+            ends = [(m.end.fault, m.asked) for m in self.world.members.values() if m.end]
+            killed_or_failed = any(fault != NOBODYS or asked for fault, asked in ends)
+            assert killed_or_failed, self.attempt.story()
 
     # -- what happens ------------------------------------------------------------------------------------
 

@@ -321,7 +321,7 @@ class Attempt:
     def next_due_s(self) -> float:
         """When `advance` has something to do at the latest."""
         due = [member.leave_by_s for member in self.alive]
-        if self.outcome is not None:
+        if self.outcome is not None or self._restarting:
             return min([self._emptied_s + self.rules.release_s, *due]) if not self.over else math.inf
         due += [self._finish_by_s, self._renew_at_s, self._replacements.next_due_s]
         due.append(self._emptied_s + self.rules.release_s)
@@ -428,6 +428,9 @@ class Attempt:
     def _resize(self) -> None:
         """Go for the target: in place if the gang is elastic, or only grows before anybody has begun; else restart.
         Wait while that is not known."""
+        if self.alive and not self.staying:  # an owner before this one has begun to restart it
+            self._restarting, self._target_changed = True, False
+            return
         wanted = self._change()
         if wanted.leave or wanted.fill:
             early = all(member.begun_s is None and not member.told_to_begin for member in self.alive)
@@ -474,7 +477,7 @@ class Attempt:
 
     def _note_resized(self) -> None:
         """The target is reached when everybody works under the last membership and nobody else is left."""
-        if self.applied_seq >= self.target_seq or self._target_changed or not self.started:
+        if self.applied_seq >= self.target_seq or self._target_changed or self._finishing or not self.started:
             return
         wanted = self._change()
         if wanted.leave or wanted.fill or len(self.staying) < len(self.alive) or not self.begun:
@@ -555,7 +558,8 @@ class Attempt:
                 self._send_membership(without_awaited=True)
         elif end.ran or self.started or end.fault == NOBODYS:
             kind = EXITED if end.fault == OWN else STOPPED
-            self._end(Outcome(kind, end.code if kind == EXITED else 0, end.why), end.why)
+            code = end.code or 1  # who was asked to end has not finished, however politely it ends
+            self._end(Outcome(kind, code if kind == EXITED else 0, end.why), end.why)
         else:
             node = member.seat.node if end.fault == NODES else None
             self._end(Outcome(START_FAILED, end.code, end.why, node), end.why, grace_s=0.0)

@@ -314,6 +314,27 @@ def test_a_plain_gang_restarts_when_its_devices_are_free() -> None:
     assert "worker-1" in story.attempt.members
 
 
+def test_a_new_owner_goes_on_with_a_restart() -> None:
+    """Nothing is started before the members that were asked to leave have ended: they have the devices."""
+    story = Story(0)
+    story.attempt.adopt("worker-0", places(1)[0], 0, leaving=True)
+    story.attempt.set_target(places(1), 2)
+    story.attempt.on_member("worker-0", a.Attached("h"))
+    story.go(100.0)
+    assert list(story.attempt.members) == ["worker-0"]
+    story.end("worker-0", fault=NOBODYS)
+    assert "worker-1" in story.attempt.members
+
+
+def test_a_stuck_member_that_ends_politely_when_it_is_killed_has_not_finished() -> None:
+    story = Story(1)
+    story.hello("worker-0")  # it never joins
+    story.go(1000.0)
+    assert story.terminated() == ["worker-0"]
+    story.end("worker-0", 0)
+    assert story.outcome.kind == EXITED and story.outcome.code == 1
+
+
 def test_members_on_lost_nodes_are_reported_once_for_every_order_to_stop() -> None:
     story = Story(1, Rules())
     story.attempt.on_node("n0", ready=False)
