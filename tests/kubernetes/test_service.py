@@ -132,7 +132,7 @@ def test_jobs_run_wait_fail_and_are_deleted(fake_cluster: KubeCluster, replicas:
     until(lambda: states(fake_cluster) == over, 120, told=replica.output)
     fake_cluster.apply(job("endless", gpus=1, seconds=10_000))
     until(lambda: states(fake_cluster).get("endless") == "running", told=replica.output)
-    for change, shown in (({"workers": {"min": 1, "max": 2}}, "1/1-2"), ({"deadlineSeconds": 900}, "1/1-2")):
+    for change, shown in (({"workers": {"min": 1, "max": 2}}, "2/1-2"), ({"deadlineSeconds": 900}, "2/1-2")):
         fake_cluster.kubectl(
             "patch", "tj", "endless", "-n", "default", "--type=merge", "-p", json.dumps({"spec": change})
         )
