@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from trainmaster.core.arrays import Floats
 from trainmaster.core.engine.engine_core import wanted
+from trainmaster.engine import priority_bands
 from trainmaster.engine.engine import Engine
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.model.allocation import Allocation
@@ -262,6 +263,11 @@ def may_hold_back(engine: Engine) -> bool:
     return bool(engine.gated or engine.waits_for or engine.quotas or engine.caps)
 
 
+def remembers_bands(engine: Engine) -> bool:
+    """Whether the policy has a memory for each priority band."""
+    return priority_bands.MEMORY in engine.memo_values
+
+
 def lost_members(engine: Engine) -> bool:
     """Whether members of some job are, or may be, beyond reach."""
     return bool(engine.doubts or engine.ended_on)
@@ -345,7 +351,7 @@ def last_command_seq(engine: Engine) -> int:
 # -- reasons -----------------------------------------------------------------------------------------------------------
 
 
-_HELD_BY_OTHERS = frozenset({Why.CAPACITY, Why.SHAPE, Why.OUTRANKED, Why.SHARE, Why.NEXT_ROUND})
+_HELD_BY_OTHERS = frozenset({Why.CAPACITY, Why.SHAPE, Why.OUTRANKED, Why.SHARE, Why.NEXT_ROUND, Why.PRIORITY})
 """Reasons for which it matters who has the GPUs; a quota, a pause or another job's end is nobody's devices."""
 
 
@@ -387,7 +393,7 @@ class Explainer:
             holders=holders if why in _HELD_BY_OTHERS or (why == Why.BEHIND and need > most_free) else (),
             missing_gpus=max(0.0, need - most_free),
             missing_type=missing_type,
-            behind=None if ahead is None or why != Why.BEHIND else ahead.id,
+            behind=None if ahead is None or why not in (Why.BEHIND, Why.PRIORITY) else ahead.id,
             details=details,
         )
 
