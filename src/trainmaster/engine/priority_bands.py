@@ -2,7 +2,7 @@
 
 A job that waits may preempt jobs of lower bands, if they are preemptible and have run for a minimum time. It does so
 where it would start or go on with their devices and not without them, and no more of them stop than it takes. Where
-lower bands cannot yield yet, the nodes on which it would start are withheld from them: what comes free there is kept,
+lower bands cannot yield yet, the nodes on which it would start are reserved for it: what comes free there is kept,
 and what runs there runs on. So a job waits for lower bands at most until those that hold its nodes may be preempted or
 end, and jobs of two bands cannot take turns: the lower one never preempts the higher one.
 """
@@ -89,7 +89,7 @@ class _Decision:
         n, jobs = len(view.jobs), view.jobs
         self.free = view.free_capacity.copy()
         self.hidden = np.zeros(n, np.bool_)
-        """Jobs of lower bands that are preempted, or run on withheld nodes: their policy does not see them."""
+        """Jobs of lower bands that are preempted, or run on reserved nodes: their policy does not see them."""
         self.changes = Changes()
         self.why = np.zeros(n, np.int8)
         self.blocker = np.full(n, -1, np.int64)
@@ -101,10 +101,10 @@ class _Decision:
         self.memory: dict[str, Any] = dict(view.memo.values.get(MEMORY, {}))
         self.columns: dict[str, np.ndarray] = {}
         self.above: list[tuple[int, np.ndarray]] = []
-        """Of each band that has been decided: its priority, and thousandths of GPUs that it holds or that are withheld
+        """Of each band that has been decided: its priority, and thousandths of GPUs that it holds or that are reserved
         for it, by node."""
         self.waits_for = -1
-        """A job for which nodes are withheld."""
+        """A job for which nodes are reserved."""
         age = np.where(jobs.phase == PhaseCode.RESERVED, -1, view.now_ms - jobs.productive_ms)
         self.yield_order = np.lexsort((-jobs.arrival, age, jobs.priority))
         """Lowest band first, then who loses least: no process yet, the shortest run."""
@@ -140,7 +140,7 @@ class _Decision:
         self._accept(band, answer, stuck)
         self._explain(band, answer)
         if stuck is not None:
-            self._withhold(band, answer, stuck)
+            self._reserve(band, answer, stuck)
 
     # -- what the policy does --------------------------------------------------------------------------------------
 
@@ -271,25 +271,25 @@ class _Decision:
                     held[part.node] += len(part.devices) * allocation.share_milli
         self.above.append((band, held))
 
-    def _withhold(self, band: int, answer: _Answer, ideal: _Answer) -> None:
+    def _reserve(self, band: int, answer: _Answer, ideal: _Answer) -> None:
         """Keep lower bands off the nodes on which jobs of this band would start if it were not for them."""
         view, jobs = self.view, self.view.jobs
-        withheld = np.zeros(len(view.cluster.nodes), np.bool_)
+        reserved = np.zeros(len(view.cluster.nodes), np.bool_)
         for at, row in enumerate(ideal.rows.tolist()):
             if row in ideal.running and row not in answer.running:
                 changes = ideal.plan.changes
                 allocation = changes[at] if at in changes else jobs.allocation(row)
-                withheld[[part.node for part in allocation.parts]] = True  # type: ignore[union-attr]
+                reserved[[part.node for part in allocation.parts]] = True  # type: ignore[union-attr]
                 if self.waits_for < 0:
                     self.waits_for = row
         for row in np.flatnonzero((jobs.priority < band) & jobs.holding & ~self.hidden).tolist():
             allocation = jobs.allocation(row)
-            if allocation is not None and any(withheld[part.node] for part in allocation.parts):
+            if allocation is not None and any(reserved[part.node] for part in allocation.parts):
                 self.hidden[row] = True
         free = self.free
-        self.above[-1][1][withheld] += free.device_milli[withheld].sum(axis=1)
+        self.above[-1][1][reserved] += free.device_milli[reserved].sum(axis=1)
         for left in (free.device_milli, free.whole, free.cpu_milli, free.mem_mib):
-            left[withheld] = 0
+            left[reserved] = 0
         free.index = None
 
 

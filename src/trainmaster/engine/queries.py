@@ -263,9 +263,9 @@ def may_hold_back(engine: Engine) -> bool:
     return bool(engine.gated or engine.waits_for or engine.quotas or engine.caps)
 
 
-def remembers_bands(engine: Engine) -> bool:
-    """Whether the policy has a memory for each priority band."""
-    return priority_bands.MEMORY in engine.memo_values
+def decides_in_bands(engine: Engine, priorities: Iterable[int]) -> bool:
+    """Whether jobs of these priorities are decided band by band, or the policy has a memory of several bands."""
+    return priority_bands.several(engine.policy, priorities) or priority_bands.MEMORY in engine.memo_values
 
 
 def lost_members(engine: Engine) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from trainmaster.core.engine.decision_pass import Pass
 from trainmaster.core.int_list import IntList
 from trainmaster.core.sim.run_codes import OVER, PAUSED_RUN, RESTLESS
-from trainmaster.engine import priority_bands, queries
+from trainmaster.engine import queries
 from trainmaster.engine.engine import HANDLERS
 from trainmaster.engine.fork import fork
 from trainmaster.engine.persistence import restore
@@ -154,7 +154,7 @@ class Opening:
             return None  # a pass sees all jobs
         changed = [e.priority for e in self.events if isinstance(e, ev.JobTermsChanged) and e.priority is not None]
         priorities = {*changed, *(spec.priority for spec in (*newcomers, *self.jobs.specs))}
-        if priority_bands.several(self.policy, priorities) or queries.remembers_bands(self.engine):
+        if queries.decides_in_bands(self.engine, priorities):
             return None  # and all as one band
         return pass_of(self.policy)
 

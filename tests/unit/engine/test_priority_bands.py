@@ -1,4 +1,4 @@
-"""Priority bands: who goes first, who is preempted and when, what is withheld, and what jobs are told."""
+"""Priority bands: who goes first, who is preempted and when, what is reserved, and what jobs are told."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def test_a_job_that_may_not_be_preempted_ends_first_and_no_other_of_its_band_tak
     )
     assert engine.step(10 * MIN_RUN_MS, ev.JobSubmitted(job("high", 4, priority=1))) == []
     assert engine.step(10 * MIN_RUN_MS + 1, ev.JobSubmitted(job("small"))) == []
-    assert engine.step(10 * MIN_RUN_MS + 2, ev.Exited(JobId("low"), 1, 0, 100.0)) == [], "its place is withheld"
+    assert engine.step(10 * MIN_RUN_MS + 2, ev.Exited(JobId("low"), 1, 0, 100.0)) == [], "its place is reserved"
     assert why(engine, "small") == Why.PRIORITY
     assert "high of priority 1 comes first" in sentence(Explainer(engine).reason("small"))
     commands = engine.step(10 * MIN_RUN_MS + 3, ev.Exited(JobId("other"), 1, 0, 100.0))
     assert kinds(commands) == [("Launch", "high")]
 
 
-def test_only_the_nodes_that_the_higher_job_would_use_are_withheld() -> None:
+def test_only_the_nodes_that_the_higher_job_would_use_are_reserved() -> None:
     nodes = cluster_of([Node("v", "v100", 2), Node("k", "k80", 2)])
     engine = engine_of("fifo:backfill=true", nodes)
     running(engine, job("low", 1, preemptible=False, gpu_types=("v100",)))
