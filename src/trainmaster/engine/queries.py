@@ -61,7 +61,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJobs:
-    """Jobs that wait, in arrival order, as arrays. `speeds`: by job and accelerator type,
+    """Jobs that wait, by priority and arrival, as arrays. `speeds`: by job and accelerator type,
     0 where it cannot run; `work_total` is NaN where unknown."""
 
     ids: list[JobId]
@@ -273,9 +273,15 @@ def lost_members(engine: Engine) -> bool:
     return bool(engine.doubts or engine.ended_on)
 
 
+def _waiting_indices(engine: Engine) -> npt.NDArray[np.int64]:
+    ints, rows = engine.columns.ints, engine.columns.rows
+    waiting = rows[ints["phase"][rows] == PhaseCode.PENDING]
+    return waiting[np.argsort(-ints["priority"][waiting], kind="stable")]
+
+
 def queue_positions(engine: Engine) -> dict[JobId, int]:
-    """Place of each waiting job, in arrival order, from 1."""
-    return {spec.id: place for place, spec in enumerate(active_specs(engine, (PhaseCode.PENDING,)), 1)}
+    """Place of each waiting job, by priority and arrival, from 1."""
+    return {engine.columns.spec(job_index).id: place for place, job_index in enumerate(_waiting_indices(engine), 1)}
 
 
 def phase_counts(engine: Engine) -> dict[Phase, int]:
@@ -286,8 +292,8 @@ def phase_counts(engine: Engine) -> dict[Phase, int]:
 
 def waiting_jobs(engine: Engine) -> WaitingJobs:
     columns = engine.columns
-    ints, floats, rows = columns.ints, columns.floats, columns.rows
-    job_indices = rows[ints["phase"][rows] == PhaseCode.PENDING]
+    ints, floats = columns.ints, columns.floats
+    job_indices = _waiting_indices(engine)
     return WaitingJobs(
         ids=[columns.spec(job_index).id for job_index in job_indices.tolist()],
         speeds=np.where(columns.allowed[job_indices], np.nan_to_num(columns.throughput[job_indices]), 0.0),
