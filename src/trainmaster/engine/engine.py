@@ -165,6 +165,10 @@ class Engine(State):
         why, blocker = ints["reason"] * (ints["phase"] == PhaseCode.PENDING), ints["blocker"].copy()
         if self.queue_reasons is not None:
             self.queue_reasons.write(self.columns, why, blocker)
+        for job_index, details in self.details.items():  # preempted by a higher band, and not decided on since
+            waits = why[job_index] == Why.CAPACITY and ints["reasoned"][job_index] == self.decisions
+            if waits and "priority" in details:
+                why[job_index] = Why.PRIORITY
         return why, blocker
 
     def why(self, job_index: int) -> Why:
