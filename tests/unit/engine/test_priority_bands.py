@@ -177,9 +177,11 @@ def test_each_band_has_a_memory_of_its_own_and_the_last_one_keeps_its() -> None:
         "0": (2, ["a"]),
         "1": (1, ["b"]),
     }
+    engine.step(3, ev.JobTermsChanged(JobId("b"), weight=2.0))
+    assert [engine.memo_values["priority_bands"][band]["asked"] for band in "01"] == [3, 2]
     engine.step(5, ev.Exited(JobId("b"), 1, 0, 100.0))
-    assert engine.memo_values["asked"] == 3
-    assert engine.columns.memo["seen"][engine.columns.job_index_of[JobId("a")]] == 3.0
+    assert engine.memo_values["asked"] == 4
+    assert engine.columns.memo["seen"][engine.columns.job_index_of[JobId("a")]] == 4.0
 
 
 def test_a_policy_that_weighs_priorities_itself_sees_all_jobs() -> None:
