@@ -1,8 +1,9 @@
 """One pass after a policy that decides at fixed sizes: elastic jobs start with what fits, idle GPUs go to elastic jobs,
 and are taken back, by shrinking in place, when a job waits for them.
 
-Nothing that the policy decided is undone. Only the job that the policy would start next is helped: who waits behind it
-goes on waiting.
+Nothing that the policy decided is undone. Only the job that the policy would start next is helped, of the highest
+priority that waits: who waits behind it goes on waiting. It takes from gangs of a higher priority only what they have
+beyond the size that they ask for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainmaster.core.arrays import Ints
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan import Plan
@@ -19,7 +21,7 @@ from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
 
-_SHORT = (Why.CAPACITY, Why.SHAPE, Why.OUTRANKED)
+_SHORT = (Why.CAPACITY, Why.SHAPE, Why.OUTRANKED, Why.PRIORITY)
 
 
 def fill(view: Snapshot, why: np.ndarray) -> Plan | None:
@@ -34,7 +36,8 @@ def fill(view: Snapshot, why: np.ndarray) -> Plan | None:
         builder = view.draft()
         _grow(builder, running.tolist())
     else:
-        short = [row for row in waiting.tolist() if Why(int(why[row])) in _SHORT]
+        first = waiting[jobs.priority[waiting] == jobs.priority[waiting].max()]
+        short = [row for row in first.tolist() if Why(int(why[row])) in _SHORT]
         if not short:
             return None
         builder = view.draft()
@@ -59,7 +62,7 @@ def spared(view: Snapshot, plan: Plan) -> Plan:
         if not elastic[row]:
             builder.release(row)
     while not _place_all(builder, started):
-        if not _shrink_one(builder, shrinking):
+        if not _shrink_one(builder, shrinking, jobs.workers_min):
             return plan
     why = plan.why.copy()
     why[shrinking] = 0
@@ -79,9 +82,8 @@ def _place_all(builder: PlanBuilder, wanted: Mapping[int, Allocation]) -> bool:
     return True
 
 
-def _shrink_one(builder: PlanBuilder, rows: list[int]) -> bool:
-    """Take a worker from the gang that is furthest above its smallest size; False: none is."""
-    least = builder.view.jobs.workers_min
+def _shrink_one(builder: PlanBuilder, rows: list[int], least: Ints) -> bool:
+    """Take a worker from the gang that is furthest above its least size; False: none is."""
     surplus = {row: _workers(builder, row) - int(least[row]) for row in rows}
     if max(surplus.values(), default=0) <= 0:
         return False
@@ -105,17 +107,20 @@ def _start(builder: PlanBuilder, row: int) -> bool:
 
 def _make_room(builder: PlanBuilder, row: int, running: list[int]) -> bool:
     """Shrink the largest gangs, worker by worker, until the job fits at its smallest size."""
-    while _shrink_one(builder, running):
-        if builder.place(row, workers=int(builder.view.jobs.workers_min[row])):
+    jobs = builder.view.jobs
+    least = np.where(jobs.priority > jobs.priority[row], jobs.workers_ask, jobs.workers_min)
+    while _shrink_one(builder, running, least):
+        if builder.place(row, workers=int(jobs.workers_min[row])):
             return True
     return False
 
 
 def _grow(builder: PlanBuilder, running: list[int]) -> None:
-    """Worker by worker, the job with the smallest part of its range first."""
+    """Worker by worker, the job of the highest priority with the smallest part of its range first."""
     jobs = builder.view.jobs
+    priority, most = jobs.priority.tolist(), jobs.workers_max.tolist()
     while running:
-        row = min(running, key=lambda row: (_workers(builder, row) / int(jobs.workers_max[row]), row))
+        row = min(running, key=lambda row: (-priority[row], _workers(builder, row) / most[row], row))
         workers = _workers(builder, row)
         if workers >= jobs.workers_max[row] or not builder.resize(row, workers + 1):
             running.remove(row)

@@ -37,6 +37,7 @@ from trainmaster.engine import (
     inventory,
     node_sets,
     nodes,
+    priority_bands,
     user_events,
 )
 from trainmaster.engine.lifecycle import Trigger
@@ -164,6 +165,10 @@ class Engine(State):
         why, blocker = ints["reason"] * (ints["phase"] == PhaseCode.PENDING), ints["blocker"].copy()
         if self.queue_reasons is not None:
             self.queue_reasons.write(self.columns, why, blocker)
+        for job_index, details in self.details.items():  # preempted by a higher band, and not decided on since
+            waits = why[job_index] == Why.CAPACITY and ints["reasoned"][job_index] == self.decisions
+            if waits and "priority" in details:
+                why[job_index] = Why.PRIORITY
         return why, blocker
 
     def why(self, job_index: int) -> Why:
@@ -194,6 +199,12 @@ class Engine(State):
     def _fills(self) -> bool:
         return self.settings.elastic_fill and traits_of(self.policy).fixed_sizes
 
+    @property
+    def in_bands(self) -> bool:
+        """Whether there are jobs of several priorities, and the policy leaves it to the engine what that means."""
+        priority = self.columns.ints["priority"][self.columns.rows]
+        return bool((priority != priority[:1]).any()) and not traits_of(self.policy).own_priority
+
     def _fill(self) -> None:
         view = self.snapshot()
         plan = elastic_fill.fill(view, self.reasons()[0][view.jobs.job_indices]) if len(view.jobs) else None
@@ -207,18 +218,25 @@ class Engine(State):
         self._carry_out(arrays)
         self.columns.version += 1
 
+    def _ask(self, view: Snapshot) -> Plan:
+        """The policy's decision, with every job on nodes that it may use."""
+        plan = self.policy.decide(view)
+        return node_sets.mended(view, plan) if view.node_sets else plan
+
     def _decide_by_plan(self) -> None:
+        in_bands = self.in_bands
+        if not in_bands and priority_bands.MEMORY in self.memo_values and len(self.columns.rows):
+            band = int(self.columns.ints["priority"][self.columns.rows[0]])
+            self.memo_values = priority_bands.memory_of(self.memo_values, band)
         view = self.snapshot()
         if len(view.jobs) == 0:
             return
         clock = self._decide_clock
         begun = clock() if clock else 0.0
-        plan = self.policy.decide(view)
+        plan = priority_bands.decide(self._ask, view, self.settings.min_run_ms) if in_bands else self._ask(view)
         if clock:
             self.decide_cpu_s += clock() - begun
         self.decisions += 1
-        if view.node_sets:
-            plan = node_sets.mended(view, plan)
         if self._fills:
             plan = elastic_fill.spared(view, plan)
         try:
@@ -231,8 +249,8 @@ class Engine(State):
     def _decide_by_pass(self) -> bool:
         """Let a queue's compiled pass decide. False: there is none, or not all jobs are its business."""
         columns = self.columns
-        if self.gated or (self._fills and columns.ints["elastic"][columns.rows].any()):
-            # A pass sees all jobs, and stops gangs that may shrink.
+        if self.gated or self.in_bands or (self._fills and columns.ints["elastic"][columns.rows].any()):
+            # A pass sees all jobs, as one band, and stops gangs that may shrink.
             self._pass, columns.logs_phases = None, False
             return False
         if self._pass is None or self._pass[0] is not self.policy:

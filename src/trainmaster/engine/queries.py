@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from trainmaster.core.arrays import Floats
 from trainmaster.core.engine.engine_core import wanted
+from trainmaster.engine import priority_bands
 from trainmaster.engine.engine import Engine
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.model.allocation import Allocation
@@ -60,7 +61,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJobs:
-    """Jobs that wait, in arrival order, as arrays. `speeds`: by job and accelerator type,
+    """Jobs that wait, by priority and arrival, as arrays. `speeds`: by job and accelerator type,
     0 where it cannot run; `work_total` is NaN where unknown."""
 
     ids: list[JobId]
@@ -262,14 +263,25 @@ def may_hold_back(engine: Engine) -> bool:
     return bool(engine.gated or engine.waits_for or engine.quotas or engine.caps)
 
 
+def decides_in_bands(engine: Engine, priorities: Iterable[int]) -> bool:
+    """Whether jobs of these priorities are decided band by band, or the policy has a memory of several bands."""
+    return priority_bands.several(engine.policy, priorities) or priority_bands.MEMORY in engine.memo_values
+
+
 def lost_members(engine: Engine) -> bool:
     """Whether members of some job are, or may be, beyond reach."""
     return bool(engine.doubts or engine.ended_on)
 
 
+def _waiting_indices(engine: Engine) -> npt.NDArray[np.int64]:
+    ints, rows = engine.columns.ints, engine.columns.rows
+    waiting = rows[ints["phase"][rows] == PhaseCode.PENDING]
+    return waiting[np.argsort(-ints["priority"][waiting], kind="stable")]
+
+
 def queue_positions(engine: Engine) -> dict[JobId, int]:
-    """Place of each waiting job, in arrival order, from 1."""
-    return {spec.id: place for place, spec in enumerate(active_specs(engine, (PhaseCode.PENDING,)), 1)}
+    """Place of each waiting job, by priority and arrival, from 1."""
+    return {engine.columns.spec(job_index).id: place for place, job_index in enumerate(_waiting_indices(engine), 1)}
 
 
 def phase_counts(engine: Engine) -> dict[Phase, int]:
@@ -280,8 +292,8 @@ def phase_counts(engine: Engine) -> dict[Phase, int]:
 
 def waiting_jobs(engine: Engine) -> WaitingJobs:
     columns = engine.columns
-    ints, floats, rows = columns.ints, columns.floats, columns.rows
-    job_indices = rows[ints["phase"][rows] == PhaseCode.PENDING]
+    ints, floats = columns.ints, columns.floats
+    job_indices = _waiting_indices(engine)
     return WaitingJobs(
         ids=[columns.spec(job_index).id for job_index in job_indices.tolist()],
         speeds=np.where(columns.allowed[job_indices], np.nan_to_num(columns.throughput[job_indices]), 0.0),
@@ -345,7 +357,7 @@ def last_command_seq(engine: Engine) -> int:
 # -- reasons -----------------------------------------------------------------------------------------------------------
 
 
-_HELD_BY_OTHERS = frozenset({Why.CAPACITY, Why.SHAPE, Why.OUTRANKED, Why.SHARE, Why.NEXT_ROUND})
+_HELD_BY_OTHERS = frozenset({Why.CAPACITY, Why.SHAPE, Why.OUTRANKED, Why.SHARE, Why.NEXT_ROUND, Why.PRIORITY})
 """Reasons for which it matters who has the GPUs; a quota, a pause or another job's end is nobody's devices."""
 
 
@@ -387,7 +399,7 @@ class Explainer:
             holders=holders if why in _HELD_BY_OTHERS or (why == Why.BEHIND and need > most_free) else (),
             missing_gpus=max(0.0, need - most_free),
             missing_type=missing_type,
-            behind=None if ahead is None or why != Why.BEHIND else ahead.id,
+            behind=None if ahead is None or why not in (Why.BEHIND, Why.PRIORITY) else ahead.id,
             details=details,
         )
 

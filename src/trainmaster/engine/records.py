@@ -29,6 +29,8 @@ class Settings:
     """What policies are told a resize in place costs."""
     elastic_fill: bool = False
     """Whether idle GPUs are offered to elastic jobs after a policy that decides at fixed sizes."""
+    min_run_ms: int = 120_000
+    """A job runs at least so long before jobs of a higher priority may preempt it."""
     entity_weights: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -1,7 +1,7 @@
 """What lies beyond the part of a future that is rolled: a long queue is not simulated to its end.
 
-Jobs that run at the horizon end as they would if nothing more were started. Jobs that still wait follow in the order
-of their arrival, as fast as the cluster works off GPU time at the horizon: the k-th starts when what is before it in
+Jobs that run at the horizon end as they would if nothing more were started. Jobs that still wait follow by priority
+and arrival, as fast as the cluster works off GPU time at the horizon: the k-th starts when what is before it in
 the queue has been given its GPU time. Policies that sort the queue have taken what they prefer before the horizon.
 """
 

@@ -152,6 +152,10 @@ class Opening:
     def _pass(self, newcomers: list[JobSpec]) -> Pass | None:
         if queries.may_hold_back(self.engine) or any(spec.after for spec in newcomers):
             return None  # a pass sees all jobs
+        changed = [e.priority for e in self.events if isinstance(e, ev.JobTermsChanged) and e.priority is not None]
+        priorities = {*changed, *(spec.priority for spec in (*newcomers, *self.jobs.specs))}
+        if queries.decides_in_bands(self.engine, priorities):
+            return None  # and all as one band
         return pass_of(self.policy)
 
     def _need_names(self, newcomers: list[JobSpec]) -> bool:

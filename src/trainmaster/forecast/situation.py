@@ -80,6 +80,7 @@ def to_json(situation: Situation) -> dict[str, Any]:
             "placement": s.settings.placement.value, "round_ms": s.settings.round_ms, "seed": s.settings.seed,
             "backoff_ms": s.settings.backoff_ms, "restart_cost_ms": s.settings.restart_cost_ms,
             "resize_cost_ms": s.settings.resize_cost_ms, "entity_weights": dict(s.settings.entity_weights),
+            "min_run_ms": s.settings.min_run_ms,
         },
         "beliefs": {
             job_id: {"sigma": b.sigma, "work": None if b.work is None else list(b.work)}

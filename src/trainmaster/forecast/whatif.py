@@ -20,7 +20,8 @@ from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.model.utility import parse_utility
 from trainmaster.policies.registry import create
 
-TOP_PRIORITY = 1_000
+TOP_PRIORITY = 2**32
+"""Above every PriorityClass."""
 TOP_WEIGHT = 1e3
 
 

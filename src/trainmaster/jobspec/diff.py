@@ -29,7 +29,10 @@ def spec_diff(fields: JobFields, current: JobSpec) -> list[ev.UserEvent]:
     deadline_ms, kind = deadline_of(fields, current.submit_ms)
     if (deadline_ms, kind) != (current.deadline_ms, current.deadline_kind):
         terms.update(deadline_ms=deadline_ms, deadline_kind=kind)
-    terms.update({key: getattr(fields, key) for key in _TERMS if getattr(fields, key) != getattr(current, key)})
+    wanted_terms = {key: getattr(fields, key) for key in _TERMS}
+    if "priority" not in fields.model_fields_set:  # then that of its PriorityClass holds
+        wanted_terms["priority"] = current.payload.get("class_priority", fields.priority)
+    terms.update({key: value for key, value in wanted_terms.items() if value != getattr(current, key)})
     if "time_s" in terms and terms["time_s"] is None:
         terms["time_s"] = math.inf
     if terms:

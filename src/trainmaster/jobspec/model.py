@@ -114,7 +114,14 @@ class JobFields(BaseModel):
         of.Positive, Field(description="Share relative to other jobs."), Option((), ORDER), Crd(changeable=True)
     ] = 1
     priority: Annotated[
-        int, Field(ge=-1000, le=1000, description="Higher goes first."), Option((), ORDER), Crd(changeable=True)
+        int,
+        Field(
+            ge=-1000,
+            le=1000,
+            description="Higher goes first. Kubernetes: default the value of the template's PriorityClass.",
+        ),
+        Option((), ORDER),
+        Crd(changeable=True, default=False),
     ] = 0
     entity: Annotated[
         of.Name | None, Field(description="Team; Kubernetes: default the namespace."), Option((), ORDER)

@@ -32,6 +32,7 @@ _SUMMARY = {
     Why.RESIZING: "is being resized",
     Why.STOPPING: "is being stopped",
     Why.SCHEDULED: "admitted and scheduled for later",
+    Why.PRIORITY: "jobs of a higher priority come first",
 }
 """Without figures."""
 _FIGURES_APART = (Why.CAPACITY, Why.BEHIND, Why.SHAPE, Why.OUTRANKED, Why.SHARE, Why.NEXT_ROUND)
@@ -60,6 +61,9 @@ def sentence(reason: Reason | None) -> str:
             return f"{needs}; {free} free, but not together where the gang fits"
         case Why.OUTRANKED:
             return f"{needs}; others come first under this policy{held}"
+        case Why.PRIORITY if "priority" in facts:
+            ahead = f"{reason.behind} of " if reason.behind else "jobs of "
+            return f"{needs}; {ahead}priority {facts['priority']} come{'s' if reason.behind else ''} first{held}"
         case Why.SHARE:
             return f"{needs}; has had its share for now{held}"
         case Why.NEXT_ROUND:

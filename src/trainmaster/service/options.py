@@ -55,6 +55,8 @@ class ServiceOptions:
     resize_cost_s: float = 0.5
     elastic_fill: bool = True
     """Offer idle GPUs to elastic jobs under policies that decide at fixed sizes."""
+    min_run_s: float | None = None
+    """How long a job runs at least before a higher priority may preempt it; None: as `Settings` has it."""
     learn: bool = False
     """Go on training policy dl2 on the jobs that end."""
 
@@ -82,6 +84,7 @@ def check_options(options: ServiceOptions) -> None:
             f"unknown log level '{options.log_level}'", "debug, info, warning or error", column="--log-level"
         )
     _in_range("--round", options.round_s, 0.001, 1e9)
+    _in_range("--min-run", options.min_run_s, 0, 1e9)
     _in_range("--keep-days", options.keep_days, 1e-9, 1e6)
     _in_range("--lease", options.lease_s, 2, 10 * 365 * 86_400)
     _in_range("--port", options.port, 0, 65_535)

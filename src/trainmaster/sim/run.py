@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from trainmaster.core.sim.run_codes import DECIDE, FAIL_NODES, HEARD, OVER, PAUSED_RUN, RESTLESS, SENT
+from trainmaster.engine import priority_bands
 from trainmaster.engine.engine import Ended, Engine, Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
@@ -144,7 +145,8 @@ class _Run:
         self.engine = engine = Engine(cluster, policy, estimator, settings)
         engine._decide_clock = time.perf_counter  # cheap to read; scaled to CPU time at the end
         gated = any(spec.after for spec in jobs.templates)
-        decision = None if gated else pass_of(policy)  # a pass sees all jobs
+        in_bands = priority_bands.several(policy, (spec.priority for spec in jobs.templates))
+        decision = None if gated or in_bands else pass_of(policy)  # a pass sees all jobs, as one band
         engine.named = decision is None or _need_names(jobs, truth, estimator)
         self.coming = Coming(jobs, engine, engine.named)
         enter_world(self.backend, jobs, jobs.work_total, true_rates(jobs, self.backend.truth))

@@ -101,6 +101,17 @@ def test_the_middle_future_is_what_happens(policy: str, steps: int) -> None:
     assert {end.spec.id: end.ended_ms for end in future.ended} == {key: live.ended[key] for key in sorted(active)}
 
 
+@pytest.mark.parametrize("policy", ["fifo", "las", "gavel-max-min"])
+def test_futures_follow_priorities(policy: str) -> None:
+    specs = [replace(spec, priority=k % 3) for k, spec in enumerate(jobs(24, seed=5))]
+    live = Live(policy, specs)
+    live.go_on(9)
+    active = set(live.engine.columns.job_index_of)
+    future = roll(live.situation())
+    live.go_on()
+    assert {end.spec.id: end.ended_ms for end in future.ended} == {key: live.ended[key] for key in sorted(active)}
+
+
 @pytest.mark.parametrize(("policy", "error_max"), [("fifo", 0.1), ("fifo:backfill=true", 0.3), ("srtf", 0.3)])
 def test_beyond_the_horizon_the_queue_goes_on_as_fast_as_before_it(policy: str, error_max: float) -> None:
     live = Live(policy, jobs(300, seed=6, elastic=False))

@@ -62,6 +62,10 @@ def up(
             help="Under fifo, sjf, srtf, las and tiresias: offer idle GPUs to elastic jobs, take them back for others.",
         ),
     ] = True,
+    min_run_s: Annotated[
+        float | None,
+        typer.Option("--min-run", help="Seconds that a job runs before a higher priority may preempt it; default 120."),
+    ] = None,
     learn: Annotated[
         bool, typer.Option("--learn", help="With policy dl2: go on training it on the jobs that end.")
     ] = False,
@@ -88,7 +92,7 @@ def up(
     options = ServiceOptions(
         home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
         placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
-        trust_users=trust_users, root_jobs=root_jobs, elastic_fill=elastic_fill,
+        trust_users=trust_users, root_jobs=root_jobs, elastic_fill=elastic_fill, min_run_s=min_run_s,
         log_level=log_level, keep_days=keep_days, learn=learn, kubeconfig=kubeconfig, namespace=namespace,
         agent_host=agent_host, agent_port=agent_port, lease_s=lease,
     )  # fmt: skip

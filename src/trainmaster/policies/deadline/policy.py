@@ -63,7 +63,7 @@ class Deadline:
     gain: float = field(default=0.05, metadata={"help": "least part of the time left that a growth must save"})
     min_run_s: float = field(default=60.0, metadata={"help": "best-effort jobs start where room lasts so long"})
     look_s: float = field(default=600.0, metadata={"help": "look again so often while speeds deviate"})
-    traits = PolicyTraits(own_rounds=True)
+    traits = PolicyTraits(own_rounds=True, own_priority=True)
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.confidence < 1.0:

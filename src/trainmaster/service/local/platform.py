@@ -155,13 +155,14 @@ class LocalSession:
 
 
 def settings_of(options: ServiceOptions) -> Settings:
-    return Settings(
+    settings = Settings(
         placement=parse_strategy(options.placement),
         round_ms=None if options.round_s is None else max(round(options.round_s * 1000), 1),
         restart_cost_ms=round(options.restart_cost_s * 1000),
         resize_cost_ms=round(options.resize_cost_s * 1000),
         elastic_fill=options.elastic_fill,
     )
+    return settings if options.min_run_s is None else replace(settings, min_run_ms=round(options.min_run_s * 1000))
 
 
 def _machine(options: ServiceOptions) -> tuple[Cluster, dict[str, float], bool]:

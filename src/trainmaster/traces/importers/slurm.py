@@ -1,7 +1,7 @@
 """Slurm accounting: `sacct --allusers --parsable2 --format=JobID,User,...` with its header line.
 
 Needed: JobID (or JobIDRaw), Submit, and GPUs in ReqTRES, AllocTRES or AllocGRES; used if there: Start, End,
-Elapsed(Raw), State, User, Account, Partition, QOS, Priority, NNodes, Timelimit(Raw), Restarts, JobName.
+Elapsed(Raw), State, User, Account, Partition, QOS, NNodes, Timelimit(Raw), Restarts, JobName.
 Job steps (`123.batch`, `123.0`) are skipped: `--allocations` leaves them out at the source.
 """
 
@@ -38,7 +38,6 @@ _TEXT = [
     "jobname",
 ]
 _COUNTS = {
-    "priority": "",
     "nnodes": "nodes",
     "elapsedraw": "seconds",
     "timelimitraw": "minutes",
@@ -89,7 +88,6 @@ def load(source: Source) -> JobTrace:
         # a job cancelled in the queue gets an end (and some versions a start) but never ran
         "user",
         "qos",
-        "priority",
         "start_s",
         pl.when(pl.col("end_s") >= pl.col("start_s")).then("end_s").alias("end_s"),
         job_id=pl.coalesce("jobid", "jobidraw"),

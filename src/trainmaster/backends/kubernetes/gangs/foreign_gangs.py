@@ -148,7 +148,7 @@ def gang_spec(facts: GangFacts, epoch_ms: int) -> JobSpec:
         worker=demand,
         gpu_types=_types(first),
         entity=key.namespace,
-        priority=max(min(int(first["spec"].get("priority") or 0), 1000), -1000),
+        priority=int(first["spec"].get("priority") or 0),
         max_attempts=1,
         preemptible=_note(first, PREEMPTIBLE) == "true",
         leased=False,

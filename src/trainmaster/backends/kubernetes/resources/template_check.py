@@ -35,10 +35,11 @@ _UNKNOWN_FIELD = re.compile(r'(?:unknown|duplicate) field "([^"]+)"')
 @dataclass(frozen=True)
 class Verdict:
     """`fault`: why no pod can be made of a template; `resources` of its containers, by kind and name, as they are with
-    the defaults of the namespace."""
+    the defaults of the namespace; `priority`: the value of its PriorityClass."""
 
     fault: InputError | None = None
     resources: dict[tuple[str, str], Json] = field(default_factory=dict)
+    priority: int | None = None
     until_s: float = 0.0
 
 
@@ -71,13 +72,16 @@ class TemplateCheck:
         return next((verdict.fault for verdict in verdicts if verdict.fault is not None), None)
 
     def filled(self, job: Json) -> dict[str, Any]:
-        """The job with what its containers would ask for: as the templates say, or by default in the namespace."""
+        """The job with what its containers would ask for, as the templates say or by default in the namespace, and with
+        the value of their PriorityClass."""
         spec = dict(job["spec"])
         for key, role in self._keys(job):
             known = self._known.get(key)
             if known is None or not known.resources:
                 continue
             pod = dict(spec[role]["spec"])
+            if known.priority is not None:
+                pod["priority"] = known.priority
             for kind in KINDS:
                 if pod.get(kind):
                     pod[kind] = [
@@ -100,6 +104,7 @@ class TemplateCheck:
     async def _ask(self, key: bytes, role: str, job: Json) -> None:
         fault: InputError | None = None
         resources: dict[tuple[str, str], Json] = {}
+        priority = None
         self.asked += 1
         try:
             made = await self._client.request(
@@ -107,11 +112,12 @@ class TemplateCheck:
                 params={"dryRun": "All", "fieldValidation": "Strict"}, patience_s=10.0,
             )  # fmt: skip
             resources = resources_of(made or {})
+            priority = ((made or {}).get("spec") or {}).get("priority")
         except ApiError as error:
             fault = fault_of(error, f"spec.{role}")
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        self._known[key] = Verdict(fault, resources, time.monotonic() + KEEP_S)
+        self._known[key] = Verdict(fault, resources, priority, time.monotonic() + KEEP_S)
         self._asking.discard(key)
         self.news()
 

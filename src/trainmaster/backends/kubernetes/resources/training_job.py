@@ -86,6 +86,11 @@ def spec_of_trainingjob(tj: Json, epoch_ms: int, after: tuple[JobId, ...] = ()) 
         "gpu_resource": fields.gpu_resource,
         "command": _shown_command(template),
     }
+    of_class = template["spec"].get("priority")  # as the API server knows it (`TemplateCheck.filled`)
+    if isinstance(of_class, int):
+        payload["class_priority"] = of_class
+        if "priority" not in fields.model_fields_set:
+            fields = fields.model_copy(update={"priority": of_class})
     others = unknown_to_engine(fields)
     if others:
         payload["fields"] = others
