@@ -476,6 +476,11 @@ def test_why_names_what_is_short_who_holds_it_and_what_would_help(bench: Bench) 
     assert "does not wait" in bench.get(f"/jobs/{holder}/why")["text"]
 
 
+def test_a_snapshot_is_refused_where_nothing_runs(bench: Bench) -> None:
+    refused = bench.call("POST", "/jobs", {"command": ["true"], "workdir": "/", "snapshot": True})
+    assert (refused.status, refused.json()["where"]) == (422, "snapshot")
+
+
 def test_a_name_that_is_none_is_refused_in_words(bench: Bench) -> None:
     refused = bench.call("POST", "/jobs", {"command": ["true"], "name": "Bad Name!"})
     assert refused.status == 422
