@@ -61,7 +61,7 @@ OUTPUT = "  File \"t.py\", line 1\nModuleNotFoundError: No module named 'x'"
 
 
 def test_a_job_that_failed_shows_the_error_of_the_member_that_failed() -> None:
-    told = {"reason": "failed after 3 attempts", "output": OUTPUT, "hint": "install it"}
+    told: dict[str, Any] = {"reason": "failed after 3 attempts", "output": OUTPUT, "hint": "install it"}
     status = status_of(tj(), update(state="failed", why="", **told))
     assert (status["reason"], status["message"].split("; ")[:2]) == (
         "Failed",
