@@ -127,6 +127,23 @@ def test_an_elastic_job_of_an_account_speaks_to_its_supervisor_and_saves(machine
     assert {path.stat().st_uid for path in (machine.home / "checkpoints" / "job-1").iterdir()} == {ANN}
 
 
+def test_a_snapshot_is_read_as_the_account_and_may_be_written_beside(machine: SharedMachine) -> None:
+    machine.up("--nodes", "v100=4x4")
+    machine.work.chmod(0o755)
+    (machine.work / "say").write_text("old")
+    say = ("--", "sh", "-c", "cat say; echo x > new && cat new; echo x > say; cat ../../job-1/lock ../../../token")
+    machine.acting_as(ANN_TOKEN, "submit", "--snapshot", "--name", "anns", *say)
+    assert machine.log_of("anns").startswith("oldx\n")
+    assert (machine.home / "jobs" / "job-1" / "work" / "say").read_text() == "old"
+    (machine.work / "secret").write_text("of root")
+    (machine.work / "secret").chmod(0o600)
+    with pytest.raises(AssertionError, match="Permission denied"):
+        machine.acting_as(ANN_TOKEN, "submit", "--snapshot", *say)
+    assert not any(
+        path.read_bytes() == b"of root" for path in (machine.home / "snapshots").rglob("*") if path.is_file()
+    )
+
+
 def test_a_working_directory_is_entered_with_the_rights_of_the_account(machine: SharedMachine) -> None:
     closed = machine.home.parent / "closed"
     closed.mkdir(mode=0o700)

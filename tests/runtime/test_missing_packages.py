@@ -12,6 +12,7 @@ import pytest
         ("from trainmaster.runtime import elastic", "torch"),
         ("from trainmaster import runtime; runtime.elastic", "torch"),
         ("import trainmaster.runtime.hf_trainer", "transformers"),
+        ("import trainmaster.runtime.lightning_trainer", "lightning"),
     ],
 )
 def test_the_missing_package_is_named(statement: str, package: str) -> None:

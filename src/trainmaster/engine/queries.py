@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from trainmaster.core.arrays import Floats
 from trainmaster.core.engine.engine_core import wanted
-from trainmaster.engine import priority_bands
+from trainmaster.engine import node_sets, priority_bands
 from trainmaster.engine.engine import Engine
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.model.allocation import Allocation
@@ -368,11 +368,10 @@ class Explainer:
         """`slow_starts`: what a backend says of jobs that start."""
         self._engine = engine
         self._slow_starts = slow_starts or {}
-        cluster = engine.cluster
-        free = engine.planned.device_milli.sum(axis=1) * engine.up / GPU_MILLI
-        self._free = np.bincount(cluster.type_of, weights=free, minlength=len(cluster.types)).tolist()
+        self._free = engine.planned.device_milli.sum(axis=1) * engine.up / GPU_MILLI
+        self._node_sets = node_sets.masks(engine)
         self._why, self._blocker = engine.reasons()
-        self._by_types: dict[bytes, tuple[dict[str, float], Holders]] = {}
+        self._by_nodes: dict[bytes, tuple[dict[str, float], Holders]] = {}
 
     def reason(self, job_id: str) -> Reason | None:
         """Why a job waits, in full; None when it does not exist or does not wait."""
@@ -386,10 +385,10 @@ class Explainer:
         missing_type = max(free, key=lambda name: (free[name], name)) if free else ""
         most_free = free.get(missing_type, 0.0)
         sizes = int(ints["workers_min"][job_index]), int(ints["workers_ask"][job_index])
-        need, fewer = size_short_of(why, sizes, int(ints["worker_gpu_milli"][job_index]) / GPU_MILLI, most_free)
+        need = size_short_of(why, sizes, int(ints["worker_gpu_milli"][job_index]) / GPU_MILLI, most_free)
         blocker = int(self._blocker[job_index])
         ahead = columns.specs[blocker] if blocker >= 0 else None
-        details: dict[str, Any] = {**(engine.reason_details(job_index) or {}), **fewer}
+        details: dict[str, Any] = dict(engine.reason_details(job_index) or {})
         if why in (Why.STARTING, Why.BACKOFF) and (slow := self._slow_starts.get(job_id)):
             details["slow"] = slow
         return Reason(
@@ -404,14 +403,25 @@ class Explainer:
         )
 
     def _shared(self, job_index: int) -> tuple[dict[str, float], Holders]:
-        columns, names = self._engine.columns, self._engine.cluster.types
+        """Free GPUs by type, and who holds others, on the nodes that a job may use."""
+        columns, cluster = self._engine.columns, self._engine.cluster
         allowed = columns.allowed[job_index]
-        key = allowed.tobytes()
-        if key not in self._by_types:
-            free = {name: self._free[k] for k, name in enumerate(names) if allowed[k]}
-            rows = columns.rows
-            held, gpu_type = columns.ints["held_gpu_milli"][rows], columns.ints["held_type"][rows]
-            holding = rows[(held > 0) & (gpu_type >= 0) & allowed[np.maximum(gpu_type, 0)]].tolist()
-            gpus = [(columns.spec(h).id, float(columns.ints["held_gpu_milli"][h]) / GPU_MILLI) for h in holding]
-            self._by_types[key] = free, tuple(sorted(gpus, key=lambda item: (-item[1], item[0]))[:MAX_HOLDERS])
-        return self._by_types[key]
+        usable = allowed[cluster.type_of] & self._node_sets.get(columns.spec(job_index).node_set, True)
+        key = usable.tobytes()
+        if key not in self._by_nodes:
+            by_type = np.bincount(cluster.type_of, weights=self._free * usable, minlength=len(cluster.types)).tolist()
+            free = {name: by_type[k] for k, name in enumerate(cluster.types) if allowed[k]}
+            gpus = [
+                (columns.spec(holder).id, held)
+                for holder in columns.rows[columns.ints["held_gpu_milli"][columns.rows] > 0].tolist()
+                if (held := self._gpus_on(holder, usable))
+            ]
+            self._by_nodes[key] = free, tuple(sorted(gpus, key=lambda item: (-item[1], item[0]))[:MAX_HOLDERS])
+        return self._by_nodes[key]
+
+    def _gpus_on(self, job_index: int, nodes: npt.NDArray[np.bool_]) -> float:
+        allocation = self._engine.columns.allocations[job_index]
+        if allocation is None:
+            return 0.0
+        devices = sum(len(part.devices) for part in allocation.parts if nodes[part.node])
+        return devices * allocation.share_milli / GPU_MILLI

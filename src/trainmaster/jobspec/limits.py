@@ -31,6 +31,8 @@ MAX_INTEGER = 1_000_000_000
 MAX_TEXT = 131_072
 """Longest argument or variable that Linux accepts."""
 MAX_ITEMS, MAX_DEPTH = 1_000, 8
+SNAPSHOT_FILES, SNAPSHOT_BYTES = 20_000, 512 << 20
+"""Largest work folder that is copied at submission."""
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """Safe as a file name, a label and a DNS part; no shell ever sees it."""

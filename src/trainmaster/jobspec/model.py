@@ -206,6 +206,14 @@ class JobRequest(JobFields):
     workdir: Annotated[
         of.AbsolutePath | None, Field(description="Working directory; default: the current one."), Option((), WORK)
     ] = None
+    snapshot: Annotated[
+        bool,
+        Field(
+            description="Copy the work folder at submission and run in the copy: later edits do not change the job. "
+            "Of a git checkout: all files that are not ignored. For a service on this machine."
+        ),
+        Option(("--snapshot",), WORK, sets=True),
+    ] = False
     server_command: Annotated[
         of.Command | None,
         Field(description="Command of parameter servers; default: the same, with TRAINMASTER_ROLE=server."),

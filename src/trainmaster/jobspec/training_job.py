@@ -20,6 +20,9 @@ def to_training_job(request: JobRequest, namespace: str, wanted: str, index: int
     """Raises `InputError` for what a pod cannot be. `wanted` tells this request from others."""
     if request.image is None:
         raise InputError("a pod needs an image", "the image that holds the program", "Pass --image.", column="image")
+    if request.snapshot:
+        told = "copies a folder for a service on one machine; a pod runs what its image holds"
+        raise InputError(told, "no such field on Kubernetes", column="snapshot")
     spec = _spec(request)
     spec["template"] = _template(request, request.command, index)
     if request.server_command is not None and request.servers.max:

@@ -1,4 +1,4 @@
-"""Reasons in words: the sentence, the short form beside a table of figures, and the changes that would start the job.
+"""Reasons in words: the sentence, and the short form beside a table of figures.
 
 The only place that renders a `Reason`: API, events, Kubernetes status and command line all use it.
 """
@@ -53,8 +53,8 @@ def sentence(reason: Reason | None) -> str:
     needs, facts = f"needs {_gpus(reason.needs_gpus)}", reason.details
     match reason.why:
         case Why.CAPACITY:
-            more = f"{_gpus(reason.missing_gpus)} more of {reason.missing_type}"
-            return f"{needs}; free: {free}{held}; would start with {more}"
+            short = f"; short of {_gpus(reason.missing_gpus)} of {reason.missing_type}" if reason.missing_gpus else ""
+            return f"{needs}; free: {free}{held}{short}"
         case Why.BEHIND:
             return f"{needs}; kept in order behind {reason.behind}; free: {free}"
         case Why.SHAPE:
@@ -89,43 +89,6 @@ def sentence(reason: Reason | None) -> str:
         case _:
             listed = ", ".join(f"{key} {value}" for key, value in sorted(facts.items()))
             return f"{_SUMMARY[reason.why]}: {listed}" if listed else _SUMMARY[reason.why]
-
-
-def advice(reason: Reason) -> list[str]:
-    """Smallest changes that would start the job, as sentences."""
-    found: list[str] = []
-    missing = reason.missing_gpus
-    match reason.why:
-        case Why.CAPACITY if missing > 0:
-            if most := reason.details.get("workers_that_fit"):
-                found.append(f"resize it: there is room for {most} worker{'' if most == 1 else 's'} now")
-            found.append(f"free {missing:g} more of {reason.missing_type}")
-            freed = 0.0
-            for n, (_, gpus) in enumerate(reason.holders, 1):
-                freed += gpus
-                if freed >= missing:
-                    names = ", ".join(str(job_id) for job_id, _ in reason.holders[:n])
-                    found.append(f"wait for {names}, or pause {'it' if n == 1 else 'them'}")
-                    break
-        case Why.BEHIND if reason.behind is not None:
-            passing = ", or use a policy that lets small jobs pass" if missing <= 0 else ""  # no help without room
-            found.append(f"wait until {reason.behind} has started{passing}")
-        case Why.SHAPE:
-            found.append("ask for fewer GPUs a worker, or wait until a node has room for the whole gang")
-        case Why.DEPENDENCY:
-            found.append(f"wait for {reason.details.get('after', 'the jobs it waits for')}")
-        case Why.QUOTA:
-            team, quota = reason.details.get("entity", "the team"), reason.details.get("quota_gpus", math.inf)
-            too_large = reason.needs_gpus > quota
-            waiting = "ask for fewer GPUs" if too_large else f"wait for other jobs of {team}"
-            found.append(f"{waiting}, or raise its quota")
-        case Why.PAUSED:
-            found.append("resume it")
-        case Why.NO_NODE:
-            found.append("bring back a node of an acceptable type, or accept other types")
-        case _:
-            pass
-    return found
 
 
 def deadline_refusal(facts: Mapping[str, Any]) -> str:

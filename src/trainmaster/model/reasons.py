@@ -52,10 +52,10 @@ class Why(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why, what is short, who holds it, and the smallest change that would help.
+    """Why, what is short, and who holds it.
 
-    `needs` and `free` are GPUs by accelerator type; `holders` are (job, GPUs) on the acceptable types,
-    most first; `missing` is the smallest number of GPUs of one type that would start the job now.
+    `free` are GPUs by accelerator type and `holders` (job, GPUs), most first, on the nodes that the job may use;
+    `missing` is what its size lacks of the type of which most are free.
     """
 
     why: Why
@@ -71,13 +71,12 @@ class Reason:
 MAX_HOLDERS = 5
 
 
-def size_short_of(why: Why, sizes: tuple[int, int], gpus_each: float, most_free: float) -> tuple[float, dict[str, Any]]:
+def size_short_of(why: Why, sizes: tuple[int, int], gpus_each: float, most_free: float) -> float:
     """GPUs of the size that a job waits for: its smallest, or, if that would fit and the policy still keeps it
-    waiting, the one it asks for (`sizes` are these two). Then with the number of workers that would fit."""
+    waiting, the one it asks for (`sizes` are these two)."""
     least, ask = sizes
-    if why == Why.CAPACITY and least * gpus_each <= most_free < ask * gpus_each:
-        return ask * gpus_each, {"workers_that_fit": int(most_free // gpus_each)}
-    return least * gpus_each, {}
+    waits_for_more = why == Why.CAPACITY and least * gpus_each <= most_free < ask * gpus_each
+    return (ask if waits_for_more else least) * gpus_each
 
 
 def why_phase(phase: int) -> Why:

@@ -14,10 +14,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports]
-
 from trainmaster.gang.protocol import EXIT_STOPPED
+from trainmaster.runtime.errors import missing
 from trainmaster.runtime.training_session import Session
+
+try:
+    from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports]
+except ModuleNotFoundError as error:
+    raise missing("runtime.lightning_trainer", (error.name or "lightning").partition(".")[0]) from None
 
 
 class TrainmasterCallback(Callback):

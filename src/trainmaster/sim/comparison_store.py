@@ -7,6 +7,7 @@ Parquet files alone; `settings.json` is the same for people.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -18,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from trainmaster.model.errors import InputError
 
-_META_KEY = b"trainmaster.settings"
+_META_KEY = "trainmaster.settings"
 _TABLES = ("jobs", "timeline", "allocations")
 _TEXT = {"trace", "cluster", "policy", "notes", "estimates"}
 _WHOLE = {
@@ -123,11 +122,10 @@ class ComparisonStore:
         self._write_table("results", _rows([d["result"] for d in documents]), settings)
 
     def _write_table(self, name: str, table: pl.DataFrame, settings: dict[str, Any] | None) -> None:
-        arrow = table.to_arrow(compat_level=pl.CompatLevel.oldest())
-        text = None if settings is None else {_META_KEY: json.dumps(settings, sort_keys=True).encode()}
-        sink = pa.BufferOutputStream()
-        pq.write_table(arrow.replace_schema_metadata(text), sink, compression="zstd")
-        _write(self.folder / f"{name}.parquet", sink.getvalue().to_pybytes())
+        text = None if settings is None else {_META_KEY: json.dumps(settings, sort_keys=True)}
+        data = io.BytesIO()
+        table.write_parquet(data, compression="zstd", metadata=text)
+        _write(self.folder / f"{name}.parquet", data.getvalue())
 
 
 def read_comparison(folder: Path) -> ComparisonTables:
@@ -148,7 +146,7 @@ def read_comparison(folder: Path) -> ComparisonTables:
         except Exception as error:
             raise InputError(f"damaged ({str(error).splitlines()[0]})", "a complete Parquet file",
                              "Run `trainmaster compare` again.", file=path) from None  # fmt: skip
-    metadata = pq.read_schema(folder / "results.parquet").metadata or {}
+    metadata = pl.read_parquet_metadata(folder / "results.parquet")
     try:
         settings = json.loads(metadata[_META_KEY])
         needed = {"trace", "cluster", "load", "policy", "seed", "average_jct_s"}

@@ -40,6 +40,23 @@ def test_either_module_is_the_command(module: str) -> None:
     assert done.stdout.startswith("trainmaster ")
 
 
+def test_submit_needs_little() -> None:
+    """Of what the service, the simulator and reports need, it imports pydantic alone."""
+    code = f"""
+import sys
+from trainmaster.cli.main import main
+sys.argv = ["trainmaster", "submit", "--", "true"]
+try:
+    main()
+except SystemExit as end:
+    print(end.code, [name for name in {HEAVY} if name in sys.modules])
+"""
+    nowhere = {**ENVIRONMENT, "TRAINMASTER_URL": "http://127.0.0.1:9", "TRAINMASTER_TOKEN": "x" * 16}
+    done = subprocess.run([sys.executable, "-c", code], env=nowhere, capture_output=True, text=True, check=True)
+    assert "127.0.0.1:9" in done.stderr, "it got as far as asking"
+    assert done.stdout.split(" ", 1)[1].strip() == "['pydantic']"
+
+
 def test_live_commands_are_promised() -> None:
     names = {entry.name for entry in ENTRIES}
     promised = "submit run queue job why logs cancel pause resume resize nodes events doctor"

@@ -39,7 +39,7 @@ def test_capacity_names_holders_and_the_smallest_change() -> None:
     text = sentence(reason)
     assert "needs 4 GPUs" in text
     assert "big (6)" in text
-    assert f"would start with {reason.missing_gpus:g} GPUs more of v100" in text
+    assert f"short of {reason.missing_gpus:g} GPUs of v100" in text
 
 
 def test_holders_on_types_that_do_not_help_are_left_out() -> None:

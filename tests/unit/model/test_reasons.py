@@ -3,7 +3,7 @@
 import pytest
 
 from trainmaster.model.job import JobId, Phase
-from trainmaster.model.reason_text import advice, sentence
+from trainmaster.model.reason_text import sentence
 from trainmaster.model.reasons import Reason, Why, why_phase
 
 
@@ -57,15 +57,6 @@ def test_a_job_turned_away_by_prices_is_told_what_would_let_it_in() -> None:
     )
 
 
-def test_a_policy_that_lets_jobs_pass_is_advised_only_where_it_would_fit() -> None:
-    ahead = JobId("first")
-    room = Reason(Why.BEHIND, needs_gpus=1, free={"v100": 2}, behind=ahead)
-    none = Reason(Why.BEHIND, needs_gpus=1, free={"v100": 0}, missing_gpus=1, missing_type="v100", behind=ahead)
-    assert "policy" in advice(room)[0]
-    assert advice(none) == ["wait until first has started"]
-
-
-def test_nobody_waits_for_a_quota_that_can_never_hold_the_job() -> None:
-    details = {"entity": "red", "quota_gpus": 2.0}
-    assert advice(Reason(Why.QUOTA, needs_gpus=4, details=details)) == ["ask for fewer GPUs, or raise its quota"]
-    assert "wait for other jobs of red" in advice(Reason(Why.QUOTA, needs_gpus=1, details=details))[0]
+def test_a_job_that_lacks_no_gpus_is_not_said_to_be_short_of_some() -> None:
+    reason = Reason(Why.CAPACITY, needs_gpus=1, free={"v100": 2.0}, missing_type="v100")
+    assert sentence(reason) == "needs 1 GPU; free: 2 v100"

@@ -55,6 +55,7 @@ def test_names_are_made_up_from_the_request_and_arrays_are_numbered() -> None:
     ("fields", "column"),
     [
         ({"image": None}, "image"),
+        ({"snapshot": True}, "snapshot"),
         ({"name": "Upper"}, "name"),
         ({"name": "x" * 46}, "name"),
         ({"name": "1st"}, "name"),

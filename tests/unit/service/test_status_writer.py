@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trainmaster.engine.ports import LogEntry
 from trainmaster.model.job import PhaseCode
 from trainmaster.service.kubernetes import status_writer
 from trainmaster.service.kubernetes.status_writer import StatusWriter
@@ -74,3 +75,10 @@ def test_a_job_that_waits_for_a_moment_is_told_of_its_start_alone(clock: Clock) 
     clock.now_s += status_writer.SETTLE_S / 2
     writer.stepped(_keys({"j": PhaseCode.RUNNING}), ())
     assert _told_within(clock, writer, 3 * status_writer.SETTLE_S) == ["j"]
+
+
+@pytest.mark.parametrize("kind", ["stalled", "progress"])
+def test_a_job_that_stalls_or_goes_on_is_told_at_once(clock: Clock, kind: str) -> None:
+    writer = StatusWriter(None, None, lambda _: None)  # type: ignore[arg-type]
+    writer.stepped({}, [LogEntry(0, kind, "j", "j", {})])
+    assert _told_within(clock, writer, 2 * status_writer.SOON_S) == ["j"]

@@ -24,6 +24,8 @@ class LaunchRecord:
     server_command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
+    snapshot: str = ""
+    """Name of the copy of the work folder to run in."""
     steps: float | None = None
     max_attempts: int = 3
     lease_s: float = 30.0

@@ -162,6 +162,7 @@ def launch_record(site: Site, launch: Launch, checkpoint: Path, token: str) -> L
         server_command=tuple(server_command),
         env=env,
         workdir=str(payload.get("workdir") or ""),
+        snapshot=str(payload.get("snapshot") or ""),
         steps=spec.work_total,
         max_attempts=spec.max_attempts,
         lease_s=site.lease.lease_ms / MS_PER_S,

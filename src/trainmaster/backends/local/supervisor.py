@@ -32,6 +32,7 @@ from trainmaster.backends.local.run_folder import (
     replace_json,
     saved_work,
 )
+from trainmaster.backends.local.snapshots import Damaged, SnapshotStore, moved
 from trainmaster.gang import linux, processes
 from trainmaster.gang.actions import (
     NOBODYS,
@@ -194,12 +195,24 @@ class Supervisor:
         log = os.open(self._folder.log(member), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             command, become = record.command_of(seat.role), None if record.account is None else record.account.become
-            return ProcessGroup(command, env, workdir=record.workdir, output=log, cpus=seat.cpus, become=become)
+            workdir = self._work_folder(env) if record.snapshot else record.workdir
+            return ProcessGroup(command, env, workdir=workdir, output=log, cpus=seat.cpus, become=become)
         except CannotStart as error:
             os.write(log, f"trainmaster: {error}\n".encode())
             raise
         finally:
             os.close(log)
+
+    def _work_folder(self, env: dict[str, str]) -> str:
+        """The folder of the job's snapshot; modules are found there too."""
+        record = self._record
+        try:
+            work = SnapshotStore(self._job.path.parent.parent).unpack(record.snapshot, self._job, record.account)
+        except Damaged as error:
+            raise CannotStart(str(error)) from error
+        if "PYTHONPATH" in env:
+            env["PYTHONPATH"] = moved(env["PYTHONPATH"], record.workdir, work)
+        return str(work)
 
     def _terminate(self, order: Terminate) -> None:
         group = self._groups.get(order.member)

@@ -23,8 +23,8 @@ _NEEDED_FILES = 1024
 _SOCKET_PATH_BYTES = 108
 """`sun_path` of Linux, with its closing zero."""
 _REQUIRED = (
-    "numpy", "highspy", "polars", "pyarrow", "pydantic", "click", "typer", "rich", "matplotlib", "pyyaml", "fastapi",
-    "uvicorn", "sqlalchemy", "alembic", "prometheus-client", "structlog", "psutil",
+    "numpy", "highspy", "polars", "pydantic", "click", "typer", "rich", "matplotlib", "pyyaml", "fastapi", "uvicorn",
+    "sqlalchemy", "alembic", "prometheus-client", "structlog",
 )  # fmt: skip
 """Used when the package is run from its source and has no metadata of its own."""
 

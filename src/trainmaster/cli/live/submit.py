@@ -60,6 +60,9 @@ def in_namespace(client: Client, request: Request) -> Request:
 def hand_in(client: Client, request: Request, bare_env: bool) -> dict[str, Any]:
     """Submit; a service on this machine also learns which `python` its user means."""
     body = in_namespace(client, request).body
+    if body.get("snapshot") and client.address.through is None and not client.address.local:
+        told = f"{client.address.url} is on another machine, which does not have this folder"
+        raise InputError(told, "a service on this machine", column="--snapshot")
     if client.address.through is None and client.address.local and not body.get("image"):
         body = body if bare_env else with_environment(body)
         check_program(body)

@@ -7,8 +7,9 @@ On one machine tokens say who asks, everybody sees everything, and changes go st
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from trainmaster.jobspec.limits import Workers
@@ -61,10 +62,18 @@ class JobApi(Protocol):
 class LocalJobApi:
     """One machine: tokens, and nothing to hide."""
 
-    def __init__(self, gateway: Gateway, tokens: Tokens, logs: LogFolder) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        tokens: Tokens,
+        logs: LogFolder,
+        snapshots: Callable[[JobRequest, str], str] | None = None,
+    ) -> None:
+        """`snapshots(request, user)` copies the work folder of a request and names the copy; None: nothing runs."""
         self.gateway = gateway
         self.tokens = tokens
         self.logs = logs
+        self.snapshots = snapshots
 
     async def identify(self, authorization: str | None) -> Principal:
         return self.tokens.who(authorization)
@@ -82,10 +91,17 @@ class LocalJobApi:
         for field in ("image", "namespace"):
             if getattr(body, field) is not None:
                 raise InputError("is for Kubernetes; this service starts processes", "no such field", column=field)
+        if body.snapshot and self.snapshots is None:
+            raise InputError("is for jobs that run; here they are simulated", "no such field", column="snapshot")
+        if body.snapshot and body.workdir is None:
+            raise InputError("no work folder to copy", "the field `workdir` too", column="snapshot")
 
     async def submit(self, who: Principal, body: JobRequest) -> Json:
         await self.check_submission(who, body)
-        return await self.gateway.ask(ask.Submit(body, who))
+        snapshot = ""
+        if body.snapshot and self.snapshots is not None:
+            snapshot = await asyncio.to_thread(self.snapshots, body, who.name)
+        return await self.gateway.ask(ask.Submit(body, who, snapshot))
 
     async def act(self, who: Principal, text: str, action: str) -> Json:
         return await self.gateway.ask(ask.Act(text, action, who))

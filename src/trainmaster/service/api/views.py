@@ -17,12 +17,13 @@ from trainmaster.engine.queries import Explainer, JobState
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
 from trainmaster.forecast.forecast import Band
+from trainmaster.forecast.remedies import remedies
 from trainmaster.gang.failure_text import hint
 from trainmaster.jobspec.engine import request_of
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, Phase
-from trainmaster.model.reason_text import advice, sentence
+from trainmaster.model.reason_text import sentence
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.service.api.problems import Conflict, NotFound
@@ -32,6 +33,8 @@ from trainmaster.service.local.tokens import OPERATOR, Principal
 Json = dict[str, Any]
 MAX_PAGE = 1_000
 MAX_ENDED = 5_000
+ADVICE_S = 0.3
+"""After so long no further advice is looked for: `why` is answered between two decisions."""
 
 
 HIDDEN = "(hidden)"
@@ -263,7 +266,8 @@ class Views:
         reason = self._explainer.reason(job_id)
         if reason is None:
             return _why_body(job_id, "", f"it does not wait: it is {STATE_OF[phase].value}", Reason(Why.NONE), [])
-        return _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, advice(reason))
+        found = [remedy.text for remedy in remedies(self.engine, job_id, self.now_ms, ADVICE_S)]
+        return _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
 
     # -- the rest ------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from trainmaster.engine import queries
@@ -45,8 +45,11 @@ class Read(Generic[T]):
 
 @dataclass
 class Submit:
+    """`snapshot`: name of the copy of the work folder."""
+
     request: JobRequest
     who: Principal
+    snapshot: str = ""
     changes = True
     _answer: Json | None = None
 
@@ -58,6 +61,8 @@ class Submit:
             if self._answer is not None:
                 return
         specs = jobs_of(plane, request, self.who)
+        if self.snapshot:
+            specs = [replace(spec, payload={**spec.payload, "snapshot": self.snapshot}) for spec in specs]
         stage.n_jobs += len(specs)
         stage.specs.update((spec.id, spec) for spec in specs)
         stage.events.extend(ev.JobSubmitted(spec) for spec in specs)

@@ -125,6 +125,8 @@ class StatusWriter:
                 happening = None if entry.job_id is None else happening_of(entry)
                 if happening is not None:
                     self._events.append((entry.job_id or "", happening))
+                if entry.job_id is not None and entry.kind in ("stalled", "progress"):  # no column of the job changes
+                    self._due_s[entry.job_id] = min(self._due_s.get(entry.job_id, now_s + SOON_S), now_s + SOON_S)
         self._rouse()
 
     def published_waiting(self, job_id: str, reason: str, message: str) -> None:

@@ -7,6 +7,7 @@ accounts          optional, of a service of root: accounts under which users' jo
 logs/             the service's own log, one JSON object a line
 jobs/<id>/        logs, sockets and exit codes of a job's attempts
 checkpoints/<id>/ what a job saves
+snapshots/        copies of work folders: `backends/local/snapshots.py`
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from trainmaster.service.local.tokens import OPERATOR, Principal, new_token, rea
 
 DATABASE = "trainmaster.db"
 LOCAL_OPERATOR = "owner"
-_PRIVATE = ("token", "tokens", "accounts", "lock", DATABASE, "logs", "jobs", "checkpoints")
+_PRIVATE = ("token", "tokens", "accounts", "lock", DATABASE, "logs", "jobs", "checkpoints", "snapshots")
 """What would let another user act for the service if it were theirs."""
 
 

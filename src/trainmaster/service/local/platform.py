@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from trainmaster.backends.local.snapshots import SnapshotStore
+from trainmaster.engine import queries
 from trainmaster.engine.ports import Archive, Commit, StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.accelerators import find_accelerator
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
+from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.cluster import Cluster, parse_cluster
 from trainmaster.model.command import Command
+from trainmaster.model.errors import InputError
 from trainmaster.model.placement import parse_strategy
 from trainmaster.service.api.job_api import LocalJobApi
 from trainmaster.service.control.control_plane import ControlPlane, Retention
@@ -53,6 +58,7 @@ class LocalPlatform:
         self.name = options.backend
         self.nodes, self.slowdown, self.emulated = _machine(options)
         self.retention = Retention(days=options.keep_days or KEEP_DAYS)
+        self.snapshots = SnapshotStore(home.path)
 
     def settings(self) -> Settings:
         return settings_of(self.options)
@@ -73,7 +79,23 @@ class LocalPlatform:
         return LocalSession(self)
 
     def job_api(self, gateway: Gateway, tokens: Tokens) -> LocalJobApi:
-        return LocalJobApi(gateway, tokens, LogFolder(self.home.path))
+        take = None if self.name == "simulated" else self._snapshot
+        return LocalJobApi(gateway, tokens, LogFolder(self.home.path), take)
+
+    def _snapshot(self, request: JobRequest, user: str) -> str:
+        """Copy the work folder of a request, as the account under which its user's jobs run."""
+        accounts = self.home.accounts()
+        if accounts is not None and user not in accounts:
+            raise InputError(f"user '{user}' has no account on this machine", "an entry of `accounts`")
+        assert request.workdir is not None
+        taken = self.snapshots.take(request.workdir, None if accounts is None else accounts[user])
+        for word in (*request.command, *(request.server_command or ())):
+            if os.path.isabs(word) and os.path.relpath(word, request.workdir) in taken.paths:
+                raise InputError(
+                    f"'{word}' is a file of the work folder, and would not come from the snapshot",
+                    f"its relative path, '{os.path.relpath(word, request.workdir)}'", column="command",
+                )  # fmt: skip
+        return taken.name
 
     def wrap(self, app: Any) -> Any:
         return app
@@ -101,6 +123,7 @@ class LocalSession:
         return self._platform.nodes
 
     def open_backend(self, plane: ControlPlane, driver: Driver, stored_state: StoredState) -> ProcessBackend:
+        self._plane = plane
         backend = self._made(plane, driver)
         plane.prepare_nodes(self._platform.options.reset_nodes)
         backend.start()
@@ -108,7 +131,8 @@ class LocalSession:
         if stored_state.meta is not None:
             next_job = int(stored_state.meta.get("service", {}).get("next_job", 1))
             known = {*stored_state.jobs, *stored_state.ended, *(plane.store.document(QUARANTINE) or {})}
-            self.forget_jobs(self._home.orphans(known, next_job))
+            payloads = [record["spec"].get("payload") or {} for record in stored_state.jobs.values()]
+            self._remove(self._home.orphans(known, next_job), payloads)
         return backend
 
     def _made(self, plane: ControlPlane, driver: Driver) -> ProcessBackend:
@@ -143,8 +167,17 @@ class LocalSession:
 
     def forget_jobs(self, job_ids: Sequence[str]) -> None:
         """In a thread of its own: checkpoints may be large. What a crash leaves is found at the next start."""
-        if job_ids:
-            threading.Thread(target=self._home.remove_jobs, args=(job_ids,), name="remove-jobs", daemon=True).start()
+        self._remove(job_ids, [spec.payload for spec in queries.active_specs(self._plane.live)])
+
+    def _remove(self, job_ids: Sequence[str], active: Sequence[Mapping[str, Any]]) -> None:
+        """`active`: payloads of the jobs whose snapshots are needed."""
+        used = {str(payload["snapshot"]) for payload in active if payload.get("snapshot")}
+
+        def remove() -> None:
+            self._home.remove_jobs(job_ids)
+            self._platform.snapshots.sweep(used)
+
+        threading.Thread(target=remove, name="remove-jobs", daemon=True).start()
 
     def halt(self) -> None:
         pass

@@ -12,6 +12,7 @@ from trainmaster.backends.kubernetes.attempts import observations as f
 from trainmaster.backends.kubernetes.attempts.observations import PodSeat, RunFacts, RunKey
 from trainmaster.backends.kubernetes.resources.training_job import job_id_of
 from trainmaster.gang.actions import NOBODYS, NODES, OWN, Exited
+from trainmaster.gang.failure_text import excerpt
 from trainmaster.gang.protocol import EXIT_LEASE_OVER, EXIT_NOT_RUN, EXIT_STOPPED, SERVER, WORKER
 
 Object = dict[str, Any]
@@ -237,6 +238,14 @@ def waits_for(pod: Object) -> str:
         since = f" since {status['startTime']}" if status.get("startTime") else ""
         return f"{reason}{since}: it pulls image {container.get('image')} or mounts volumes"
     return ""
+
+
+def output_of(pod: Object) -> str:
+    """What a trainer that failed wrote last, as far as its kubelet says it: where the error was raised, and which."""
+    ended = (trainer_status(pod).get("state") or {}).get("terminated") or {}
+    if not ended.get("exitCode") or ended.get("reason") in CANNOT_RUN:
+        return ""
+    return excerpt(str(ended.get("message") or ""))
 
 
 def end_of(pod: Object, with_launcher: bool) -> Exited | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from trainmaster.backends.kubernetes.attempts.observations import RunKey
 from trainmaster.backends.kubernetes.attempts.pod_attempt import Run
+from trainmaster.backends.kubernetes.attempts.pod_objects import output_of
 from trainmaster.backends.kubernetes.attempts.pod_writer import QUOTA
 from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry
 from trainmaster.gang.actions import EXITED, START_FAILED, STOPPED
@@ -55,7 +56,8 @@ class RunReports:
             node = self._to_blame(run.key, ending.node, ending.why)
             self.tell(ev.StartFailed(job_id, generation, ending.why, node))
         elif ending.kind == EXITED:
-            self.tell(ev.Exited(job_id, generation, ending.code, run.attempt.work.saved, ending.why))
+            output = _last_output(run, ending.why) if ending.code else ""
+            self.tell(ev.Exited(job_id, generation, ending.code, run.attempt.work.saved, ending.why, output))
         else:
             self.tell(ev.Stopped(job_id, generation, run.attempt.work.saved))
         spec, granted = run.facts.spec, run.n_granted
@@ -113,3 +115,9 @@ class RunReports:
         if run.attempt.outcome.kind == STOPPED:
             return ev.Observed(job_id, key.generation, run.attempt.work.saved, run.attempt.applied_seq, stopped=True)
         return None
+
+
+def _last_output(run: Run, why: str) -> str:
+    """Of the member that is named as the cause of a failure."""
+    named = (member.pod for member in run.members.values() if f"{member.pod_name}:" in why)
+    return next((output_of(pod) for pod in named if pod is not None), "")

@@ -44,6 +44,7 @@ def equip(pod: dict[str, Any], seat: PodSeat, run: RunFacts) -> None:
     if not spec.get("hostNetwork"):
         spec["hostname"], spec["subdomain"] = metadata["name"][:63].rstrip("-."), SUBDOMAIN
     spec["restartPolicy"] = "Never"
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # so that its status says why it failed
     env = environment(seat, run)
     if run.launcher:
         env |= _launcher_environment(run)

@@ -53,6 +53,10 @@ def happening_of(entry: LogEntry) -> JobEvent | None:
             return JobEvent("Finished", text)
         case "failed" | "rejected":
             return JobEvent(entry.kind.capitalize(), text, warning=True)
+        case "stalled":
+            return JobEvent("Stalled", text, warning=True, said="stalled")
+        case "progress":
+            return JobEvent("Progressing", text)
         case "cancelled":
             return JobEvent("Cancelled", text)
         case _:

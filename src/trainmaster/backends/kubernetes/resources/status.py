@@ -39,7 +39,7 @@ def status_of(tj: Json, update: StatusUpdate) -> Status:
     workers = sum(place["workers"] for place in places)
     servers = sum(place["servers"] for place in places)
     fraction = 1.0 if state == "finished" else view["progress"]["fraction"]
-    reason, message = _reason(view), clipped(view["reason"])
+    reason, message = _reason(view), clipped(_message(view, now_s))
     finish = None if eta_s is None else stamp_of(now_s + eta_s)
     status: Status = {
         "state": state,
@@ -154,7 +154,18 @@ def reason_word(why: str) -> str:
     return "".join(part.capitalize() for part in why.split("_"))
 
 
+def _message(view: Json, now_s: float) -> str:
+    """The reason; of a job that failed also what it wrote last, and of one that is stalled since when."""
+    if view["stalled_s"] is not None:
+        return f"no step since {stamp_of(round(now_s - view['stalled_s']))}"
+    if view["output"] and (view["state"] == "failed" or view["why"] == "backoff"):
+        return "; ".join(part for part in (view["reason"], view["hint"], view["output"].strip()) if part)
+    return view["reason"]
+
+
 def _reason(view: Json) -> str:
+    if view["stalled_s"] is not None:
+        return "Stalled"
     if view["why"]:
         return reason_word(view["why"])
     return {"failed": "Failed", "cancelled": "Cancelled", "rejected": "Rejected"}.get(view["state"], "")

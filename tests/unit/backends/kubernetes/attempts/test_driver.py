@@ -123,12 +123,19 @@ class Story:
         self.hub.heard(line, message)  # type: ignore[arg-type]
 
     def see(
-        self, member: Member, *, gone: bool = False, running: bool = True, code: int | None = None, **meta: str
+        self,
+        member: Member,
+        *,
+        gone: bool = False,
+        running: bool = True,
+        code: int | None = None,
+        message: str = "",
+        **meta: str,
     ) -> None:
         (pod,) = [pod for pod in self.writer.made if pod["metadata"]["name"] == member.pod_name]
         state: Object = {"running": {}} if running else {"waiting": {}}
         if code is not None:
-            state = {"terminated": {"exitCode": code}}
+            state = {"terminated": {"exitCode": code, "message": message}}
         phase = "Running" if code is None else "Failed" if code else "Succeeded"
         status = {"phase": phase, "containerStatuses": [{"name": "main", "state": state}]}
         self.backend._pod_observer.pod_changed({**pod, "metadata": {**pod["metadata"], **meta}, "status": status}, gone)
@@ -308,6 +315,19 @@ def test_a_deleted_pod_is_no_success_and_costs_no_attempt(code: int) -> None:
         story.see(second, code=75, deletionTimestamp="2026-01-01T00:00:00Z")
 
     assert [type(event) for event in _told(work)] == [ev.Started, ev.Stopped]
+
+
+def test_a_gang_that_failed_says_what_the_member_that_failed_wrote_last() -> None:
+    log = 'step 7\nTraceback (most recent call last):\n  File "t.py", line 3, in <module>\nValueError: no such class'
+
+    async def work(story: Story, run: Run) -> None:
+        story.run_all(run)
+        first, second = run.members.values()
+        story.see(second, code=1, message=log)
+        story.see(first, code=143, message="ended by us")
+
+    exited = next(event for event in _told(work) if isinstance(event, ev.Exited))
+    assert (exited.code, exited.output) == (1, '  File "t.py", line 3, in <module>\nValueError: no such class')
 
 
 def test_a_gang_whose_commands_end_by_themselves_with_0_has_finished() -> None:

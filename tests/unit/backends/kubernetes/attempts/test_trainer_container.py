@@ -77,3 +77,8 @@ def test_the_first_of_a_gang_has_a_name_that_resolves_also_when_the_gang_is_made
 def test_a_damaged_identity_is_refused(text: str) -> None:
     with pytest.raises(BadSettings, match=IDENTITY):
         unfolded({IDENTITY: text})
+
+
+def test_a_pods_status_says_what_a_trainer_that_failed_wrote_last() -> None:
+    assert equipped(launcher=True)["spec"]["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    assert equipped(launcher=False)["spec"]["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"

@@ -24,7 +24,7 @@ def update(now_s: float = 1000.0, **more: Any) -> StatusUpdate:
     view: dict[str, Any] = {
         "id": "vision.resnet.0a1b2c3d", "state": "pending", "why": "capacity", "reason": "needs 4 GPUs; free: none",
         "allocation": [], "eta_s": None, "progress": {"fraction": None}, "attempts": 0, "started": None, "ended": None,
-        "request": {"workers": {"min": 1, "max": 4}},
+        "request": {"workers": {"min": 1, "max": 4}}, "stalled_s": None, "output": "", "hint": "",
     }  # fmt: skip
     return StatusUpdate({**view, **more}, 0, now_s)
 
@@ -55,6 +55,34 @@ def test_a_running_job_says_where_and_how_far() -> None:
     assert status["allocation"]["workers"] == 3
     assert status["shown"] == {"workers": "3/1-4", "type": "V100", "progress": "42%", "eta": "1970-01-01 00:18"}
     assert status["startTime"] == "1970-01-01T00:15:00Z"
+
+
+OUTPUT = "  File \"t.py\", line 1\nModuleNotFoundError: No module named 'x'"
+
+
+def test_a_job_that_failed_shows_the_error_of_the_member_that_failed() -> None:
+    told: dict[str, Any] = {"reason": "failed after 3 attempts", "output": OUTPUT, "hint": "install it"}
+    status = status_of(tj(), update(state="failed", why="", **told))
+    assert (status["reason"], status["message"].split("; ")[:2]) == (
+        "Failed",
+        ["failed after 3 attempts", "install it"],
+    )
+    assert "No module named 'x'" in status["message"]
+    assert "No module named 'x'" in next(c for c in status["conditions"] if c["type"] == "Failed")["message"]
+    again = status_of(tj(), update(why="backoff", **told))
+    assert "No module named 'x'" in again["message"], "while it waits for its next attempt too"
+    assert OUTPUT not in status_of(tj(), update(why="capacity", **told))["message"]
+
+
+def test_a_stalled_job_says_since_when_and_says_it_once() -> None:
+    status = status_of(tj(), running(stalled_s=100.0))
+    assert (status["state"], status["reason"]) == ("running", "Stalled")
+    assert status["message"] == "no step since 1970-01-01T00:15:00Z"
+    assert same_status(status_of(tj(), running(now_s=1300.0, stalled_s=400.0)), status), "time that passed is no news"
+    assert not same_status(status_of(tj(), running()), status)
+    stalled = happening_of(LogEntry(0, "stalled", "j", "j is stalled: no step for 100 s at step 5", {}))
+    assert stalled is not None
+    assert (stalled.reason, stalled.warning) == ("Stalled", True)
 
 
 def test_conditions_keep_the_time_at_which_they_became_so() -> None:
