@@ -51,12 +51,14 @@ class LogFigure:
 
 class Level(NamedTuple):
     """Jobs with the same `key`. `spread`: presumed, of the logarithm among them; `amount`: figures are per unit of it;
-    `text`: which jobs these are."""
+    `text`: which jobs these are. Not `narrows`: those that have ended so far are the short ones, so what they show
+    does not make the spread smaller."""
 
     key: str
     spread: float
     text: str
     amount: float = 1.0
+    narrows: bool = True
 
 
 class Expectation(NamedTuple):
@@ -83,14 +85,14 @@ def expect(book: Mapping[str, LogFigure], levels: Iterable[Level], start: Expect
         figure = book.get(level.key)
         if figure is None or not figure.count:
             continue
-        within = figure.sigma(level.spread) ** 2
+        within = max(figure.sigma(level.spread), 0.0 if level.narrows else level.spread) ** 2
         gain = found.variance / (found.variance + within / figure.count)
         mean = found.mean + gain * (figure.mean + math.log(level.amount) - found.mean)
         found = Expectation(mean, (1.0 - gain) * found.variance + within, round(figure.count), level.text)
     return found
 
 
-LIKE_IT, SAME_SCRIPT = "like it", "of the same script"
+LIKE_IT, SAME_SCRIPT, OF_ITS_USER = "like it", "of the same script", "of its user"
 _INTERPRETER = re.compile(r"(?:python|pypy|bash|sh|torchrun|accelerate|deepspeed|mpirun)[\d.]*")
 _AMOUNT = re.compile(r"-{0,2}(?:(?:num|max|total|n)[-_]?)?(?:train[-_])?(?:epochs|steps|iters|iterations)")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
@@ -120,7 +122,10 @@ def name_stem(spec: JobSpec) -> str:
 def levels_of(spec: JobSpec) -> tuple[Level, ...]:
     """From all jobs to those with the same command."""
     owner, script, stem, size = owner_of(spec), script_of(spec), name_stem(spec), size_of(spec)
-    levels = [Level("all", 1.5, "that ended here"), Level(f"user:{owner}", 1.2, "of its user")]
+    levels = [
+        Level("all", 1.5, "that ended here", narrows=False),
+        Level(f"user:{owner}", 1.2, OF_ITS_USER, narrows=False),
+    ]
     if script:
         levels.append(Level(f"script:{owner}:{script}", 0.8, SAME_SCRIPT))
     if spec.model:
@@ -129,7 +134,8 @@ def levels_of(spec: JobSpec) -> tuple[Level, ...]:
         levels.append(Level(f"name:{owner}:{stem}:{size}", 0.5, LIKE_IT))
     words = _words(spec)
     if words:
-        amount = _amount(words)
+        amount = spec.work_total or _amount(words)
+        size += ":steps" if spec.work_total else ""
         shape = [_NUMBER.sub("#", word) for word in words]
         levels.append(Level(f"arguments:{owner}:{_digest(shape)}:{size}", 0.4, LIKE_IT, amount))
         levels.append(Level(f"command:{owner}:{_digest(words)}:{size}", 0.2, LIKE_IT, amount))

@@ -19,6 +19,8 @@ from trainmaster.core.arrays import Floats
 from trainmaster.estimate.accelerators import type_speeds
 from trainmaster.estimate.likeness import (
     LIKE_IT,
+    OF_ITS_USER,
+    SAME_SCRIPT,
     Expectation,
     Level,
     LogFigure,
@@ -32,19 +34,21 @@ from trainmaster.estimate.likeness import (
 )
 from trainmaster.model.job import JobSpec
 
-DECLARED_SIGMA = 0.25
-"""Relative spread of a speed that is only declared."""
+DECLARED_SIGMA = 0.4
+"""Relative spread of a speed that is only declared: users guess."""
+ALIKE_SIGMA = 0.25
+"""Presumed spread among jobs of a kind."""
 UNKNOWN_SIGMA = 0.6
 """And of one of which nothing was said."""
 MEASURED_SIGMA = 0.04
 FOLLOW = 0.7
 """Weight of the newest report: after three, at most 0.3^3 = 2.7 % of an old speed is left."""
+TYPE_SIGMA = 0.3
+"""How far ratios of types by the catalogue are off."""
 KEPT_KINDS = 1_000
 """Kinds of jobs of which figures are kept, in each table; those not seen for longest go first."""
 UNKNOWN_SECONDS = Expectation(math.log(3600.0), 1.5**2)
 """Run time of a job of which nothing is known: an hour, more or less."""
-UNKNOWN_SPEED = Expectation(0.0, 2.5**2)
-"""Steps per second, the same."""
 JOBS_OF_USER_MIN = 5
 """So many run times of other commands tell something about the next."""
 
@@ -60,16 +64,22 @@ def kind_of(spec: JobSpec) -> str:
 
 
 def _ratio_levels(spec: JobSpec) -> tuple[Level, ...]:
-    """Of measured over declared speeds; where nothing is declared, of speeds relative to the type's."""
+    """Of measured over declared speeds; where nothing is declared, of speeds relative to the type's, which differ less
+    among jobs of a script than run times do."""
     owner, script = owner_of(spec), script_of(spec)
     if not spec.steps_per_s:
-        return tuple(level._replace(amount=1.0) for level in of_its_code(levels_of(spec)))
-    levels = [Level(f"declared:user:{owner}", 0.4, "of its user")]
+        return tuple(level._replace(amount=1.0, spread=level.spread / 2) for level in of_its_code(levels_of(spec)))
+    levels = [Level(f"declared:user:{owner}", 0.4, OF_ITS_USER)]
     if script:
-        levels.append(Level(f"declared:script:{owner}:{script}", 0.3, "of the same script"))
+        levels.append(Level(f"declared:script:{owner}:{script}", 0.3, SAME_SCRIPT))
     if spec.model:
         levels.append(Level(f"declared:model:{spec.model}", 0.2, LIKE_IT))
     return tuple(levels)
+
+
+def _first(book: Mapping[str, LogFigure], levels: Sequence[Level]) -> Expectation | None:
+    """Where nothing is known but what jobs alike did: around the most general of them."""
+    return next((Expectation(book[level.key].mean, 1.5**2) for level in levels if level.key in book), None)
 
 
 def _add(book: dict[str, LogFigure], key: str, value: float) -> None:
@@ -124,16 +134,16 @@ class JobProfiles:
     def steps_of(self, spec: JobSpec) -> Expectation | None:
         """Of the amount of work of jobs of the same code, in steps; None: none has ended that said its steps."""
         levels = of_its_code(levels_of(spec))
-        first = next((self.work[level.key] for level in levels if level.key in self.work), None)
-        return None if first is None else expect(self.work, levels, Expectation(first.mean, 1.5**2))
+        return expect(self.work, levels, start) if (start := _first(self.work, levels)) else None
 
     def seconds_of(self, spec: JobSpec, types: Sequence[str]) -> Expectation | None:
         """Of the run time on the fastest type, by the jobs that are most like it; None: nothing can be said."""
-        found = expect(self.seconds, levels_of(spec), UNKNOWN_SECONDS)
-        of_others = found.text not in {level.text for level in of_its_code(levels_of(spec))}
-        if not found.jobs or (of_others and found.jobs < JOBS_OF_USER_MIN):
-            return None
-        return found._replace(mean=found.mean - math.log(max(type_speeds(types))))
+        speeds = type_speeds(types)
+        doubt = TYPE_SIGMA if min(speeds) < max(speeds) else 0.0
+        levels = [level._replace(spread=math.hypot(level.spread, doubt)) for level in levels_of(spec)]
+        found = expect(self.seconds, levels, UNKNOWN_SECONDS)
+        least = {LIKE_IT: 1, SAME_SCRIPT: 1, OF_ITS_USER: JOBS_OF_USER_MIN}.get(found.text, math.inf)
+        return None if found.jobs < least else found._replace(mean=found.mean - math.log(max(speeds)))
 
     def to_json(self) -> dict[str, Any]:
         def rows(book: Mapping[str, LogFigure]) -> dict[str, list[float]]:
@@ -237,17 +247,20 @@ class LearningEstimator:
         """What is believed of a job's speed, and by what."""
         here, spread = self._usual(spec, types)
         declared = bool(spec.steps_per_s)
-        start = Expectation(0.0, DECLARED_SIGMA**2) if declared else UNKNOWN_SPEED
-        ratio = expect(self.profiles.ratios, _ratio_levels(spec), start)
+        levels = _ratio_levels(spec)
+        start = Expectation(0.0, DECLARED_SIGMA**2) if declared else _first(self.profiles.ratios, levels)
+        ratio = expect(self.profiles.ratios, levels, start or Expectation(0.0, UNKNOWN_SIGMA**2))
         if ratio.jobs:
             here, spread = here * ratio.median, spread * ratio.median
         elif not declared and len(types):
             here, spread = here / here.max(), spread / here.max()  # one step a second on the fastest
-        sigma = ratio.sigma if declared or ratio.jobs else UNKNOWN_SIGMA
+        sigma = ratio.sigma
         known, jobs, text = declared or ratio.jobs > 0, ratio.jobs, ratio.text
         own, alike = self._own.get(spec.id, {}), self.profiles.speeds.get(kind_of(spec), {})
         if alike:
-            sigma = max(figure.sigma(DECLARED_SIGMA) for figure in alike.values())
+            sigma = max(figure.sigma(ALIKE_SIGMA) for figure in alike.values())
+            if any(_label(name, False) not in alike for name in types):
+                sigma = math.hypot(sigma, TYPE_SIGMA)
             known, jobs, text = True, round(max(figure.count for figure in alike.values())), LIKE_IT
         if own:
             last = max(own.values(), key=lambda figure: figure.count)

@@ -22,7 +22,7 @@ from trainmaster.model.job import Phase
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import MS_PER_S
 
-SEEDS_MIN, SEEDS_MAX = 5, 40
+SEEDS_MIN, SEEDS_MAX = 5, 25
 JOBS_ROLLED = 4_000
 """Jobs times futures that one forecast may cost."""
 LONG_QUEUE, HORIZON = 800, 400

@@ -35,7 +35,7 @@ LEAST_MS = 2_000
 AT_LEAST_EVERY_MS = 30_000
 MOVING_MS = 5_000
 """While jobs report progress, forecasts are at most about so old, if they are cheap."""
-SHARE = 0.05
+SHARE = 0.1
 """Part of a core that looking ahead may take."""
 CALM_SHARE = 0.01
 """The same while nothing happens, and all that is new is the time."""
