@@ -136,7 +136,7 @@ def levels_of(spec: JobSpec) -> tuple[Level, ...]:
     if words:
         amount = spec.work_total or _amount(words)
         size += ":steps" if spec.work_total else ""
-        shape = [_NUMBER.sub("#", word) for word in words]
+        shape = [word if word.endswith((".py", ".sh")) else _NUMBER.sub("#", word) for word in words]
         levels.append(Level(f"arguments:{owner}:{_digest(shape)}:{size}", 0.4, LIKE_IT, amount))
         levels.append(Level(f"command:{owner}:{_digest(words)}:{size}", 0.2, LIKE_IT, amount))
     return tuple(levels)

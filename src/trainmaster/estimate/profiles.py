@@ -69,11 +69,11 @@ def _ratio_levels(spec: JobSpec) -> tuple[Level, ...]:
     owner, script = owner_of(spec), script_of(spec)
     if not spec.steps_per_s:
         return tuple(level._replace(amount=1.0, spread=level.spread / 2) for level in of_its_code(levels_of(spec)))
-    levels = [Level(f"declared:user:{owner}", 0.4, OF_ITS_USER)]
+    levels = [Level(f"declared:user:{owner}", 0.6, OF_ITS_USER)]
     if script:
-        levels.append(Level(f"declared:script:{owner}:{script}", 0.3, SAME_SCRIPT))
+        levels.append(Level(f"declared:script:{owner}:{script}", 0.5, SAME_SCRIPT))
     if spec.model:
-        levels.append(Level(f"declared:model:{spec.model}", 0.2, LIKE_IT))
+        levels.append(Level(f"declared:model:{spec.model}", 0.3, LIKE_IT))
     return tuple(levels)
 
 

@@ -43,6 +43,7 @@ def seconds(found: Belief) -> float:
         (("python", "a.py", "--seed", "1"), ("python3.11", "a.py", "--seed", "2"), "all user script arguments command"),
         (("python", "a.py", "--lr", "1"), ("python", "a.py", "--lr", "2"), "all user script arguments"),
         (("python", "a.py", "--big"), ("python", "a.py", "--small"), "all user script"),
+        (("python", "idea_1.py"), ("python", "idea_2.py"), "all user"),
         (("python", "-m", "pkg.a"), ("python", "-m", "pkg.b"), "all user"),
         ((), (), "all user"),
     ],
