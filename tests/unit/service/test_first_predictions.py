@@ -22,7 +22,7 @@ def study() -> ModuleType:
 
 @pytest.mark.slow
 def test_half_of_forty_jobs_declare_nothing_and_first_predictions_hold(study: ModuleType) -> None:
-    found = study.summary(study.study(worlds=2, count=40, seed=9, policy="fifo"))
+    found = study.summary(study.study(worlds=2, count=40, seed=1, policy="fifo"))
     assert found["told"] >= 60, "most jobs have a prediction at some time"
     assert found["median_error"] <= 0.40
     assert found["strict_median_error"] <= 0.45, "jobs without a prediction are counted as wrong"

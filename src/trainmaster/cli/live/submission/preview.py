@@ -54,7 +54,8 @@ def _of_one(job: Json) -> list[str]:
         lines.append(f"would start in {banded(job['starts'])}")
     note = job.get("eta_note", "")
     if job["eta"] is not None and not job["work_known"]:
-        return [*lines, f"its finish is {note}", "--steps and --speed tell how long it takes"]
+        why = note or "its amount of work is unknown"
+        return [*lines, f"cannot predict a finish: {why}; pass --steps and --speed"]
     if job["eta"] is not None:
         lines.append(", ".join(filter(None, (f"would {_ends(job)} in {banded(job['eta'])}", note))))
     elif job["ends_as"] in ("", "finished"):
