@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from service_bench import Bench
 
+from trainmaster.engine import queries
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import LearningEstimator
 from trainmaster.forecast.forecast import Outlook
@@ -119,3 +120,21 @@ def test_the_future_offers_idle_gpus_to_elastic_jobs_as_the_service_does(
         actual_ms = (view["ended"] - bench.get(f"/jobs/{rigid}")["submitted"]) * 1000
         assert foretold[job] == pytest.approx(actual_ms, abs=6_000)
     assert (foretold[elastic] < 130_000) == fill, "the setting makes a difference"
+
+
+def test_a_job_that_never_reports_has_less_left_the_longer_it_runs(tmp_path: Path) -> None:
+    bench = bench_in(tmp_path)
+    assert bench.plane.live_forecasts is not None
+    profiles = bench.plane.live_forecasts.estimator.profiles
+    plain, declared = bench.submit(steps=None), bench.submit(**SPEED, steps=300)
+    for job in (plain, declared):
+        spec = queries.spec_of(bench.plane.live, job)
+        assert spec is not None
+        for _ in range(9):
+            profiles.add_seconds(spec, 300.0, "v100")
+    bench.pass_s(5)
+    assert set(question_of(bench)["situation"]["starting"]) == {declared}, "it may be loading"
+    bench.pass_s(195)
+    for outlook in outlooks_of(bench).values():
+        assert outlook.finish is not None and outlook.basis == "9 jobs like it"
+        assert outlook.finish.p50_s == pytest.approx(110, abs=40)
