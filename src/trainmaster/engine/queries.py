@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,21 @@ class JobUse:
     run_s: float
     cost: float
     cost_per_s: float
+
+
+class Limit(NamedTuple):
+    """What a job may use in all: `option` of the command line, `used` now, growing by `per_s`; NaN: unknown."""
+
+    option: str
+    used: float
+    most: float
+    per_s: float
+    unit: str
+
+    @property
+    def text(self) -> str:
+        """As its user gave it: `--time 60 s`."""
+        return f"{self.option} {self.most:g} {self.unit}".strip()
 
 
 @dataclass(frozen=True)
@@ -161,6 +176,17 @@ def use_of(engine: Engine, job_id: str, now_ms: int) -> JobUse:
     cost_per_s = price * float(columns.ints["held_gpu_milli"][job_index]) / GPU_MILLI / 3600.0
     since_s = run_s - float(columns.floats["run_s"][job_index])
     return JobUse(run_s, float(columns.floats["cost"][job_index]) + cost_per_s * since_s, cost_per_s)
+
+
+def limits_of(engine: Engine, spec: JobSpec, now_ms: int) -> Iterator[Limit]:
+    """Of an active job: run time and budget, as far as it has them."""
+    if spec.time_s is None and spec.budget is None:
+        return
+    use = use_of(engine, spec.id, now_ms)
+    if spec.time_s is not None:
+        yield Limit("--time", use.run_s, spec.time_s, 1.0, "s")
+    if spec.budget is not None:
+        yield Limit("--budget", use.cost, spec.budget, use.cost_per_s, "")
 
 
 def speeds_of(engine: Engine, job_id: str, spread: bool = False) -> dict[str, float]:

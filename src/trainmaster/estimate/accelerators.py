@@ -8,6 +8,7 @@ offer, not a property of the device. Sources name the vendor's document.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -25,6 +26,11 @@ class Accelerator:
     node_gpus: int
     source: str
     sustained: float = 1.0  # share of the peak clock that a power-capped card holds under load
+
+    @property
+    def speed(self) -> float:
+        """For ratios of types: the geometric mean of compute and memory peaks, for training is bound by either."""
+        return (self.tf32_tflops * self.sustained * self.memory_gb_s) ** 0.5
 
 
 _ALL = (
@@ -91,3 +97,10 @@ def find_accelerator(name: str) -> Accelerator | None:
         return ACCELERATORS["a100-80gb" if "80" in key else "a100-40gb"]
     parts = key.split("-")
     return ACCELERATORS.get(_ALIASES.get(parts[0], parts[0]))
+
+
+def type_speeds(types: Sequence[str]) -> list[float]:
+    """How fast each type is, V100 being 1; where a type is unknown, all are taken to be alike."""
+    found = [find_accelerator(name) for name in types]
+    usual = ACCELERATORS["v100"].speed
+    return [1.0 if device is None or None in found else device.speed / usual for device in found]

@@ -1,92 +1,128 @@
-"""What jobs alike have shown: speeds, amounts of work, and what starting and resizing costs here.
+"""What jobs alike have shown: speeds, amounts of work, run times, and what starting and resizing costs here.
 
 `JobProfiles` is plain data that a store keeps; `LearningEstimator` is what a live engine asks: it begins with
-what the job declares, believes what the job itself measures, and otherwise what jobs of its kind measured. It
-follows a speed that changes: a report weighs more than all before it.
+what the job declares (or, where it declares nothing, with how fast types are relative to each other), believes what the
+job itself measures, and otherwise what jobs of its kind measured. It follows a speed that changes: a report weighs more
+than all before it. Which jobs are alike is in `likeness`.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from trainmaster.core.arrays import Floats
+from trainmaster.estimate.accelerators import type_speeds
+from trainmaster.estimate.likeness import (
+    LIKE_IT,
+    OF_ITS_USER,
+    SAME_SCRIPT,
+    Expectation,
+    Level,
+    LogFigure,
+    expect,
+    levels_of,
+    name_stem,
+    of_its_code,
+    owner_of,
+    script_of,
+    size_of,
+)
 from trainmaster.model.job import JobSpec
 
-DECLARED_SIGMA = 0.25
-"""Relative spread of a speed that is only declared."""
+DECLARED_SIGMA = 0.4
+"""Relative spread of a speed that is only declared: users guess."""
+ALIKE_SIGMA = 0.25
+"""Presumed spread among jobs of a kind."""
 UNKNOWN_SIGMA = 0.6
 """And of one of which nothing was said."""
 MEASURED_SIGMA = 0.04
 FOLLOW = 0.7
 """Weight of the newest report: after three, at most 0.3^3 = 2.7 % of an old speed is left."""
-MEMORY = 30
-"""Jobs alike whose figures count; older ones fade."""
+TYPE_SIGMA = 0.3
+"""How far ratios of types by the catalogue are off."""
+KEPT_KINDS = 1_000
+"""Kinds of jobs of which figures are kept, in each table; those not seen for longest go first."""
+UNKNOWN_SECONDS = Expectation(math.log(3600.0), 1.5**2)
+"""Run time of a job of which nothing is known: an hour, more or less."""
+JOBS_OF_USER_MIN = 5
+"""So many run times of other commands tell something about the next."""
 
 
 def kind_of(spec: JobSpec) -> str:
-    """Jobs with the same answer are taken to be alike: same model and batch; else the same name apart from
-    trailing numbers; else the same script."""
-    size = f"{spec.worker.gpu_milli}x{spec.workers_ref}+{spec.servers_ref}"
+    """Jobs with the same answer are taken to be as fast as each other: same model and batch; else the same name apart
+    from trailing numbers; else the same command apart from numbers."""
     if spec.model:
-        return f"model:{spec.model}:{spec.batch_size or ''}:{size}"
-    stem = re.sub(r"[-_.]?\d+$", "", spec.name)
-    if stem:
-        return f"name:{stem}:{size}"
-    command = [str(word) for word in spec.payload.get("command", ())]
-    script = next((word for word in command[1:] if word.endswith((".py", ".sh"))), command[0] if command else "")
-    return f"script:{PurePath(script).name}:{size}" if script else ""
+        return f"model:{spec.model}:{spec.batch_size or ''}:{size_of(spec)}"
+    if name_stem(spec):
+        return f"name:{name_stem(spec)}:{size_of(spec)}"
+    return next((level.key for level in levels_of(spec) if level.key.startswith("arguments:")), "")
 
 
-@dataclass
-class LogFigure:
-    """Mean and spread of the logarithm of a positive figure, over the last `MEMORY` or so."""
+def _ratio_levels(spec: JobSpec) -> tuple[Level, ...]:
+    """Of measured over declared speeds; where nothing is declared, of speeds relative to the type's, which differ less
+    among jobs of a script than run times do."""
+    owner, script = owner_of(spec), script_of(spec)
+    if not spec.steps_per_s:
+        return tuple(level._replace(amount=1.0, spread=level.spread / 2) for level in of_its_code(levels_of(spec)))
+    levels = [Level(f"declared:user:{owner}", 0.6, OF_ITS_USER)]
+    if script:
+        levels.append(Level(f"declared:script:{owner}:{script}", 0.5, SAME_SCRIPT))
+    if spec.model:
+        levels.append(Level(f"declared:model:{spec.model}", 0.3, LIKE_IT))
+    return tuple(levels)
 
-    count: float = 0.0
-    mean: float = 0.0
-    variance: float = 0.0
 
-    def add(self, value: float) -> None:
-        if not 0.0 < value < math.inf:
-            return
-        self.count = min(self.count + 1.0, MEMORY)
-        step = math.log(value) - self.mean
-        self.mean += step / self.count
-        self.variance += (step * step * (1.0 - 1.0 / self.count) - self.variance) / self.count
+def _first(book: Mapping[str, LogFigure], levels: Sequence[Level]) -> Expectation | None:
+    """Where nothing is known but what jobs alike did: around the most general of them."""
+    return next((Expectation(book[level.key].mean, 1.5**2) for level in levels if level.key in book), None)
 
-    @property
-    def median(self) -> float:
-        return math.exp(self.mean)
 
-    def sigma(self, before: float) -> float:
-        """Spread to expect of the next one, `before` standing in while there are few."""
-        return math.sqrt((2.0 * before**2 + self.count * self.variance) / (2.0 + self.count))
+def _add(book: dict[str, LogFigure], key: str, value: float) -> None:
+    figure = book.pop(key, None) or LogFigure()
+    figure.add(value)
+    book[key] = figure
+    while len(book) > KEPT_KINDS:
+        del book[next(iter(book))]
 
 
 @dataclass
 class JobProfiles:
-    """`speeds[kind][type]`, `work[kind]`, `costs[what]`; what: launch, restart, resize, stop, exit (from the last
-    step until the end is known), in seconds."""
+    """`speeds[kind][type]`; by level of likeness: `ratios` of measured speeds, `work` in steps and `seconds` of run
+    time as on a V100; `costs[what]`; what: launch, restart, resize, stop, exit (from the last step until the end is
+    known), in seconds."""
 
     speeds: dict[str, dict[str, LogFigure]] = field(default_factory=dict)
     work: dict[str, LogFigure] = field(default_factory=dict)
     costs: dict[str, LogFigure] = field(default_factory=dict)
+    ratios: dict[str, LogFigure] = field(default_factory=dict)
+    seconds: dict[str, LogFigure] = field(default_factory=dict)
 
-    def add_speed(self, spec: JobSpec, label: str, steps_per_s: float) -> None:
+    def add_speed(self, spec: JobSpec, label: str, steps_per_s: float, usual: float) -> None:
+        """`usual`: as declared there; else how fast the type is."""
         kind = kind_of(spec)
         if kind:
-            self.speeds.setdefault(kind, {}).setdefault(label, LogFigure()).add(steps_per_s)
+            by_label = self.speeds.pop(kind, {})
+            by_label.setdefault(label, LogFigure()).add(steps_per_s)
+            self.speeds[kind] = by_label
+            while len(self.speeds) > KEPT_KINDS:
+                del self.speeds[next(iter(self.speeds))]
+        if usual > 0:
+            for level in _ratio_levels(spec):
+                _add(self.ratios, level.key, steps_per_s / usual)
 
     def add_work(self, spec: JobSpec, work: float) -> None:
-        kind = kind_of(spec)
-        if kind:
-            self.work.setdefault(kind, LogFigure()).add(work)
+        for level in of_its_code(levels_of(spec)):
+            _add(self.work, level.key, work / level.amount)
+
+    def add_seconds(self, spec: JobSpec, seconds: float, accelerator: str) -> None:
+        """A job that finished has run for so long on this type."""
+        for level in levels_of(spec):
+            _add(self.seconds, level.key, seconds * type_speeds([accelerator])[0] / level.amount)
 
     def add_cost(self, what: str, seconds: float) -> None:
         self.costs.setdefault(what, LogFigure()).add(max(seconds, 1e-3))
@@ -95,28 +131,50 @@ class JobProfiles:
         figure = self.costs.get(what)
         return 0 if figure is None else round(figure.median * 1000)
 
-    def work_of(self, spec: JobSpec) -> tuple[float, float] | None:
-        """(median, sigma of the logarithm) of the amount of work of jobs alike; None: none has ended yet."""
-        figure = self.work.get(kind_of(spec))
-        return None if figure is None else (figure.median, figure.sigma(0.5))
+    def steps_of(self, spec: JobSpec) -> Expectation | None:
+        """Of the amount of work of jobs of the same code, in steps; None: none has ended that said its steps."""
+        levels = of_its_code(levels_of(spec))
+        return expect(self.work, levels, start) if (start := _first(self.work, levels)) else None
+
+    def seconds_of(self, spec: JobSpec, types: Sequence[str]) -> Expectation | None:
+        """Of the run time on the fastest type, by the jobs that are most like it; None: nothing can be said."""
+        speeds = type_speeds(types)
+        doubt = TYPE_SIGMA if min(speeds) < max(speeds) else 0.0
+        levels = [level._replace(spread=math.hypot(level.spread, doubt)) for level in levels_of(spec)]
+        found = expect(self.seconds, levels, UNKNOWN_SECONDS)
+        least = {LIKE_IT: 1, SAME_SCRIPT: 1, OF_ITS_USER: JOBS_OF_USER_MIN}.get(found.text, math.inf)
+        return None if found.jobs < least else found._replace(mean=found.mean - math.log(max(speeds)))
 
     def to_json(self) -> dict[str, Any]:
-        def row(figure: LogFigure) -> list[float]:
-            return [figure.count, figure.mean, figure.variance]
+        def rows(book: Mapping[str, LogFigure]) -> dict[str, list[float]]:
+            return {key: [figure.count, figure.mean, figure.variance] for key, figure in book.items()}
 
         return {
-            "speeds": {k: {t: row(f) for t, f in sorted(by.items())} for k, by in sorted(self.speeds.items())},
-            "work": {k: row(f) for k, f in sorted(self.work.items())},
-            "costs": {k: row(f) for k, f in sorted(self.costs.items())},
+            "speeds": {kind: rows(by_label) for kind, by_label in self.speeds.items()},
+            **{name: rows(getattr(self, name)) for name in ("work", "costs", "ratios", "seconds")},
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> JobProfiles:
+        def figures(rows: Mapping[str, Sequence[float]]) -> dict[str, LogFigure]:
+            return {key: LogFigure(*row) for key, row in rows.items()}
+
         return cls(
-            {k: {t: LogFigure(*row) for t, row in by.items()} for k, by in data.get("speeds", {}).items()},
-            {k: LogFigure(*row) for k, row in data.get("work", {}).items()},
-            {k: LogFigure(*row) for k, row in data.get("costs", {}).items()},
+            {kind: figures(by_label) for kind, by_label in data.get("speeds", {}).items()},
+            **{name: figures(data.get(name, {})) for name in ("work", "costs", "ratios", "seconds")},
         )
+
+
+class Speeds(NamedTuple):
+    """Steps per second by type on one node and on several; `sigma`: relative spread; `jobs`, which are `text`,
+    say so (0: it is declared, or measured by the job itself); `known`: they are more than a guess."""
+
+    here: Floats
+    spread: Floats
+    sigma: float
+    known: bool
+    jobs: int = 0
+    text: str = ""
 
 
 class Prior(Protocol):
@@ -148,35 +206,71 @@ class LearningEstimator:
     def has_measured(self, job_id: str) -> bool:
         return job_id in self._own
 
-    def ended(self, spec: JobSpec, work_done: float, finished: bool) -> None:
-        """A job is over: what it showed serves the next of its kind."""
+    def ended(self, spec: JobSpec, work_done: float, finished: bool, run_s: float = 0.0, accelerator: str = "") -> None:
+        """A job is over: what it showed serves the next of its kind. `accelerator`: where it ran (empty: not known)."""
         for label, figure in sorted(self._own.pop(spec.id, {}).items()):
-            self.profiles.add_speed(spec, label, figure.median)
+            self._add_speed(self.profiles, spec, label, figure)
         if finished and work_done > 0:
             self.profiles.add_work(spec, work_done)
+        if finished and run_s > 0 and accelerator:
+            self.profiles.add_seconds(spec, run_s, accelerator)
+
+    def so_far(self, running: Sequence[JobSpec]) -> JobProfiles:
+        """The profiles as if those that run had ended: what they measure serves those that wait."""
+        copy = JobProfiles.from_json(self.profiles.to_json())
+        for spec in running:
+            for label, figure in sorted(self._own.get(spec.id, {}).items()):
+                self._add_speed(copy, spec, label, figure)
+        return copy
+
+    def _add_speed(self, profiles: JobProfiles, spec: JobSpec, label: str, figure: LogFigure) -> None:
+        accelerator = label.removesuffix(_SPREAD)
+        usual = self._usual(spec, [accelerator])[label != accelerator]
+        profiles.add_speed(spec, label, figure.median, float(usual[0]))
+
+    def _usual(self, spec: JobSpec, types: Sequence[str]) -> tuple[Floats, Floats]:
+        """As declared; else how fast types are."""
+        if spec.steps_per_s:
+            return self.prior.profile(spec, types)
+        speeds = np.array(type_speeds(types))
+        return speeds, speeds
 
     def profile(self, spec: JobSpec, types: Sequence[str]) -> tuple[Floats, Floats]:
-        here, spread = self.prior.profile(spec, types)
-        own = self._own.get(spec.id, {})
-        alike = self.profiles.speeds.get(kind_of(spec), {})
-        if not own and not alike:
-            return here, spread
-        believed = [
-            self._blend(table, types, own, alike, is_spread) for table, is_spread in ((here, False), (spread, True))
-        ]
-        return believed[0], believed[1]
+        found = self.speeds(spec, types)
+        return found.here, found.spread
 
     def sigma(self, spec: JobSpec) -> float:
         """Relative spread of the speed it gives for this job."""
-        own = self._own.get(spec.id)
+        return self.speeds(spec, ()).sigma
+
+    def speeds(self, spec: JobSpec, types: Sequence[str]) -> Speeds:
+        """What is believed of a job's speed, and by what."""
+        here, spread = self._usual(spec, types)
+        declared = bool(spec.steps_per_s)
+        levels = _ratio_levels(spec)
+        start = Expectation(0.0, DECLARED_SIGMA**2) if declared else _first(self.profiles.ratios, levels)
+        ratio = expect(self.profiles.ratios, levels, start or Expectation(0.0, UNKNOWN_SIGMA**2))
+        if ratio.jobs:
+            here, spread = here * ratio.median, spread * ratio.median
+        elif not declared and len(types):
+            here, spread = here / here.max(), spread / here.max()  # one step a second on the fastest
+        sigma = ratio.sigma
+        known, jobs, text = declared or ratio.jobs > 0, ratio.jobs, ratio.text
+        own, alike = self._own.get(spec.id, {}), self.profiles.speeds.get(kind_of(spec), {})
+        if alike:
+            sigma = max(figure.sigma(ALIKE_SIGMA) for figure in alike.values())
+            if any(_label(name, False) not in alike for name in types):
+                sigma = math.hypot(sigma, TYPE_SIGMA)
+            known, jobs, text = True, round(max(figure.count for figure in alike.values())), LIKE_IT
         if own:
             last = max(own.values(), key=lambda figure: figure.count)
-            return math.hypot(MEASURED_SIGMA, math.sqrt(last.variance / max(last.count, 1.0)))
-        alike = self.profiles.speeds.get(kind_of(spec))
-        before = DECLARED_SIGMA if spec.steps_per_s or spec.model else UNKNOWN_SIGMA
-        if alike:
-            return max(figure.sigma(before) for figure in alike.values())
-        return before
+            sigma = math.hypot(MEASURED_SIGMA, math.sqrt(last.variance / max(last.count, 1.0)))
+            known, jobs, text = True, 0, ""
+        if own or alike:
+            here, spread = (
+                self._blend(table, types, own, alike, is_spread) for table, is_spread in ((here, False), (spread, True))
+            )
+        return Speeds(here, spread, sigma, known, jobs, text)
 
     @staticmethod
     def _blend(
@@ -209,5 +303,8 @@ class LearningEstimator:
         return result
 
 
+_SPREAD = "/spread"
+
+
 def _label(accelerator: str, spread: bool) -> str:
-    return f"{accelerator}/spread" if spread else accelerator
+    return f"{accelerator}{_SPREAD}" if spread else accelerator

@@ -7,6 +7,7 @@ than the extremes of a dozen samples.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, median
@@ -21,7 +22,7 @@ from trainmaster.model.job import Phase
 from trainmaster.model.policy import Policy
 from trainmaster.model.units import MS_PER_S
 
-SEEDS_MIN, SEEDS_MAX = 5, 40
+SEEDS_MIN, SEEDS_MAX = 5, 25
 JOBS_ROLLED = 4_000
 """Jobs times futures that one forecast may cost."""
 LONG_QUEUE, HORIZON = 800, 400
@@ -59,12 +60,26 @@ class Band:
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """`start` is None for what has started; both are None for what no future sees the end of. `ends_as` is how
-    most futures end it; `known` is False when the amount of work is a guess without any history."""
+    most futures end it; `known` is False when the amount of work or the speed is a guess without any history;
+    `basis`: the jobs that it rests on, in words, where it is not the job's own word."""
 
     start: Band | None
     finish: Band | None
     ends_as: str
     known: bool
+    basis: str = ""
+    limit: str = ""
+    """Where most futures stop it, as its user gave it: `--time 60 s`."""
+
+
+def note(outlook: Outlook) -> str:
+    """What a predicted finish rests on, or why there is none, for people."""
+    if not outlook.known:
+        stops = f"; stopped at the latest by {outlook.limit}" if outlook.limit else ""
+        return f"unknown until it reports, or a job like it has finished{stops}"
+    if outlook.limit:
+        return f"stopped at its limit {outlook.limit}"
+    return f"by {outlook.basis}" if outlook.basis else ""
 
 
 def widened(outlook: Outlook, factor: float) -> Outlook:
@@ -103,13 +118,15 @@ def outlooks(situation: Situation, futures: Sequence[Future]) -> dict[str, Outlo
     finishes: dict[str, list[float]] = {job_id: [] for job_id in ids}
     phases: dict[str, list[Phase]] = {job_id: [] for job_id in ids}
     declared: dict[str, bool] = {}
+    halted = Counter((job_id, limit) for future in futures for job_id, limit in future.halted.items())
+    stopped_at = {job_id: limit for (job_id, limit), count in halted.items() if 2 * count > len(futures)}
     for future in futures:
         for job_id, at_ms in future.started_ms.items():
             starts[job_id].append((at_ms - future.now_ms) / MS_PER_S)
         for end in future.ended:
             phases[end.spec.id].append(end.phase)
             declared[end.spec.id] = end.spec.work_total is not None
-            if end.phase == Phase.FINISHED:
+            if end.phase == Phase.FINISHED or end.spec.id in future.halted:
                 finishes[end.spec.id].append((end.ended_ms - future.now_ms) / MS_PER_S)
         for job_id, (start_ms, end_ms, known) in future.expected.items():
             phases[job_id].append(Phase.FINISHED)
@@ -122,14 +139,16 @@ def outlooks(situation: Situation, futures: Sequence[Future]) -> dict[str, Outlo
         has_started = (
             job_id in situation.stored_state.jobs and situation.stored_state.jobs[job_id]["ints"]["first_start_ms"] >= 0
         )
-        ends = phases[job_id]
+        ends, belief = phases[job_id], situation.belief(job_id)
         common = max(sorted(set(ends)), key=ends.count) if ends else None
         enough = 2 * len(finishes[job_id]) > len(futures)
         result[job_id] = Outlook(
             start=None if has_started or 2 * len(starts[job_id]) <= len(futures) else band(starts[job_id]),
             finish=band(finishes[job_id]) if enough else None,
             ends_as="" if common is None else common.name.lower(),
-            known=declared.get(job_id, False) or situation.belief(job_id).work is not None,
+            known=belief.known and (declared.get(job_id, False) or belief.work is not None),
+            basis=belief.basis,
+            limit=stopped_at.get(job_id, ""),
         )
     return result
 

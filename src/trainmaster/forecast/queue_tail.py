@@ -7,6 +7,7 @@ the queue has been given its GPU time. Policies that sort the queue have taken w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 from typing import NamedTuple
 
@@ -54,9 +55,11 @@ def _running(drive: Drive) -> dict[str, Span]:
         for event in arrived:
             if isinstance(event, ev.Started):
                 begun_ms[event.job_id] = backend.now_ms
-            elif isinstance(event, ev.Exited | ev.Stopped):
+            elif isinstance(event, ev.Exited | ev.Stopped | ev.JobHalted):
+                if event.job_id not in left:
+                    continue
                 left.discard(event.job_id)
-                if isinstance(event, ev.Exited) and event.code == 0:
+                if isinstance(event, ev.JobHalted) or (isinstance(event, ev.Exited) and event.code == 0):
                     spans[event.job_id] = Span(begun_ms.get(event.job_id), backend.now_ms, declared[event.job_id])
     return spans
 
@@ -65,9 +68,11 @@ def _waiting(situation: Situation, engine: Engine, seed: int, horizon_ms: int) -
     jobs = queries.waiting_jobs(engine)
     if not jobs.ids:
         return {}
-    work = _work(situation, jobs.ids, jobs.work_total, _or_one(jobs.speeds.max(axis=1)), seed)
-    speed = _mean_speed(situation, jobs.speeds)
-    left_ms = np.maximum(work - jobs.work_done, 0.0) / speed * MS_PER_S
+    speeds = _newer_speeds(situation, jobs.ids, jobs.speeds)
+    work = _work(situation, jobs.ids, jobs.work_total, _or_one(speeds.max(axis=1)), seed)
+    limit_s = [getattr(queries.spec_of(engine, job_id), "time_s", None) or math.inf for job_id in jobs.ids]
+    left_s = np.maximum(work - jobs.work_done, 0.0) / _mean_speed(situation, speeds)
+    left_ms = np.minimum(left_s, limit_s) * MS_PER_S
     n_gpus = sum(node.gpus for node in situation.cluster.nodes)
     capacity_milli = queries.held_gpu_milli(engine) or max(n_gpus * 1000, 1)
     given = left_ms * jobs.demand_milli
@@ -80,6 +85,16 @@ def _waiting(situation: Situation, engine: Engine, seed: int, horizon_ms: int) -
             jobs.ids, start_ms.tolist(), end_ms.tolist(), declared.tolist(), strict=True
         )
     }
+
+
+def _newer_speeds(situation: Situation, ids: list[JobId], speeds: Floats) -> Floats:
+    """With what has been learned since the engine asked."""
+    found = speeds.copy()
+    for row, job_id in enumerate(ids):
+        newer = situation.belief(job_id).speeds
+        if newer is not None:
+            found[row] = np.where(speeds[row] > 0, newer[: speeds.shape[1]], 0.0)
+    return found
 
 
 def _mean_speed(situation: Situation, speeds: Floats) -> Floats:

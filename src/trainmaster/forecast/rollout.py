@@ -22,13 +22,14 @@ from trainmaster.engine.persistence import restore
 from trainmaster.engine.ports import Estimator
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.forecast.limits import FutureLimits, is_limited
 from trainmaster.forecast.queue_tail import Span, expected
 from trainmaster.forecast.situation import Situation
 from trainmaster.forecast.worlds import Believed
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId, JobSpec, PhaseCode
 from trainmaster.model.packed_allocation import packed_list
-from trainmaster.model.policy import Policy, pass_of
+from trainmaster.model.policy import Policy, pass_of, traits_of
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.sim.backend import SimulatedBackend
@@ -45,13 +46,14 @@ MAX_STEPS_AT_ONCE = 10_000
 @dataclass
 class Future:
     """When jobs first run and end. Jobs that are neither (paused, or waiting for something that does not come)
-    are in `left`. `expected`: jobs beyond the horizon, see `beyond`."""
+    are in `left`. `expected`: jobs beyond the horizon, see `queue_tail`. `halted`: which limit ended a job."""
 
     now_ms: int
     started_ms: dict[str, int] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
     expected: dict[str, Span] = field(default_factory=dict)
     left: tuple[str, ...] = ()
+    halted: dict[str, str] = field(default_factory=dict)
     decisions: int = 0
     lost_gpu_s: float = 0.0
 
@@ -101,17 +103,19 @@ class Opening:
         engine, loop, backend = drive.engine, drive.loop, drive.backend
         loop.until_decided = engine.decisions + (MAX_DECISIONS if decisions_max is None else decisions_max)
         active: set[JobId] = {spec.id for spec in (*self.jobs.specs, *self.submitted)}
-        ended, waited_for = self._go(drive, active)
+        limits = FutureLimits(drive, drive.jobs)
+        ended, waited_for = self._go(drive, active, limits)
         future = Future(self.situation.now_ms, ended=[end for end in ended if end.spec.id in active])
         future.started_ms = {end.spec.id: end.first_start_ms for end in future.ended if end.first_start_ms >= 0}
         future.started_ms |= {key: at for key, at in queries.first_starts_ms(engine).items() if key in waited_for}
         if decisions_max is not None and engine.decisions >= loop.until_decided:
             future.expected = expected(self.situation, drive, waited_for, seed)
         future.left = tuple(sorted(waited_for - future.expected.keys()))
+        future.halted = limits.halted
         future.decisions, future.lost_gpu_s = engine.decisions, backend.lost_gpu_s
         return future
 
-    def _go(self, drive: Drive, active: Set[JobId]) -> tuple[list[Ended], set[JobId]]:
+    def _go(self, drive: Drive, active: Set[JobId], limits: FutureLimits) -> tuple[list[Ended], set[JobId]]:
         """Until nobody of `active` waits for an end, or as far as the loop goes; also who still waits for one."""
         engine, loop = drive.engine, drive.loop
         ended: list[Ended] = []
@@ -123,6 +127,7 @@ class Opening:
         while True:
             code = loop.go()
             if code not in (OVER, RESTLESS, PAUSED_RUN):
+                limits.serve(code)
                 drive.serve(code)
                 continue
             ended = [*ended, *engine.drain_ended()] if engine.named else drive.over().objects()
@@ -156,6 +161,9 @@ class Opening:
         priorities = {*changed, *(spec.priority for spec in (*newcomers, *self.jobs.specs))}
         if queries.decides_in_bands(self.engine, priorities):
             return None  # and all as one band
+        fills = self.engine.settings.elastic_fill and traits_of(self.policy).fixed_sizes
+        if any(is_limited(spec) or (fills and spec.elastic) for spec in (*newcomers, *self.jobs.specs)):
+            return None  # it would stop nobody at a limit, and stop gangs that may shrink
         return pass_of(self.policy)
 
     def _need_names(self, newcomers: list[JobSpec]) -> bool:

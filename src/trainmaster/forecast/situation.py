@@ -29,10 +29,15 @@ UNKNOWN_WORK = (3600.0, 1.5)
 @dataclass(frozen=True)
 class Belief:
     """About one job. `sigma`: relative spread of its speed, as known now; `work`: the amount in all, when
-    the job does not say, as (median, sigma of its logarithm)."""
+    the job does not say, as (median, sigma of its logarithm); `speeds`: by type on one node, then by type on several,
+    where more is known than when the engine asked; `basis`: the jobs that all this rests on, in words; not `known`:
+    no history says anything."""
 
     sigma: float = 0.25
     work: tuple[float, float] | None = None
+    speeds: tuple[float, ...] | None = None
+    basis: str = ""
+    known: bool = True
 
 
 @dataclass(frozen=True)
@@ -79,11 +84,12 @@ def to_json(situation: Situation) -> dict[str, Any]:
         "settings": {
             "placement": s.settings.placement.value, "round_ms": s.settings.round_ms, "seed": s.settings.seed,
             "backoff_ms": s.settings.backoff_ms, "restart_cost_ms": s.settings.restart_cost_ms,
-            "resize_cost_ms": s.settings.resize_cost_ms, "entity_weights": dict(s.settings.entity_weights),
-            "min_run_ms": s.settings.min_run_ms,
+            "resize_cost_ms": s.settings.resize_cost_ms, "elastic_fill": s.settings.elastic_fill,
+            "min_run_ms": s.settings.min_run_ms, "entity_weights": dict(s.settings.entity_weights),
         },
         "beliefs": {
-            job_id: {"sigma": b.sigma, "work": None if b.work is None else list(b.work)}
+            job_id: {"sigma": b.sigma, "work": b.work and list(b.work), "speeds": b.speeds and list(b.speeds),
+                     "basis": b.basis, "known": b.known}
             for job_id, b in sorted(s.beliefs.items())
         },
         "costs": {"launch_ms": s.costs.launch_ms, "restart_ms": s.costs.restart_ms,
@@ -137,16 +143,24 @@ def from_json(data: Any, file: str | None = None) -> Situation:
             cluster=cluster_of((Node(**node) for node in data["nodes"]), data["prices"]),
             stored_state=StoredState(jobs=_read_spelled(data["jobs"]), meta=_read_spelled(data["meta"])),
             settings=replace(Settings(), **settings),
-            beliefs={
-                job_id: Belief(float(b["sigma"]), None if b["work"] is None else (b["work"][0], b["work"][1]))
-                for job_id, b in data["beliefs"].items()
-            },
+            beliefs={job_id: _belief(b) for job_id, b in data["beliefs"].items()},
             costs=Costs(**data["costs"]),
             starting={job_id: (int(at_ms), float(work)) for job_id, (at_ms, work) in data.get("starting", {}).items()},
             arrivals=Arrivals(tuple(spec_from_json(item) for item in data["recent"])),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"the situation is damaged ({error})", expected="an unchanged export", file=file) from error
+
+
+def _belief(data: Mapping[str, Any]) -> Belief:
+    work, speeds = data["work"], data.get("speeds")
+    return Belief(
+        float(data["sigma"]),
+        None if work is None else (float(work[0]), float(work[1])),
+        None if speeds is None else tuple(map(float, speeds)),
+        str(data.get("basis", "")),
+        bool(data.get("known", True)),
+    )
 
 
 def load(path: Path) -> Situation:

@@ -50,6 +50,8 @@ class Fate:
     deadline_met: bool | None
     utility: float | None
     cost: float | None
+    limit: str = ""
+    """What stops it at `finish_s`: `--time 60 s`."""
 
 
 @dataclass(frozen=True)
@@ -170,11 +172,12 @@ def fates(situation: Situation, future: Future) -> dict[str, Fate]:
         result[spec.id] = Fate(
             state=end.phase.name.lower(),
             start_s=None if start_ms is None else max(0.0, (start_ms - situation.now_ms) / MS_PER_S),
-            finish_s=(end.ended_ms - situation.now_ms) / MS_PER_S if done else None,
+            finish_s=(end.ended_ms - situation.now_ms) / MS_PER_S if done or spec.id in future.halted else None,
             jct_s=jct_s if done else None,
             deadline_met=None if spec.deadline_ms >= NEVER_MS else done and end.ended_ms <= spec.deadline_ms,
             utility=None if spec.utility is None else float(parse_utility(spec.utility).value(jct_s)) if done else 0.0,
             cost=None if math.isnan(end.cost) else end.cost,
+            limit=future.halted.get(spec.id, ""),
         )
     for job_id in future.left:
         result[job_id] = Fate("left", None, None, None, None, None, None)
@@ -187,7 +190,7 @@ def totals(situation: Situation, future: Future, added: frozenset[JobId] = froze
     all_fates = list(by_id.values())
     present = [fate for job_id, fate in by_id.items() if job_id not in added]
     jct = [fate.jct_s for fate in present if fate.jct_s is not None]
-    finish = [fate.finish_s for fate in present if fate.finish_s is not None]
+    finish = [fate.finish_s for fate in present if fate.finish_s is not None and not fate.limit]
     finished = sum(fate.jct_s is not None for fate in all_fates)
     met = [fate.deadline_met for fate in all_fates if fate.deadline_met is not None]
     worth = [fate.utility for fate in all_fates if fate.utility is not None]

@@ -27,7 +27,7 @@ def outlook_from_json(data: dict[str, Any]) -> Outlook:
     def band(value: dict[str, float] | None) -> Band | None:
         return None if value is None else Band(**value)
 
-    return Outlook(band(data["start"]), band(data["finish"]), data["ends_as"], data["known"])
+    return Outlook(**{**data, "start": band(data["start"]), "finish": band(data["finish"])})
 
 
 def answer(line: str) -> dict[str, Any]:

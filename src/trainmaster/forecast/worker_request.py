@@ -11,8 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import JobProfiles, LearningEstimator
+from trainmaster.estimate.likeness import LIKE_IT, Expectation
+from trainmaster.estimate.profiles import MEASURED_SIGMA, JobProfiles, LearningEstimator, Speeds
 from trainmaster.forecast.arrivals import Arrivals
 from trainmaster.forecast.situation import Belief, Costs, Situation, from_json, to_json
 from trainmaster.model.codec import spec_from_json, spec_to_json
@@ -63,6 +66,35 @@ def _usable(speeds: Mapping[str, float]) -> dict[str, float]:
     return {name: speed for name, speed in speeds.items() if speed > 0}
 
 
+def belief_of(estimator: LearningEstimator, spec: JobSpec, types: Sequence[str], own: Speeds | None = None) -> Belief:
+    """What is expected of a job, and by what; `own`: the speeds that it has measured itself."""
+    speeds = own or estimator.speeds(spec, types)
+    fastest = max(float(speeds.here.max(initial=0.0)), 1e-9)
+    table = None if own else (*speeds.here.tolist(), *speeds.spread.tolist())
+    steps = estimator.profiles.steps_of(spec) if spec.work_total is None else None
+    seconds = estimator.profiles.seconds_of(spec, types)
+    silent = seconds is not None and seconds.text == LIKE_IT and not (own or speeds.jobs)
+    if speeds.known and (steps is not None or (spec.work_total is not None and not silent)):
+        work = None if steps is None else (steps.median, steps.sigma)
+        return Belief(speeds.sigma, work, table, _basis(steps or speeds))
+    if seconds is None:
+        return Belief(speeds.sigma, speeds=table, known=False)
+    if spec.work_total is None:  # the run time is what is known: the speed adds no doubt
+        sigma = speeds.sigma if own else MEASURED_SIGMA
+        return Belief(sigma, (seconds.median * fastest, seconds.sigma), table, _basis(seconds))
+    faster = spec.work_total / seconds.median / fastest
+    return Belief(seconds.sigma, None, table and tuple(speed * faster for speed in table), _basis(seconds))
+
+
+def _basis(found: Speeds | Expectation) -> str:
+    return f"{found.jobs} {'job' if found.jobs == 1 else 'jobs'} {found.text}" if found.jobs else ""
+
+
+def _own_speeds(record: Mapping[str, Any], sigma: float) -> Speeds:
+    """As the engine has them of a job that measures."""
+    return Speeds(np.array(record["throughput"]), np.array(record["throughput_spread"]), sigma, known=True)
+
+
 def situation_of(asked: Mapping[str, Any]) -> Situation:
     """The whole situation, with the store's jobs and a belief about each. Raises `StoreError`, `InputError`."""
     profiles = JobProfiles.from_json(asked["book"])
@@ -71,11 +103,12 @@ def situation_of(asked: Mapping[str, Any]) -> Situation:
     stored_state = read_active(Path(asked["database"]), {name for spec in newcomers for name in spec.after})
     estimator = LearningEstimator(DeclaredSpeeds(), profiles)
     beliefs: dict[str, Belief] = {}
+    types = known.cluster.types
     specs = [spec_from_json(record["spec"]) for record in stored_state.jobs.values()]
     for spec in (*specs, *newcomers):
-        measured = known.beliefs.get(spec.id)
-        work = None if spec.work_total is not None else profiles.work_of(spec)
-        beliefs[spec.id] = Belief(estimator.sigma(spec) if measured is None else measured.sigma, work)
+        measured, record = known.beliefs.get(spec.id), stored_state.jobs.get(spec.id)
+        own = None if measured is None or record is None else _own_speeds(record, measured.sigma)
+        beliefs[spec.id] = belief_of(estimator, spec, types, own)
     # A commit later than the question belongs to the image: time does not run backwards.
     now_ms = max(known.now_ms, int((stored_state.meta or {}).get("now_ms", 0)))
     recent = [*specs, *read_recent(Path(asked["database"]), RECENT_JOBS)]

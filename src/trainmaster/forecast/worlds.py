@@ -24,6 +24,10 @@ class Believed:
     cannot run or nothing is known. `work_done`: by job."""
 
     def __init__(self, specs: Sequence[JobSpec], beliefs: Sequence[Belief], speeds: Floats, work_done: Floats) -> None:
+        speeds = np.array(speeds, float)
+        for row, belief in enumerate(beliefs):
+            if belief.speeds is not None:
+                speeds[row] = belief.speeds
         here, spread = np.hsplit(np.maximum(np.nan_to_num(speeds), 0.0), 2)
         here[~here.any(axis=1)] = 1.0
         self._rates = np.hstack([here, np.where(spread > 0, spread, here)])

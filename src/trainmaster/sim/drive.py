@@ -11,9 +11,9 @@ from trainmaster.core.codes import N_OVER_FLOATS, N_OVER_INTS
 from trainmaster.core.engine.decision_pass import Pass
 from trainmaster.core.engine.engine_core import list_pending, write_pending
 from trainmaster.core.sim.arrivals import Arrivals
-from trainmaster.core.sim.run_codes import AT_COMMANDS, DECIDE, GATE, LEASES, REPORT, SUBMIT
+from trainmaster.core.sim.run_codes import AT_COMMANDS, DECIDE, GATE, LEASES, REPORT, SENT, SUBMIT
 from trainmaster.core.sim.run_loop import RunLoop
-from trainmaster.engine import admission_gate, foreign_usage, nodes, user_events
+from trainmaster.engine import admission_gate, foreign_usage, halts, nodes, user_events
 from trainmaster.engine.engine import HANDLERS, Engine
 from trainmaster.engine.message_rows import report_of
 from trainmaster.model import event as ev
@@ -74,6 +74,8 @@ class Drive:
                 foreign_usage.make_good(engine)
         elif code == GATE:
             admission_gate.review(engine)
+        elif code == SENT and engine.halted:
+            halts.give_up(engine)
 
     def _hear(self, row: int) -> None:
         """Take a report that has more to say than numbers; its job has a name while it is read."""
@@ -91,6 +93,8 @@ class Drive:
         engine, decision = self.engine, self.loop.decision
         if decision is not None:
             decision.store(engine)
+        if engine.halted:
+            halts.give_up(engine)
         engine.decide()
         if decision is not None:
             decision.bind(engine)

@@ -71,7 +71,9 @@ class Foreseen(BaseModel):
     ends_as: str
     """`finished`, or what else most futures end it as."""
     work_known: bool
-    """False: the amount of work is a guess without any history, and so is the time."""
+    """False: the amount of work or the speed is a guess without any history, and so is the time."""
+    eta_note: str = ""
+    """What the time rests on, or what stops the job: `by 3 jobs like it`, `stopped at its limit --time 60 s`."""
     slack_s: float | None
     """Until the deadline, less the expected time."""
 
@@ -121,6 +123,8 @@ class JobView(BaseModel):
     eta_s: float | None
     """Seconds until it is expected to finish."""
     eta: Band | None = None
+    eta_note: str = ""
+    """What `eta` rests on, why there is none, or what stops the job then."""
     starts: Band | None = None
     slack_s: float | None
     """Until the deadline, less the expected remaining time."""

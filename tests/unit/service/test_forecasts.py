@@ -74,13 +74,13 @@ def plane_with(n_commands: int) -> Any:
 def test_dear_forecasts_are_rare_and_rarer_while_nothing_happens(
     live_forecasts: LiveForecasts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked_ms = asked_at(live_forecasts, monkeypatch, 4.0)  # a twentieth of a core is 80 s, a hundredth 400 s
+    asked_ms = asked_at(live_forecasts, monkeypatch, 4.0)  # a tenth of a core is 40 s, a hundredth 400 s
     for now_ms in range(0, 600_000, 1_000):
-        if now_ms in (450_000, 451_000):
+        if now_ms in (420_000, 421_000):
             live_forecasts.stepped(now_ms, [ev.NodeJoined(0)], [], [])
             live_forecasts.wake(now_ms)
         live_forecasts.look_ahead(plane_with(0), now_ms)
-    assert asked_ms == [0, 400_000, 480_000]
+    assert asked_ms == [0, 400_000, 440_000]
 
 
 def test_forecasts_wait_while_many_jobs_are_being_started_but_not_for_ever(

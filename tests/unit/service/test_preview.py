@@ -23,7 +23,8 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def preview(bench: Bench, **fields: object) -> list[dict[str, object]]:
-    reply = bench.call("POST", "/jobs/preview", {"command": ["train"], "steps": 100, **fields})
+    body = {"command": ["train"], "steps": 100, "steps_per_s": {"v100": 1.0}, **fields}
+    reply = bench.call("POST", "/jobs/preview", body)
     assert reply.status == 200, reply.body
     return reply.json()["jobs"]
 
@@ -35,6 +36,26 @@ def test_an_empty_cluster_starts_it_at_once(bench: Bench) -> None:
     assert job["slack_s"] == pytest.approx(300, rel=0.15)
     assert job["ends_as"] == "finished"
     assert job["work_known"] is True
+
+
+def test_what_nobody_knows_is_said_to_be_unknown(bench: Bench) -> None:
+    """Neither an amount of work nor a speed, nor one of them alone, tells a time."""
+    for fields in ({"steps": None, "steps_per_s": {}}, {"steps_per_s": {}}, {"steps": None}):
+        (job,) = preview(bench, **fields)
+        assert job["work_known"] is False, fields
+        assert job["eta_note"] == "unknown until it reports, or a job like it has finished"
+        assert job["starts"]["p50_s"] < 5  # type: ignore[index]
+
+
+def test_a_limit_ends_the_preview_and_is_named(bench: Bench) -> None:
+    (job,) = preview(bench, steps=1000, time_s=60)
+    assert job["eta"]["p50_s"] == pytest.approx(60, abs=4)  # type: ignore[index]
+    assert (job["ends_as"], job["eta_note"]) == ("failed", "stopped at its limit --time 60 s")
+    (job,) = preview(bench, steps=None, steps_per_s={}, time_s=60)
+    assert job["work_known"] is False
+    assert job["eta_note"] == (
+        "unknown until it reports, or a job like it has finished; stopped at the latest by --time 60 s"
+    )
 
 
 def test_it_waits_behind_those_that_are_there_and_nothing_is_changed(bench: Bench) -> None:

@@ -29,11 +29,7 @@ class Facts(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def tf32_tflops(self) -> float: ...
-    @property
-    def memory_gb_s(self) -> float: ...
-    @property
-    def sustained(self) -> float: ...
+    def speed(self) -> float: ...
 
 
 Find = Callable[[str], Facts | None]
@@ -56,15 +52,12 @@ def describe(
 
 
 def slowdowns(types: Sequence[str], find: Find | None) -> dict[str, float]:
-    """How much slower each type is than the fastest of them; 1 for a type nobody knows.
-
-    Speed is taken as the geometric mean of compute and memory peaks: training is bound by either.
-    """
+    """How much slower each type is than the fastest of them; 1 for a type nobody knows."""
     speeds: dict[str, float] = {}
     for name in types:
         facts = find(name) if find is not None else None
         if facts is not None:
-            speeds[name] = (facts.tf32_tflops * facts.sustained * facts.memory_gb_s) ** 0.5
+            speeds[name] = facts.speed
     fastest = max(speeds.values(), default=1.0)
     return {name: round(max(1.0, fastest / speeds[name]), 3) if name in speeds else 1.0 for name in types}
 

@@ -44,7 +44,7 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("runs on", _places(view) or None),
         ("progress", _progress(view)),
         ("loss", None if progress["loss"] is None else f"{progress['loss']:.4g}"),
-        ("ends in", None if view["eta_s"] is None else _with_band(short(view["eta_s"]), view.get("eta"))),
+        ("ends in", _ends_in(view)),
         ("starts in", _with_band("", view.get("starts")) or None),
         ("deadline", _deadline(view)),
         ("submitted", instant(view["submitted"])),
@@ -94,6 +94,13 @@ def _progress(view: Json) -> str | None:
         return f"{progress['work_done']:,.0f} steps{rate}" if counts_steps(view) else None
     of = "" if progress["work_total"] is None else f" ({progress['work_done']:,.0f} of {progress['work_total']:,.0f})"
     return f"{bar(progress['fraction'], 20)} {progress['fraction']:.1%}{of}{rate}"
+
+
+def _ends_in(view: Json) -> str | None:
+    from trainmaster.cli.shared.times import short
+
+    when = "" if view["eta_s"] is None else _with_band(short(view["eta_s"]), view.get("eta"))
+    return ", ".join(filter(None, (when, view.get("eta_note")))) or None
 
 
 def _with_band(middle: str, band: Json | None) -> str:

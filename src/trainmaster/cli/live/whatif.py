@@ -195,7 +195,9 @@ def _print_jobs(situation: Situation, change: Change, comparison: Comparison) ->
         times = (old and old.start_s, new and new.start_s, old and old.finish_s, new and new.finish_s)
         style = "" if gain is None else "green" if gain > 0 else "red"
         last = cell("new" if gain is None else _signed(gain), style)
-        rows.append([cell(_name(situation, job_id)), *(cell(short(at_s)) for at_s in times), last])
+        limit = new.limit if new is not None else ""
+        name = f"{_name(situation, job_id)} (stopped at {limit})" if limit else _name(situation, job_id)
+        rows.append([cell(name), *(cell(short(at_s)) for at_s in times), last])
     if rows:
         show_line("")
         heads = ("JOB", "STARTS NOW", "THEN", "ENDS NOW", "THEN ", "GAIN")

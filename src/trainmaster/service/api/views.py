@@ -16,7 +16,7 @@ from trainmaster.engine.ports import EndedFilter, LogEntry, number_of, order_of
 from trainmaster.engine.queries import Explainer, JobState
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
-from trainmaster.forecast.forecast import Band
+from trainmaster.forecast.forecast import Band, note
 from trainmaster.forecast.remedies import remedies
 from trainmaster.gang.failure_text import hint
 from trainmaster.jobspec.engine import request_of
@@ -143,8 +143,10 @@ class Views:
         running = phase in (Phase.RUNNING, Phase.RESIZING)
         outlook = None if self.plane.live_forecasts is None else self.plane.live_forecasts.outlook(spec.id, self.now_ms)
         eta = None if outlook is None or not outlook.known else _band(outlook.finish)
+        told = "" if outlook is None else note(outlook)
         if eta is None and running:
             eta = self._eta(state)
+            told = "" if eta is not None else told
         left_s = eta["p50_s"] if eta is not None else state.remaining_s
         slack_s = None
         if spec.deadline_ms < NEVER_MS:
@@ -162,6 +164,7 @@ class Views:
             "progress": self._reported(state),
             "eta_s": None if eta is None else eta["p50_s"],
             "eta": eta,
+            "eta_note": told,
             "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
             "slack_s": slack_s,
             "stalled_s": self.plane.watch.stalled_s(spec.id, self.now_ms) if running else None,
@@ -191,6 +194,9 @@ class Views:
         spec, allocation, rate = state.spec, state.allocation, state.rate
         if spec.work_total is None or allocation is None or not rate > 0 or not math.isfinite(rate):
             return None
+        report = self.plane.watch.reports.of(spec.id, state.generation)
+        if not spec.steps_per_s and (report is None or report.rate is None):
+            return None  # nobody has said how fast it is
         kind = max(allocation.accelerator, 0)
         declared = queries.speeds_of(self.engine, spec.id)[self.engine.cluster.types[kind]]
         if not 0 < declared < math.inf:
@@ -244,6 +250,7 @@ class Views:
             "progress": _progress(end.work_done, spec.work_total),
             "eta_s": None,
             "eta": None,
+            "eta_note": "",
             "starts": None,
             "slack_s": (spec.deadline_ms - end.ended_ms) / MS_PER_S if spec.deadline_ms < NEVER_MS else None,
             "stalled_s": None,

@@ -401,7 +401,7 @@ class ControlPlane:
         self.exits.update(journal.exits)
         self.outputs.update(journal.outputs)
         if self.live_forecasts is not None:
-            self._alone("forecast", self.live_forecasts.stepped, now_ms, events, commands, ended)
+            self._alone("forecast", self.live_forecasts.stepped, now_ms, events, commands, ended, self.cluster.types)
         commit = self._commit(journal, ended)
         self.store.commit(commit)
         self.refused_commit = None

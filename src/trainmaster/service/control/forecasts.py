@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,7 +35,7 @@ LEAST_MS = 2_000
 AT_LEAST_EVERY_MS = 30_000
 MOVING_MS = 5_000
 """While jobs report progress, forecasts are at most about so old, if they are cheap."""
-SHARE = 0.05
+SHARE = 0.1
 """Part of a core that looking ahead may take."""
 CALM_SHARE = 0.01
 """The same while nothing happens, and all that is new is the time."""
@@ -44,6 +44,7 @@ PUT_OFF_MS = 120_000
 """While more commands than that are being carried out, a forecast waits, at most for so long: pods come first, and what
 it said would be out of date before it was read."""
 SAVE_MS = 10_000
+LOADING_MS_MIN = 30_000
 PROFILES, ACCURACY = "profiles", "accuracy"
 
 
@@ -84,6 +85,8 @@ class LiveForecasts:
         self._sent: dict[tuple[str, int], tuple[str, int]] = {}
         self._awaited: dict[str, _Begun] = {}
         """Jobs that run and have not shown yet when they really began to work."""
+        self._ran_on: dict[str, str] = {}
+        """Accelerator type of each job that this process has launched."""
         self._last: dict[str, ev.Progressed] = {}
         """What each job that runs said last."""
         self._moved = False
@@ -101,9 +104,11 @@ class LiveForecasts:
             self.accuracy = AccuracyLog.from_json(judged)
 
     def stepped(
-        self, now_ms: int, events: Sequence[ev.Event], commands: Sequence[Command], ended: Sequence[Ended]
-    ) -> None:
-        """A step was taken; learn from it before it is committed, so that `documents` holds it."""
+        self, now_ms: int, events: Sequence[ev.Event], commands: Sequence[Command], ended: Sequence[Ended],
+        types: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """A step was taken; learn from it before it is committed, so that `documents` holds it. `types`: accelerators
+        of the cluster."""
         for event in events:
             if isinstance(event, ev.Started | ev.Resized | ev.Stopped):
                 self._answered(event, now_ms)
@@ -114,6 +119,7 @@ class LiveForecasts:
         for command in commands:
             what = "resize" if isinstance(command, Resize) else "stop" if isinstance(command, Stop) else ""
             if isinstance(command, Launch):
+                self._ran_on[command.job_id] = types[max(command.allocation.accelerator, 0)] if types else ""
                 what = "launch" if command.generation == 1 else "restart"
             self._sent.setdefault((command.job_id, command.generation), (what, now_ms))
             self._news = True
@@ -168,7 +174,7 @@ class LiveForecasts:
         # Only a report that says that all is done tells when it was: after any other the job may have slowed down.
         if finished and last is not None and total is not None and last.work_done >= total:
             self._cost("exit", end.ended_ms - last.at_ms)
-        self.estimator.ended(end.spec, end.work_done, finished)
+        self.estimator.ended(end.spec, end.work_done, finished, _run_s(end), self._ran_on.pop(job_id, ""))
         for key in [key for key in self._sent if key[0] == job_id]:
             del self._sent[key]
         self._unsaved = self._news = True
@@ -235,18 +241,28 @@ class LiveForecasts:
     def question(self, plane: ControlPlane, now_ms: int, newcomers: Sequence[JobSpec] = ()) -> dict[str, Any]:
         """`newcomers`: jobs that are not there, about which alone it is asked."""
         engine = plane.live
-        measured: dict[str, Belief] = {
-            spec.id: Belief(self.estimator.sigma(spec))
-            for spec in sorted(queries.active_specs(engine), key=lambda spec: spec.id)
-            if self.estimator.has_measured(spec.id)
+        specs: dict[str, JobSpec] = {
+            spec.id: spec for spec in sorted(queries.active_specs(engine), key=lambda spec: spec.id)
         }
-        starting = {job_id: (begun.sent_ms, begun.work) for job_id, begun in sorted(self._awaited.items())}
+        measuring = [spec for spec in specs.values() if self.estimator.has_measured(spec.id)]
+        measured: dict[str, Belief] = {spec.id: Belief(self.estimator.sigma(spec)) for spec in measuring}
+        starting = {
+            job_id: (begun.sent_ms, begun.work)
+            for job_id, begun in sorted(self._awaited.items())
+            if job_id in specs and specs[job_id].work_total is not None and now_ms < begun.ready_ms + self._loading_ms
+        }
         situation = Situation(
             now_ms, plane.policy_name, engine.cluster, StoredState(), engine.settings, measured, starting=starting
         )
         with self._lock:
             widening = self.accuracy.widening()
-        return {**question(situation, self.database, self.estimator.profiles, newcomers), "widening": widening}
+        return {**question(situation, self.database, self.estimator.so_far(measuring), newcomers), "widening": widening}
+
+    @property
+    def _loading_ms(self) -> int:
+        """So long after its start a job may be loading. One that has said nothing by then is taken to work all the
+        same, and one that tells no amount of work at all from its start: a plain command reports nothing."""
+        return max(LOADING_MS_MIN, 3 * self.estimator.profiles.cost_ms("launch"))
 
     def answered(self, now_ms: int, cpu_s: float, outlooks: dict[str, Outlook], widening: float = 1.0) -> None:
         """From another thread. `widening`: what was asked for."""
@@ -272,13 +288,16 @@ class LiveForecasts:
             return None
         at_ms, outlook = found
         passed_s = (now_ms - at_ms) / MS_PER_S
-        return Outlook(
-            _later(outlook.start, passed_s), _later(outlook.finish, passed_s), outlook.ends_as, outlook.known
-        )
+        return replace(outlook, start=_later(outlook.start, passed_s), finish=_later(outlook.finish, passed_s))
 
     def accuracy_rows(self) -> list[dict[str, Any]]:
         with self._lock:
             return self.accuracy.summary()
+
+
+def _run_s(end: Ended) -> float:
+    """For how long it ran, restated at its reference size."""
+    return end.service_gpu_s / end.spec.gpus if end.spec.elastic and end.spec.gpus > 0 else end.run_s
 
 
 def _later(band: Band | None, passed_s: float) -> Band | None:

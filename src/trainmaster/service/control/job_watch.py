@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from trainmaster.engine import queries
 from trainmaster.engine.engine import Engine
@@ -26,17 +25,6 @@ NOTICE_SHARE = 0.9
 """From this part of a limit on its user is warned."""
 _RUNS = (Phase.RUNNING, Phase.RESIZING)
 _MAY_BREAK = (Phase.PENDING, Phase.RESERVED, *_RUNS)
-
-
-class Limit(NamedTuple):
-    option: str
-    used: float
-    most: float
-    per_s: float
-    unit: str
-
-    def text(self, value: float) -> str:
-        return f"{value:g} {self.unit}".strip()
 
 
 class JobWatch:
@@ -83,16 +71,15 @@ class JobWatch:
             phase = queries.phase_of(engine, spec.id)
             if phase not in _MAY_BREAK:
                 continue
-            for limit in _limits_of(engine, spec, now_ms):
+            for limit in queries.limits_of(engine, spec, now_ms):
                 part = limit.used / limit.most
                 if part >= 1.0:
-                    used = limit.text(limit.most)
-                    yield ev.JobHalted(spec.id, f"stopped at its limit: {limit.option} {used} is used up")
+                    yield ev.JobHalted(spec.id, f"stopped at its limit: {limit.text} is used up")
                     break
                 if not part < NOTICE_SHARE and (spec.id, limit.option) not in self._noticed:
                     self._noticed.add((spec.id, limit.option))
                     told = "its use is not known" if math.isnan(part) else f"{part:.0%} is used, then it is stopped"
-                    text = f"{spec.id}: {limit.option} {limit.text(limit.most)}: {told}"
+                    text = f"{spec.id}: {limit.text}: {told}"
                     journal.add("notice", spec.id, text, limit=limit.option)
                 if phase in _RUNS and limit.per_s > 0:
                     next_used = limit.most * (NOTICE_SHARE if part < NOTICE_SHARE else 1.0)
@@ -125,14 +112,6 @@ class JobWatch:
                 journal.add("stalled", job_id, f"{job_id} is stalled: {told}", silent_s=silent_s, work_done=report.work)
             if given(spec, "restart_stalled"):
                 yield ev.JobHalted(JobId(job_id), f"stalled: {told}", final=False)
-
-
-def _limits_of(engine: Engine, spec: JobSpec, now_ms: int) -> Iterator[Limit]:
-    use = queries.use_of(engine, spec.id, now_ms)
-    if spec.time_s is not None:
-        yield Limit("--time", use.run_s, spec.time_s, 1.0, "s")
-    if spec.budget is not None:
-        yield Limit("--budget", use.cost, spec.budget, use.cost_per_s, "")
 
 
 def _stall_ms(spec: JobSpec, report: ProgressReport) -> int:

@@ -44,14 +44,20 @@ def show(client: Client, request: Request, output: str) -> None:
         show_line(line)
 
 
+def _ends(job: Json) -> str:
+    return "finish" if job["ends_as"] in ("", "finished") else "end"
+
+
 def _of_one(job: Json) -> list[str]:
     lines: list[str] = []
     if job["starts"] is not None:
         lines.append(f"would start in {banded(job['starts'])}")
+    note = job.get("eta_note", "")
     if job["eta"] is not None and not job["work_known"]:
-        return [*lines, "cannot predict a finish: its amount of work is unknown; pass --steps"]
+        why = note or "its amount of work is unknown"
+        return [*lines, f"cannot predict a finish: {why}; pass --steps and --speed"]
     if job["eta"] is not None:
-        lines.append(f"would finish in {banded(job['eta'])}")
+        lines.append(", ".join(filter(None, (f"would {_ends(job)} in {banded(job['eta'])}", note))))
     elif job["ends_as"] in ("", "finished"):
         lines.append("cannot predict a finish: what the job waits for does not happen in the forecast")
     else:

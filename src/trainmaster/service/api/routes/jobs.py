@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from trainmaster.forecast.forecast import Outlook
+from trainmaster.forecast.forecast import Outlook, note
 from trainmaster.forecast.process import Unforeseen
 from trainmaster.jobspec.reading import request_from_json
 from trainmaster.model.errors import InputError
@@ -77,6 +77,7 @@ def _foreseen(outlook: Outlook, deadline_s: float | None) -> dict[str, Any]:
         "eta": None if eta is None else asdict(eta),
         "ends_as": outlook.ends_as,
         "work_known": outlook.known,
+        "eta_note": note(outlook),
         "slack_s": None if eta is None or deadline_s is None else deadline_s - eta.p50_s,
     }
 
