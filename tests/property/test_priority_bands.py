@@ -123,3 +123,11 @@ def test_of_two_priorities_the_higher_one_is_served_first(policy: str) -> None:
     slots_s = 1200.0 if policy == "oasis" else 0.0
     assert max(late) <= 400.0 + slots_s, "it waits for others of its band, and for the minimum run time"
     assert np.mean(late) < 0.3 * np.mean(others) or slots_s
+
+
+def test_dorm_divides_again_when_a_higher_band_has_left() -> None:
+    """Its jobs are the same as before, what it may divide is not."""
+    high = a_job("high", gpus=8, seconds=100, priority=1)
+    low = a_job("low", gpus=8, seconds=100, submit_s=10)
+    result = run([high, low], "dorm")
+    assert {end.spec.id: end.ended_ms for end in result.ended} == {"high": 100_000, "low": 200_000}

@@ -30,7 +30,7 @@ MEMORY = "priority_bands"
 """Under this name the memory of a policy holds one memory for each band."""
 LOOK_AGAIN_MS = 1_000
 """When at the earliest a job that is just starting or being resized is looked at again."""
-_SHORT = (Why.CAPACITY, Why.SHAPE, Why.OUTRANKED, Why.SHARE, Why.NO_NODE)
+_SHORT = [int(why) for why in (Why.CAPACITY, Why.SHAPE, Why.OUTRANKED, Why.SHARE, Why.NO_NODE)]
 
 
 def several(policy: Policy, priorities: Iterable[int]) -> bool:
@@ -251,18 +251,8 @@ class _Decision:
     def _explain(self, band: int, answer: _Answer) -> None:
         """Name the higher band where a job waits for what that has; then note what this band has."""
         view, jobs = self.view, self.view.jobs
-        type_of = view.cluster.type_of
         if self.above:
-            left = self.free.device_milli.sum(axis=1) + sum(held for _, held in self.above)
-            for row in sorted(answer.waiting - answer.rejected):
-                if self.why[row] not in _SHORT or jobs.worker_gpu_milli[row] == 0:
-                    continue
-                usable = view.open_to(row) & jobs.allowed[row][type_of]
-                most = np.bincount(type_of, weights=left * usable).max(initial=0.0)
-                by = [priority for priority, held in self.above if (held * usable).any()]
-                if by and most >= jobs.workers_ask[row] * jobs.worker_gpu_milli[row]:
-                    self.why[row], self.blocker[row] = Why.PRIORITY, self.waits_for
-                    self.details[row] = {"priority": max(by)}
+            self._name_higher_band(answer)
         held = np.zeros(len(view.cluster.nodes), np.int64)
         for row in answer.running:
             allocation = self.changes[row] if row in self.changes else jobs.allocation(row)
@@ -270,6 +260,25 @@ class _Decision:
                 for part in allocation.parts:
                     held[part.node] += len(part.devices) * allocation.share_milli
         self.above.append((band, held))
+
+    def _name_higher_band(self, answer: _Answer) -> None:
+        view, jobs, type_of = self.view, self.view.jobs, self.view.cluster.type_of
+        left = self.free.device_milli.sum(axis=1) + sum(held for _, held in self.above)
+        rows = np.array(sorted(answer.waiting - answer.rejected), np.int64)
+        rows = rows[np.isin(self.why[rows], _SHORT) & (jobs.worker_gpu_milli[rows] > 0)]
+        known: dict[tuple[bytes, int], tuple[float, list[int]]] = {}
+        """By the types and nodes that a job may use: GPU thousandths without the higher bands, and which have some."""
+        node_set = jobs.columns.ints["node_set"][jobs.job_indices]
+        for row in rows.tolist():
+            key = jobs.allowed[row].tobytes(), int(node_set[row])
+            if key not in known:
+                usable = view.open_to(row) & jobs.allowed[row][type_of]
+                most = float(np.bincount(type_of, weights=left * usable).max(initial=0.0))
+                known[key] = most, [priority for priority, held in self.above if (held * usable).any()]
+            most, by = known[key]
+            if by and most >= jobs.workers_ask[row] * jobs.worker_gpu_milli[row]:
+                self.why[row], self.blocker[row] = Why.PRIORITY, self.waits_for
+                self.details[row] = {"priority": max(by)}
 
     def _reserve(self, band: int, answer: _Answer, ideal: _Answer) -> None:
         """Keep lower bands off the nodes on which jobs of this band would start if it were not for them."""

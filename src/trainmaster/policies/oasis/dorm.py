@@ -19,6 +19,7 @@ from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.policy_state import PolicyState
 from trainmaster.model.reasons import Why
 from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.units import GPU_MILLI
 from trainmaster.policies.oasis.dorm_program import Division, divide
 from trainmaster.policies.oasis.gang_options import Floats, Pool, fits_idle, node_room, servers_for
 from trainmaster.policies.registry import register
@@ -60,7 +61,9 @@ class Dorm:
     def _key(self, view: Snapshot, names: Sequence[str], pending: list[int]) -> dict[str, list[str] | list[int]]:
         """What a division rests on: while it is the same, dividing again would only shuffle."""
         ready = sorted(names[row] for row in pending if view.jobs.not_before_ms[row] <= view.now_ms)
-        return {"jobs": sorted(names), "waiting": ready, "down": np.flatnonzero(~view.up).tolist()}
+        key = {"jobs": sorted(names), "waiting": ready, "down": np.flatnonzero(~view.up).tolist()}
+        others = _held_by_others(view)
+        return {**key, "others": others} if any(others) else key
 
     def _divide(self, view: Snapshot, builder: PlanBuilder, order: list[int]) -> None:
         pool = Pool.of(view.cluster)
@@ -137,3 +140,13 @@ def _carry_out(view: Snapshot, builder: PlanBuilder, kind: int, present: list[_S
         for size in range(count, share.least - 1, -1):
             if builder.place(share.row, workers=size, servers=servers_for(spec, size), accelerator=kind):
                 break
+
+
+def _held_by_others(view: Snapshot) -> list[int]:
+    """GPU thousandths by type that jobs hold which this view does not show: those of other priority bands."""
+    jobs, cluster, n = view.jobs, view.cluster, len(view.cluster.types)
+    free_milli = view.free_capacity.device_milli.sum(axis=1)
+    used = np.bincount(cluster.type_of, weights=(cluster.gpus * GPU_MILLI - free_milli) * view.up, minlength=n)
+    holds = jobs.holding & (jobs.held_type >= 0)
+    mine = np.bincount(jobs.held_type[holds], weights=jobs.held_gpu_milli[holds], minlength=n)
+    return (used - mine).astype(np.int64).tolist()
