@@ -24,7 +24,7 @@ from trainmaster.policies.registry import create
 from trainmaster.testing.builders import a_cluster, a_job
 
 POLICIES = (
-    "fifo", "fifo:backfill=true", "sjf", "srtf", "las", "tiresias", "drf", "tetris", "optimus", "edf", "deadline",
+    "fifo", "fifo:backfill=true", "sjf", "srtf", "las", "tiresias", "drf", "tetris", "edf", "deadline",
     "gavel-max-min", "gavel-fifo", "elasticflow",
 )  # fmt: skip
 NOW_MS = 40_000

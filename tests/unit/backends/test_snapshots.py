@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -139,9 +141,12 @@ def test_what_cannot_be_read_is_named(work: Path, store: SnapshotStore) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read as others")
-def test_a_folder_is_read_with_the_rights_of_the_account(work: Path, store: SnapshotStore) -> None:
-    for folder in (work, *list(work.parents)[:-2]):
-        folder.chmod(0o755)
+def test_a_folder_is_read_with_the_rights_of_the_account(store: SnapshotStore, request: pytest.FixtureRequest) -> None:
+    work = Path(tempfile.mkdtemp(dir="/tmp"))  # those of pytest are closed to other accounts
+    request.addfinalizer(lambda: shutil.rmtree(work))
+    work.chmod(0o755)
+    (work / "train.py").write_text("print('old')\n")
+    (work / "train.py").chmod(0o644)
     account = Account("ann", 61_001, 61_001, (61_001,))
     assert "train.py" in store.take(str(work), account).paths
     (work / "secret").write_text("of root")
