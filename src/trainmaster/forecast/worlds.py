@@ -1,6 +1,7 @@
 """How jobs may really be: their speeds and amounts of work, drawn for one future from what is believed of them.
 
-Seed 0 draws nothing and takes the middle of every belief. There is one stream of random numbers per (seed, job): a
+Seed 0 draws nothing and takes the middle of every belief. Seeds come in pairs with opposite luck (1 and 2, 3 and 4), so
+that the middle of a few futures is not a matter of luck. There is one stream of random numbers per (seed, job): a
 job's luck does not depend on who else is there.
 """
 
@@ -44,8 +45,10 @@ class Believed:
         slower, percentile = 0.0, 0.5
         for key, belief, total, done, fastest in self._jobs:
             if seed:
-                rng = random.Random(key | seed)
+                rng = random.Random(key | (seed + 1) // 2)
                 slower, percentile = rng.gauss(), rng.uniform(0.01, 0.99)
+                if seed % 2 == 0:
+                    slower, percentile = -slower, 1.0 - percentile
             factors.append(math.exp(slower * belief.sigma))
             if total is None:
                 total = _more_work(belief, done, fastest, percentile)

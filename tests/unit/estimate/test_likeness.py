@@ -94,6 +94,14 @@ def test_a_new_command_is_judged_by_many_jobs_of_its_user_and_widely() -> None:
     assert found.work is not None and found.work[1] > 1.0
 
 
+def test_short_jobs_end_first_so_those_of_a_user_do_not_narrow_what_a_new_command_may_take() -> None:
+    profiles = JobProfiles()
+    for k in range(20):
+        profiles.add_seconds(job("python", f"old{k}.py"), 100.0, "v100")
+    found = belief(profiles, job("python", "new.py"))
+    assert found.work is not None and found.work[1] > 1.1
+
+
 def test_epochs_count() -> None:
     profiles = JobProfiles()
     for epochs in (2, 4):

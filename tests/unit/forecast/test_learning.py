@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import JobProfiles, LearningEstimator, kind_of
 from trainmaster.forecast.accuracy import AccuracyLog
 from trainmaster.forecast.forecast import Band, Outlook
+from trainmaster.forecast.situation import Belief
+from trainmaster.forecast.worlds import Believed
 from trainmaster.model.job import JobId, JobSpec
 
 JOB = JobSpec(JobId("a"), model="resnet", steps_per_s={"v100": 10.0, "k80": 4.0})
@@ -80,3 +84,14 @@ def test_predictions_are_judged_where_they_were_made() -> None:
     again = AccuracyLog.from_json(profiles.to_json())
     assert again.summary() == profiles.summary()
     assert [row["at_fraction_of_life"] for row in again.summary()] == [0.0, 0.25, 0.5, 0.75]
+
+
+def test_futures_come_in_pairs_of_opposite_luck_so_that_a_few_have_the_right_middle() -> None:
+    believed = Believed([JOB], [Belief(0.4, (100.0, 0.5))], np.array([[4.0, 10.0, 4.0, 10.0]]), np.zeros(1))
+    middle_rate, middle_work = (float(values.flat[0]) for values in believed.draw(0))
+    for seed in (1, 3, 23):
+        drawn = [[float(values.flat[0]) for values in believed.draw(one)] for one in (seed, seed + 1)]
+        (rate, work), (other_rate, other_work) = drawn
+        assert rate != middle_rate
+        assert math.sqrt(rate * other_rate) == pytest.approx(middle_rate)
+        assert math.sqrt(work * other_work) == pytest.approx(middle_work)
