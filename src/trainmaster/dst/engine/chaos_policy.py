@@ -63,6 +63,8 @@ class ChaosPolicy:
             builder.resize(row, _size(view, row, rng))
         elif self.shares and dice < 0.5 and view.jobs.phase[row] == PhaseCode.RUNNING:
             whole = int(view.jobs.share_milli[row])
+            if not view.jobs.workers_min[row] <= view.jobs.workers[row] <= view.jobs.workers_max[row]:
+                return  # its user has changed the range: its size is to change with the share
             builder.reshare(row, whole if view.jobs.held_gpu_milli[row] < _asked_milli(view, row) else whole // 2)
 
 
