@@ -25,7 +25,7 @@ from trainmaster.testing.builders import a_cluster, a_job
 
 POLICIES = (
     "fifo", "fifo:backfill=true", "sjf", "srtf", "las", "tiresias", "drf", "tetris", "edf", "deadline",
-    "gavel-max-min", "gavel-fifo", "elasticflow",
+    "gavel-max-min", "gavel-fifo", "elasticflow", "optimus",
 )  # fmt: skip
 NOW_MS = 40_000
 

@@ -201,9 +201,9 @@ class _Trial:
 
     def __init__(self, engine: Engine, now_ms: int, remedy: Remedy) -> None:
         self.engine = fork(engine, queries.n_active(engine))
-        self.until_ms = now_ms + (engine.settings.round_ms or 0)
         if remedy.policy is not None:
             self.engine.policy = create(remedy.policy)
+        self.until_ms = now_ms + self._next_round_ms()
         ends = [event for job_id in remedy.ends if (event := self._end_of(job_id)) is not None]
         self._take(now_ms, self.engine.pending_commands(), (*ends, *remedy.events))
 
@@ -220,7 +220,12 @@ class _Trial:
         event = self._end_of(job_id)
         assert event is not None
         self._take(self.engine.now_ms, (), (event,))
-        self.until_ms = self.engine.now_ms + (self.engine.settings.round_ms or 0)
+        self.until_ms = self.engine.now_ms + self._next_round_ms()
+
+    def _next_round_ms(self) -> int:
+        """How far a trial looks. A policy that sizes jobs by their progress may decide otherwise by then."""
+        traits = traits_of(self.engine.policy)
+        return self.engine.settings.round_ms or 0 if traits.fixed_sizes or traits.own_rounds else 0
 
     def soonest_to_end(self, spec: JobSpec) -> JobId | None:
         """Of the jobs that run; one that the job waits for comes first."""
