@@ -91,7 +91,7 @@ SAFEGUARDS = (
     Safeguard(
         "a resize holds the old devices until it is done", "core/engine/engine_core.py",
         "union_gang(jobs.physical, here, packed, at, both)", "union_gang(packed, at, packed, at, both)",
-        "device", "restless", range(80, 90),
+        "device", "restless", range(74, 80),
     ),
     Safeguard(
         "commands without an answer are sent again", "core/engine/engine_core.py",

@@ -60,6 +60,10 @@ from trainmaster.model.snapshot import Snapshot
 __all__ = ["Ended", "Engine", "Settings"]
 
 
+AGAIN_MS = 60_000
+"""After a plan that was refused, the policy is asked again at the latest so long after."""
+
+
 class Engine(State):
     """See the module's text. `step` is the only way in; `drain_ended` tells which jobs are over."""
 
@@ -273,8 +277,10 @@ class Engine(State):
         return rule != NOT_MADE
 
     def _refuse(self, why: object) -> None:
-        """Nothing of a bad plan is carried out; the jobs keep what they have and the operator is told."""
+        """Nothing of a bad plan is carried out; the jobs keep what they have and the operator is told. The policy is
+        asked again: it may be the last thing that happens."""
         self.plans_refused += 1
+        self.wake_at_ms = self.now_ms + AGAIN_MS
         self.notes.append(f"plan refused: {why}")
 
     def _apply(self, view: Snapshot, plan: Plan, arrays: PlanArrays) -> None:
