@@ -100,7 +100,7 @@ def start_after(engine: Engine, policy: str, remedy: Remedy) -> int | None:
     return roll(situation, 0, (ev.Woken(),), decisions_max=20).started_ms.get(remedy.starts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     jobs=queues(),
     quotas=st.dictionaries(st.sampled_from(["red", "blue"]), st.integers(1, 6), max_size=2),
