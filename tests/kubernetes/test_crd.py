@@ -107,7 +107,7 @@ def test_status_columns_and_the_end(fake_cluster: KubeCluster) -> None:
         "id": "default.shown.x", "state": "running", "why": "", "reason": "", "eta_s": 3600.0, "attempts": 1,
         "allocation": [{"node": "n0", "accelerator": "V100", "workers": 2, "servers": 0, "devices": [0, 1]}],
         "progress": {"fraction": 0.25}, "started": 1_700_000_000.0, "ended": None,
-        "request": {"workers": {"min": 1, "max": 4}},
+        "request": {"workers": {"min": 1, "max": 4}}, "stalled_s": None, "output": "", "hint": "",
     }  # fmt: skip
     _write_status(fake_cluster, "shown", status_of(found, StatusUpdate(view, 1, 1_700_000_000.0)))
     table = fake_cluster.kubectl("get", "tj", "shown").stdout.splitlines()
