@@ -22,7 +22,7 @@ _ALL = (
     Entry("nodes", "live.nodes:nodes", _LIVE, "List the nodes: what they have, what is free, who runs there."),
     Entry("events", "live.events:events", _LIVE, "What happened, in order; -f follows."),
     Entry("policy", "live.policy:policy", _LIVE, "Show the policy of the service, or change it."),
-    Entry("entities", "live.entities:entities", _LIVE, "List the teams with weights and quotas, or set one."),
+    Entry("entities", "live.entities:entities", _LIVE, "List the teams with weights, quotas and policies, or set one."),
     Entry("doctor", "live.doctor:doctor", _LIVE, "Check the installation and say how to mend it."),
     Entry("whatif", "live.whatif:whatif", _LIVE, "Say what another policy, other nodes or jobs would do to the queue."),
     Entry("accuracy", "live.accuracy:accuracy", _LIVE, "Say how good the predicted finish times were."),

@@ -34,14 +34,15 @@ def arrived(state: State, job_index: int, spec: JobSpec) -> None:
 
 
 def entity_changed(state: State, event: ev.EntityChanged) -> None:
-    if event.weight == 1.0:
-        state.entity_weights.pop(event.entity, None)
-    else:
-        state.entity_weights[event.entity] = event.weight
-    if event.quota_milli is None:
-        state.quotas.pop(event.entity, None)
-    else:
-        state.quotas[event.entity] = event.quota_milli
+    for book, value in (
+        (state.entity_weights, None if event.weight == 1.0 else event.weight),
+        (state.quotas, event.quota_milli),
+        (state.entity_policies, event.policy),
+    ):
+        if value is None:
+            book.pop(event.entity, None)
+        else:
+            book[event.entity] = value
     state.has_quotas = bool(state.quotas)
     state.gate_changed = True
     state.changed = True

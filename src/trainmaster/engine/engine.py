@@ -146,6 +146,7 @@ class Engine(State):
             round_ms=s.round_ms,
             seed=s.seed,
             entity_weights=self.entity_weights,
+            entity_policies=self.entity_policies,
             restart_cost_ms=s.restart_cost_ms,
             resize_cost_ms=s.resize_cost_ms,
             pair_source=getattr(self.estimator, "pair_speeds", None),

@@ -214,6 +214,7 @@ def meta_record(engine: Engine, waits: _Waits | None = None) -> JsonObject:
         "node_sets": {name: sorted(nodes) for name, nodes in sorted(engine.node_sets.items())},
         "used": [[node, *amounts] for node, amounts in sorted(engine.used.items())],
         "entity_weights": dict(engine.entity_weights),
+        "entity_policies": dict(engine.entity_policies),
         "quotas": dict(engine.quotas),
     }
 
@@ -300,6 +301,7 @@ def restore(
     engine.known.update(JobId(job_id) for job_id in stored_state.ended)
     engine.ended_as = {JobId(job_id): record["phase"] for job_id, record in stored_state.ended.items()}
     engine.entity_weights = dict(meta["entity_weights"])
+    engine.entity_policies = dict(meta.get("entity_policies", {}))
     engine.quotas = dict(meta["quotas"])
     engine.has_quotas = bool(engine.quotas)
     engine.n_waiting = int((columns.ints["phase"][columns.rows] == Phase.PENDING).sum())

@@ -32,6 +32,7 @@ class Settings:
     min_run_ms: int = 120_000
     """A job runs at least so long before jobs of a higher priority may preempt it."""
     entity_weights: Mapping[str, float] = field(default_factory=dict)
+    entity_policies: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

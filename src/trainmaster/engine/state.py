@@ -74,6 +74,7 @@ class State(EngineCore):
         self.halted: dict[int, str] = {}
         """Jobs whose attempt the service ends, and why."""
         self.entity_weights: dict[str, float] = dict(settings.entity_weights)
+        self.entity_policies: dict[str, str] = dict(settings.entity_policies)
         self.quotas: dict[str, int] = {}
         """GPU thousandths that a team's jobs may use at a time; teams that are absent have no limit."""
         self.ended: list[Ended] = []

@@ -159,7 +159,8 @@ class _Search:
         enough = (self._team_milli() + self.spec.workers_min * each, self._team_milli(most=True))
         for quota_milli in enough:
             if quota_milli > quotas[team]:
-                event = ev.EntityChanged(team, self.engine.entity_weights.get(team, 1.0), quota_milli)
+                others = self.engine.entity_weights.get(team, 1.0), quota_milli, self.engine.entity_policies.get(team)
+                event = ev.EntityChanged(team, *others)
                 remedy = self._if_it_starts(f"raise the quota of {team} to {quota_milli / GPU_MILLI:g} GPUs", event)
                 if remedy is not None:
                     return remedy

@@ -69,11 +69,13 @@ class JobHalted:
 
 @dataclass(frozen=True, slots=True)
 class EntityChanged:
-    """The operator set a team's weight and quota (thousandths of a GPU; None: no limit)."""
+    """The operator set a team's weight, its quota (thousandths of a GPU; None: no limit), and how its jobs divide what
+    it gets ("fairness" or "fifo"; None: as the scheduling policy says)."""
 
     entity: str
     weight: float = 1.0
     quota_milli: int | None = None
+    policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

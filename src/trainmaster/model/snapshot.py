@@ -40,6 +40,8 @@ class Snapshot:
     round_ms: int | None = None
     seed: int = 0
     entity_weights: Mapping[str, float] = field(default_factory=dict)
+    entity_policies: Mapping[str, str] = field(default_factory=dict)
+    """How the jobs of a team divide what it gets, where the operator has said so."""
     restart_cost_ms: int = 0
     resize_cost_ms: int = 0
     pair_source: PairSpeeds | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import yaml
@@ -10,9 +11,12 @@ import yaml
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
 from trainmaster.model.errors import InputError
+from trainmaster.model.foreign import is_finite
 from trainmaster.model.units import UNLIMITED
+from trainmaster.policies.gavel.problem import TEAM_POLICIES
 from trainmaster.traces.trace import companion_from_table
 
+_DOCUMENTS = (".yaml", ".yml", ".json")
 _KEYS = {"id", "accelerator", "gpus", "cpus", "mem_gib", "rack", "count"}
 
 
@@ -20,26 +24,46 @@ def read_cluster(text: str) -> Cluster:
     """A file when it looks like one, else the short form. Prices default to rough public figures.
 
     A file is YAML or JSON: `nodes: [{accelerator: v100, gpus: 8, cpus: 64, mem_gib: 512, rack: r1, count: 4}]`
-    and optionally `prices: {v100: 2.48}`; or a `nodes` table (CSV) as traces have it.
+    and optionally `prices: {v100: 2.48}` and `teams` (`read_teams`); or a `nodes` table (CSV) as traces have it.
     """
     path = Path(text)
     if ("=" in text or ":" in text) and not path.exists():
         return parse_cluster(text, PRICE_PER_GPU_HOUR)
     if not path.is_file():
         raise InputError(f"cluster '{text}' is neither a description nor a file", "TYPE:NODESxGPUS,... or a file")
-    if path.suffix in (".yaml", ".yml", ".json"):
+    if path.suffix in _DOCUMENTS:
         return _from_document(path)
     if path.name.removesuffix(".gz").endswith(".csv"):
         return _from_table(path)
     raise InputError("unknown kind of cluster file", ".yaml, .json or .csv", file=path)
 
 
-def _from_document(path: Path) -> Cluster:
+def read_teams(text: str) -> dict[str, tuple[float, str | None]]:
+    """Weight and policy of the teams that a cluster file names: `teams: {vision: {weight: 2, policy: fifo}}`."""
+    path = Path(text)
+    document = _document(path) if path.suffix in _DOCUMENTS and path.is_file() else None
+    teams = (document.get("teams") or {}) if isinstance(document, dict) else {}
+    found: dict[str, tuple[float, str | None]] = {}
+    for name, said in teams.items() if isinstance(teams, dict) else [("", None)]:
+        weight, policy = (said.get("weight", 1), said.get("policy")) if isinstance(said, dict) else (0, None)
+        known = isinstance(said, dict) and set(said) <= {"weight", "policy"} and policy in (None, *TEAM_POLICIES)
+        if not (known and is_finite(weight) and weight > 0):
+            expected = "NAME: {weight: NUMBER, policy: " + " | ".join(TEAM_POLICIES) + "}"
+            raise InputError(f"invalid team {said!r}", expected, file=path, column=f"teams.{name}".rstrip("."))
+        found[str(name)] = (float(weight), policy)
+    return found
+
+
+def _document(path: Path) -> Any:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         raise InputError("not valid YAML or JSON", file=path, line=None if mark is None else mark.line + 1) from None
+
+
+def _from_document(path: Path) -> Cluster:
+    document = _document(path)
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise InputError("no list of nodes", "nodes: [{accelerator, gpus, ...}]", file=path, column="nodes")
     nodes: list[Node] = []

@@ -25,7 +25,7 @@ from trainmaster.model.placement import parse_strategy, strategy_name
 from trainmaster.model.policy import Policy, traits_of
 from trainmaster.model.units import ms_from_s
 from trainmaster.policies.registry import create
-from trainmaster.sim.cluster_file import read_cluster
+from trainmaster.sim.cluster_file import read_cluster, read_teams
 from trainmaster.sim.loss_model import EPOCHS
 from trainmaster.sim.metrics import job_table, summary
 from trainmaster.sim.run import RunResult, simulate
@@ -112,7 +112,12 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
     cluster = read_cluster(wanted.cluster)
     policy = create(wanted.policy)
     placement = wanted.placement or traits_of(policy).placement or "pack"
-    settings = Settings(placement=parse_strategy(placement), round_ms=_round_ms(wanted.round_s), seed=wanted.seed)
+    teams = read_teams(wanted.cluster)
+    settings = Settings(
+        parse_strategy(placement), _round_ms(wanted.round_s), wanted.seed,
+        entity_weights={name: weight for name, (weight, _) in teams.items() if weight != 1.0},
+        entity_policies={name: policy for name, (_, policy) in teams.items() if policy is not None},
+    )  # fmt: skip
     truth = _truth(wanted)
     if wanted.unfit not in ("error", "reject"):
         raise InputError(

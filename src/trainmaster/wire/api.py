@@ -46,6 +46,8 @@ MIN_TEAM_WEIGHT, MAX_TEAM_WEIGHT = 1e-3, 1e3
 class EntityRequest(Body):
     weight: Annotated[float, Field(ge=MIN_TEAM_WEIGHT, le=MAX_TEAM_WEIGHT, allow_inf_nan=False)] = 1
     quota_gpus: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+    policy: Literal["fairness", "fifo"] | None = None
+    """How its jobs divide what it gets, under `gavel-hierarchical`; None: as that says."""
 
 
 class Accepted(BaseModel):
@@ -209,6 +211,7 @@ class EntityView(BaseModel):
     name: str
     weight: float
     quota_gpus: float | None
+    policy: str | None = None
     used_gpus: float
     jobs: int
 

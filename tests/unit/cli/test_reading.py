@@ -162,10 +162,13 @@ def test_entities_keep_what_was_not_named(service: Any, invoke: Any, as_json: An
     assert "no teams yet" in invoke("entities")[1]
     assert as_json("entities", "blue", "--weight", "2", "--quota", "4")["quota_gpus"] == 4
     assert as_json("entities", "blue", "--weight", "3") == {
-        "name": "blue", "weight": 3, "quota_gpus": 4, "used_gpus": 0, "jobs": 0
+        "name": "blue", "weight": 3, "quota_gpus": 4, "policy": None, "used_gpus": 0, "jobs": 0
     }  # fmt: skip
     assert as_json("entities", "blue", "--quota", "none")["quota_gpus"] is None
-    assert invoke("entities")[1].splitlines()[1].split() == ["blue", "3", "-", "0", "0"]
+    assert as_json("entities", "blue", "--policy", "fifo")["weight"] == 3
+    assert as_json("entities", "blue", "--weight", "3")["policy"] == "fifo"
+    assert invoke("entities")[1].splitlines()[1].split() == ["blue", "3", "-", "fifo", "0", "0"]
+    assert as_json("entities", "blue", "--policy", "none")["policy"] is None
     assert invoke("entities", "red")[0] == 1
     assert invoke("entities", "--weight", "2")[0] == 2
     assert invoke("entities", "blue", "--quota", "much")[0] == 2

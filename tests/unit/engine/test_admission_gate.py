@@ -142,10 +142,14 @@ def test_a_lowered_quota_holds_back_what_waits_and_lets_run_what_runs() -> None:
     assert finish(engine, 3, "a") == ["b"]
 
 
-def test_weights_reach_the_policy() -> None:
+def test_weights_and_policies_of_teams_reach_the_policy() -> None:
     engine = new()
-    engine.step(0, ev.EntityChanged("red", 3.0, None))
-    assert engine.snapshot().entity_weights == {"red": 3.0}
+    engine.step(0, ev.EntityChanged("red", 3.0, None, "fifo"))
+    view = engine.snapshot()
+    assert (view.entity_weights, view.entity_policies) == ({"red": 3.0}, {"red": "fifo"})
+    engine.step(1, ev.EntityChanged("red"))
+    view = engine.snapshot()
+    assert (view.entity_weights, view.entity_policies) == ({}, {})
 
 
 _ACTIONS = st.lists(

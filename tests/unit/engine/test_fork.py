@@ -27,7 +27,7 @@ def busy_engine(policy: str) -> Engine:
                 after=(JobId("j0"),) if k == 7 else ())
         for k in range(90)
     ]  # fmt: skip
-    events = (ev.EntityChanged("team-1", weight=2.0, quota_milli=5_000), ev.NodeUsed(2, 6, 0, 0))
+    events = (ev.EntityChanged("team-1", 2.0, 5_000, "fifo"), ev.NodeUsed(2, 6, 0, 0))
     commands = engine.step(0, *events, *(ev.JobSubmitted(spec) for spec in specs))
     launched = [c for c in commands if isinstance(c, Launch)]
     engine.step(5_000, *(ev.Started(c.job_id, c.generation, 0.0, 5_000) for c in launched[:-1]))

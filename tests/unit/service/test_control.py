@@ -312,7 +312,7 @@ def test_a_restart_goes_on_with_everything(bench: Bench) -> None:
     running = bench.submit(steps=100, workers={"min": 3, "max": 3})
     waiting = bench.submit(steps=10, workers={"min": 2, "max": 2})
     dependent = bench.submit(steps=10, after=[waiting])
-    bench.call("PUT", "/entities/red", {"weight": 2, "quota_gpus": 1})
+    bench.call("PUT", "/entities/red", {"weight": 2, "quota_gpus": 1, "policy": "fifo"})
     bench.call("PUT", "/policy", {"policy": "fifo:backfill=true"})
     bench.pass_s(10)
     bench.performed.clear()
@@ -325,9 +325,32 @@ def test_a_restart_goes_on_with_everything(bench: Bench) -> None:
         waiting: ("pending", "capacity"),
         dependent: ("pending", "dependency"),
     }
-    assert bench.get("/entities") == [{"name": "red", "weight": 2.0, "quota_gpus": 1.0, "used_gpus": 0.0, "jobs": 0}]
+    red = {"name": "red", "weight": 2.0, "quota_gpus": 1.0, "policy": "fifo", "used_gpus": 0.0, "jobs": 0}
+    assert bench.get("/entities") == [red]
     bench.pass_s(300)
     assert [bench.state(job) for job in (running, waiting, dependent)] == ["finished"] * 3
+
+
+def test_fifo_inside_a_team_while_the_service_runs_and_after_a_restart(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", durable=False)
+    bench = Bench(tmp_path, store, "v100=1", "gavel-hierarchical:patience_s=0", round_ms=60_000)
+    fields = {"entity": "red", "steps": 3000, "steps_per_s": {"v100": 1}, "preemptible": True}
+    first, second = bench.submit(**fields), bench.submit(**fields)
+
+    def rounds_of() -> tuple[int, int]:
+        """Of twenty rounds, those in which each of the two runs."""
+        running: list[str] = []
+        for _ in range(20):
+            bench.pass_s(60)
+            running += [job for job in (first, second) if bench.state(job) == "running"]
+        return running.count(first), running.count(second)
+
+    bench.pass_s(30)
+    assert min(rounds_of()) >= 9, "fairness, unless it is said"
+    assert bench.call("PUT", "/entities/red", {"policy": "fifo"}).status == 200
+    bench.start()
+    assert rounds_of()[0] >= 19
+    assert bench.call("PUT", "/entities/red", {"policy": "sjf"}).status == 422
 
 
 @pytest.mark.parametrize("damage", ["not json", '{"spec": {}}', "[1]", '"spec"'])

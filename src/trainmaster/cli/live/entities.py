@@ -1,4 +1,4 @@
-"""`trainmaster entities`: teams, their weights and quotas."""
+"""`trainmaster entities`: teams, their weights, quotas and policies."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ def _show(found: Any) -> None:
 @click.argument("name", metavar="[TEAM]", required=False)
 @click.option("--weight", type=float, help="Its share against other teams.")
 @click.option("--quota", help="GPUs it may use at once, or `none`.")
-def entities(client: Client, name: str | None, weight: float | None, quota: str | None) -> Any:
-    """List the teams with weights and quotas, or set one."""
-    changes = weight is not None or quota is not None
+@click.option(
+    "--policy",
+    type=click.Choice(["fairness", "fifo", "none"]),
+    help="How its jobs divide what it gets, under gavel-hierarchical; none: as that says.",
+)
+def entities(client: Client, name: str | None, weight: float | None, quota: str | None, policy: str | None) -> Any:
+    """List the teams with weights, quotas and policies, or set one."""
+    changes = any(value is not None for value in (weight, quota, policy))
     if name is None and changes:
         raise InputError("no team named", "one, as in: trainmaster entities vision --weight 2")
     if name is not None and (not name or "/" in name):
@@ -35,9 +40,11 @@ def entities(client: Client, name: str | None, weight: float | None, quota: str 
         return known
     if changes:
         now = next((team for team in known if team["name"] == name), {"weight": 1.0, "quota_gpus": None})
+        inside = now.get("policy") if policy is None else policy
         body = {
             "weight": now["weight"] if weight is None else weight,
             "quota_gpus": now["quota_gpus"] if quota is None else gpus,
+            "policy": None if inside == "none" else inside,
         }
         client.put(f"/entities/{quote(name, safe='')}", body)
         known = client.get("/entities")
@@ -65,10 +72,11 @@ def _print(found: list[Json]) -> None:
     if not found:
         click.echo("no teams yet: `submit --entity NAME` makes one, `entities NAME --weight 2 --quota 4` sets it")
         return
-    headers = ("TEAM", "WEIGHT", "QUOTA", "USED", "JOBS")
+    headers = ("TEAM", "WEIGHT", "QUOTA", "POLICY", "USED", "JOBS")
     rows = []
     for team in found:
         quota = "-" if team["quota_gpus"] is None else f"{team['quota_gpus']:g}"
-        numbers = (f"{team['weight']:g}", quota, f"{team['used_gpus']:g}", team["jobs"])
+        inside = team.get("policy") or "-"
+        numbers = (f"{team['weight']:g}", quota, inside, f"{team['used_gpus']:g}", team["jobs"])
         rows.append([cell(team["name"], "bold"), *(cell(number) for number in numbers)])
     show_table(headers, rows, right=headers[1:])

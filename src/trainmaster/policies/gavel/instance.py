@@ -13,6 +13,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.foreign import is_finite
 from trainmaster.policies.gavel.objectives import Option, allocate
 from trainmaster.policies.gavel.problem import (
+    TEAM_POLICIES,
     AllocationProblem,
     AllocationResult,
     Entity,
@@ -206,7 +207,7 @@ def _read_entities(read: _Reader, value: Any) -> tuple[tuple[Entity, ...], dict[
             raise read.fail(f"{path}.id", f"is {name!r} again", "ids without repeats")
         index[name] = k
         policy = entity.get("policy", "fairness")
-        if policy not in ("fairness", "fifo"):
+        if policy not in TEAM_POLICIES:
             raise read.fail(f"{path}.policy", f"is {_short(policy)}", "fairness or fifo")
         parent = entity.get("parent")
         parsed.append(

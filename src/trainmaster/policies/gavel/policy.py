@@ -25,9 +25,9 @@ from trainmaster.policies.gavel import elastic, space_sharing
 from trainmaster.policies.gavel.codes import BY_TYPE, ONLY_POSITIVE, SHUFFLED
 from trainmaster.policies.gavel.objectives import NO_PAIRS, allocate
 from trainmaster.policies.gavel.pair_state import PairState
-from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult
+from trainmaster.policies.gavel.problem import TEAM_POLICIES, AllocationProblem, AllocationResult
 from trainmaster.policies.gavel.round_pass import RoundPass
-from trainmaster.policies.gavel.round_state import RoundState, rows_of
+from trainmaster.policies.gavel.round_state import RoundState, rows_of, teams_of
 from trainmaster.policies.gavel.rounds import Rounds
 from trainmaster.policies.gavel.shares import Shares, SolverTime
 from trainmaster.policies.registry import register
@@ -82,6 +82,11 @@ class RoundPolicy:
         return self.space_sharing
 
     @property
+    def inside_teams(self) -> str | None:
+        """How teams of which nobody has said it divide what they get; None: it knows no teams."""
+        return None
+
+    @property
     def traits(self) -> PolicyTraits:
         """The original mechanism can starve a gang that needs most of a type; patience prevents that. It knows no
         nodes: it only counts GPUs of each type."""
@@ -103,7 +108,7 @@ class RoundPolicy:
 
     def compiled_pass(self) -> RoundPass | None:
         """What the run loop calls; None: jobs share devices. Teams have names, which only a view knows."""
-        return None if self.shares else RoundPass(self.rounds(), None if self.name == "gavel-hierarchical" else self)
+        return None if self.shares else RoundPass(self.rounds(), None if self.inside_teams else self)
 
     def rounds(self) -> Rounds:
         patience_s = 0.0 if self.is_original else self.patience_s
@@ -122,9 +127,14 @@ class RoundPolicy:
             space_sharing.take_whole_devices(view, builder)
         if inside and self.is_original:
             return builder.plan(memo=view.memo, wake_at_ms=rounds.round_end_ms, default=Why.NEXT_ROUND)
-        due = not inside and rounds.shares_are_due(columns, which, now_ms, view.nodes, placement)
+        teams = teams_of(view) if self.inside_teams else None
+        due = not inside and (
+            teams != state.values.get("teams") or rounds.shares_are_due(columns, which, now_ms, view.nodes, placement)
+        )
         left_s = rounds.begin(now_ms, inside)
         if due:
+            if teams != state.values.get("teams"):
+                state.values["teams"] = teams
             shares = Shares(self, view.cluster, view.nodes, placement)
             shares.renew(rounds, columns, which, now_ms, state.isolated, builder.notes, view)
             state.pairs = shares.pairs or PairState.empty(len(view.cluster.types))
@@ -215,11 +225,21 @@ class WaterFilling(RoundPolicy):
 
 
 @register("gavel-hierarchical", fair=True)
+@dataclass(frozen=True)
 class Hierarchical(RoundPolicy):
-    """Hierarchical fairness: weighted water filling among teams, and among the jobs of each."""
+    """Hierarchical fairness: weighted water filling among teams, and among the jobs of each (or they take turns)."""
 
-    name = "gavel-hierarchical"
+    inside: str = field(default="fairness", metadata={"help": "fairness | fifo: of teams of which it is not said"})
+    name: ClassVar[str] = "gavel-hierarchical"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inside not in TEAM_POLICIES:
+            raise InputError(f"option 'inside' is '{self.inside}'", expected=" or ".join(TEAM_POLICIES))
+
+    @property
+    def inside_teams(self) -> str:
+        return self.inside
 
 @register("gavel-fifo", fair=True)
 class Fifo(RoundPolicy):

@@ -37,9 +37,12 @@ class Pairs:
         return len(self.jobs)
 
 
+TEAM_POLICIES = ("fairness", "fifo")
+
+
 @dataclass(frozen=True)
 class Entity:
-    """A node of the tree of teams. `policy` says how it divides what it gets: "fairness" or "fifo"."""
+    """A node of the tree of teams. `policy` says how it divides what it gets: one of `TEAM_POLICIES`."""
 
     id: str
     weight: float

@@ -91,6 +91,12 @@ def values_of(rounds: Rounds) -> dict[str, Any]:
     }
 
 
+def teams_of(view: Snapshot) -> dict[str, Any] | None:
+    """What the operator has said of teams; None: nothing."""
+    books = {"weights": dict(view.entity_weights), "policies": dict(view.entity_policies)}
+    return books if any(books.values()) else None
+
+
 def rows_of(view: Snapshot) -> IntList:
     """The job indices of the rows of a snapshot."""
     which = IntList(len(view.jobs))

@@ -103,8 +103,8 @@ class Shares:
                 remaining = columns.floats["work_total"][job_indices] - work_done_column(columns, job_indices, now_ms)
                 isolated.count(remaining)
             gpus, steps_remaining, elapsed_s, slo_s = rounds.figures(columns, which, rows, now_ms)
-            teams = view is not None and self.policy.name == "gavel-hierarchical"
-            entities, entity_of = _entities(view, rows) if view is not None and teams else ((), None)
+            inside = self.policy.inside_teams
+            entities, entity_of = _entities(view, rows, inside) if view is not None and inside else ((), None)
             throughput, competing = rounds.speeds_at(rows), job_indices[rows]
             problem = AllocationProblem(
                 throughput=throughput,
@@ -162,8 +162,8 @@ def _pairs(policy: RoundPolicy, view: Snapshot, rows: Ints, throughput: Floats, 
     return pairs
 
 
-def _entities(view: Snapshot, rows: Ints) -> tuple[tuple[Entity, ...], Ints]:
-    """Teams from the jobs' entity names; `a/b/c` nests. Weights come from the view (default 1)."""
+def _entities(view: Snapshot, rows: Ints, inside: str) -> tuple[tuple[Entity, ...], Ints]:
+    """Teams from the jobs' entity names; `a/b/c` nests. Weights and policies come from the view (default 1, `inside`)."""
     names: list[str] = []
     index: dict[str, int] = {}
     made: list[Entity] = []
@@ -174,7 +174,8 @@ def _entities(view: Snapshot, rows: Ints) -> tuple[tuple[Entity, ...], Ints]:
             above = intern(parent) if parent else None
             index[name] = len(made)
             names.append(name)
-            made.append(Entity(name, view.entity_weights.get(name, 1.0), "fairness", above))
+            policy = view.entity_policies.get(name, inside)
+            made.append(Entity(name, view.entity_weights.get(name, 1.0), policy, above))
         return index[name]
 
     known = view.jobs.entities

@@ -313,14 +313,16 @@ class Views:
         }
 
     def entities(self, also: str | None = None) -> list[Json]:
-        """Teams that have jobs, a weight or a quota; those without a name are left out."""
+        """Teams that have jobs, a weight, a quota or a policy; those without a name are left out."""
         engine, use, idle = self.engine, queries.team_use(self.engine), queries.TeamUse(0, 0)
-        names = {*use, *engine.entity_weights, *engine.quotas, *([also] if also else [])} - {""}
+        set_up = (*engine.entity_weights, *engine.quotas, *engine.entity_policies)
+        names = {*use, *set_up, *([also] if also else [])} - {""}
         return [
             {
                 "name": name,
                 "weight": engine.entity_weights.get(name, 1.0),
                 "quota_gpus": engine.quotas[name] / GPU_MILLI if name in engine.quotas else None,
+                "policy": engine.entity_policies.get(name),
                 "used_gpus": use.get(name, idle).gpu_milli / GPU_MILLI,
                 "jobs": use.get(name, idle).jobs,
             }

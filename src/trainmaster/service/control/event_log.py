@@ -81,7 +81,9 @@ class Journal:
                 self.add("halted", job_id, f"{job_id} is stopped: {event.why}", final=event.final)
             case ev.EntityChanged():
                 quota = "no quota" if event.quota_milli is None else f"quota {event.quota_milli / 1000:g} GPUs"
-                self.add("entity", None, f"team {event.entity}: weight {event.weight:g}, {quota}", entity=event.entity)
+                inside = "" if event.policy is None else f", {event.policy} inside"
+                text = f"team {event.entity}: weight {event.weight:g}, {quota}{inside}"
+                self.add("entity", None, text, entity=event.entity)
             case _:
                 pass
 

@@ -227,7 +227,8 @@ class SetEntity:
     def prepare(self, plane: ControlPlane) -> None:
         quota = self.request.quota_gpus
         quota_milli = None if quota is None else round(quota * GPU_MILLI)
-        plane.stage.events.append(ev.EntityChanged(self.name, self.request.weight, quota_milli))
+        event = ev.EntityChanged(self.name, self.request.weight, quota_milli, self.request.policy)
+        plane.stage.events.append(event)
 
     def answer(self, plane: ControlPlane) -> Json:
         return next(view for view in Views(plane).entities(also=self.name) if view["name"] == self.name)

@@ -72,7 +72,7 @@ async def entities(here: Here, who: Anyone) -> Response:
 
 @router.put("/entities/{name}", tags=["teams"], response_model=EntityView)
 async def set_entity(name: Name, body: EntityRequest, here: Here, who: Operator) -> Response:  # noqa: ARG001
-    """Set a team's weight and quota; for operators."""
+    """Set a team's weight, quota, and how its jobs divide what it gets; for operators."""
     return answer(await here.gateway.ask(ask.SetEntity(name, body)))
 
 
