@@ -49,10 +49,17 @@ def queues(draw: st.DrawFn) -> list[JobSpec]:
 
 
 def waiting_queue(
-    policy: str, jobs: list[JobSpec], quotas: dict[str, int], fill: bool, round_ms: int, down: bool, pause: bool
+    policy: str,
+    jobs: list[JobSpec],
+    quotas: dict[str, int],
+    fill: bool,
+    round_ms: int,
+    down: bool,
+    pause: bool,
+    notice_ms: int = 0,
 ) -> Engine:
     """Half of the jobs come at the beginning, half later; whatever is launched runs."""
-    options = Settings(round_ms=round_ms, elastic_fill=fill)
+    options = Settings(round_ms=round_ms, elastic_fill=fill, notice_ms=notice_ms, loss_max_ms=10_000)
     engine = Engine(a_cluster("v100:2x4,k80:1x4"), create(policy), DeclaredSpeeds(), options)
     told = [ev.EntityChanged(team, quota_milli=quota * 1_000) for team, quota in quotas.items()]
     answered(engine, 0, *told, *(ev.JobSubmitted(job) for job in jobs[: len(jobs) // 2]))
@@ -108,13 +115,21 @@ def start_after(engine: Engine, policy: str, remedy: Remedy) -> int | None:
     rounds=st.booleans(),
     down=st.booleans(),
     pause=st.booleans(),
+    notice_ms=st.sampled_from([0, 0, 300_000]),
 )
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_advice_starts_the_job(
-    policy: str, jobs: list[JobSpec], quotas: dict[str, int], fill: bool, rounds: bool, down: bool, pause: bool
+    policy: str,
+    jobs: list[JobSpec],
+    quotas: dict[str, int],
+    fill: bool,
+    rounds: bool,
+    down: bool,
+    pause: bool,
+    notice_ms: int,
 ) -> None:
     round_ms = 60_000 if rounds or policy.startswith("gavel") else 0
-    engine = waiting_queue(policy, jobs, quotas, fill, round_ms, down, pause)
+    engine = waiting_queue(policy, jobs, quotas, fill, round_ms, down, pause, notice_ms)
     before = repr(stored_state_of(engine))
     for spec in queries.active_specs(engine):
         phase = queries.phase_of(engine, spec.id)

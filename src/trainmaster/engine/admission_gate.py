@@ -34,18 +34,19 @@ def arrived(state: State, job_index: int, spec: JobSpec) -> None:
 
 
 def entity_changed(state: State, event: ev.EntityChanged) -> None:
-    for book, value in (
-        (state.entity_weights, None if event.weight == 1.0 else event.weight),
-        (state.quotas, event.quota_milli),
-        (state.entity_policies, event.policy),
-    ):
-        if value is None:
-            book.pop(event.entity, None)
-        else:
-            book[event.entity] = value
+    _set(state.entity_weights, event.entity, None if event.weight == 1.0 else event.weight)
+    _set(state.quotas, event.entity, event.quota_milli)
+    _set(state.entity_policies, event.entity, event.policy)
     state.has_quotas = bool(state.quotas)
     state.gate_changed = True
     state.changed = True
+
+
+def _set(values: dict[str, Any], entity: str, value: Any) -> None:
+    if value is None:
+        values.pop(entity, None)
+    else:
+        values[entity] = value
 
 
 def review(state: State) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from trainmaster.core.engine import engine_core as core
-from trainmaster.engine import nodes
+from trainmaster.engine import nodes, preemption_notice
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
 
@@ -34,6 +34,9 @@ def progressed(state: State, event: ev.Progressed) -> None:
     if job_index is None:
         return
     core.progressed(state, job_index, event.work_done, math.nan if event.rate is None else event.rate)
+    if event.saved is not None:
+        saved = state.columns.floats["work_saved"]
+        saved[job_index] = max(saved[job_index], event.saved)
     if event.rate is not None and event.rate >= 0:
         _learn_speed(state, job_index, event.rate)
     if event.loss is not None:
@@ -71,6 +74,7 @@ def stopped(state: State, event: ev.Stopped) -> None:
     job_index = state.current(event.job_id, event.generation)
     if job_index is None:
         return
+    preemption_notice.stopped(state, job_index, event.work_saved)
     if not event.silent:
         core.stopped(state, job_index, event.work_saved)
         return

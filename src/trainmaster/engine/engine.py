@@ -37,13 +37,14 @@ from trainmaster.engine import (
     inventory,
     node_sets,
     nodes,
+    preemption_notice,
     priority_bands,
     user_events,
 )
 from trainmaster.engine.lifecycle import Trigger
 from trainmaster.engine.ports import Estimator
 from trainmaster.engine.queue_reasons import QueueReasons
-from trainmaster.engine.records import Ended, Settings
+from trainmaster.engine.records import Ended, Notice, Settings
 from trainmaster.engine.state import State
 from trainmaster.engine.verify import PlanError, apply_plan, in_words
 from trainmaster.model import event as ev
@@ -91,6 +92,8 @@ class Engine(State):
             foreign_usage.make_good(self)
         if now_ms >= self.next_backoff_ms:
             end_backoffs(self)
+        if self.notices:
+            preemption_notice.review(self)
         while True:
             if self.gate_changed:
                 admission_gate.review(self)
@@ -108,6 +111,10 @@ class Engine(State):
     def drain_ended(self) -> list[Ended]:
         ended, self.ended = self.ended, []
         return ended
+
+    def drain_notices(self) -> list[Notice]:
+        notices, self.new_notices = self.new_notices, []
+        return notices
 
     def pending_commands(self) -> list[Command]:
         """Commands without an answer, in the order of their issue: what a restart sends first."""
@@ -233,17 +240,27 @@ class Engine(State):
         if not in_bands and priority_bands.MEMORY in self.memo_values and len(self.columns.rows):
             band = int(self.columns.ints["priority"][self.columns.rows[0]])
             self.memo_values = priority_bands.memory_of(self.memo_values, band)
-        view = self.snapshot()
-        if len(view.jobs) == 0:
+        if not self.settings.notice_ms:
+            self._make_plan(in_bands)
             return
-        clock = self._decide_clock
-        begun = clock() if clock else 0.0
-        plan = priority_bands.decide(self._ask, view, self.settings.min_run_ms) if in_bands else self._ask(view)
-        if clock:
-            self.decide_cpu_s += clock() - begun
+        with preemption_notice.spared(self) as give_notice:
+            self._make_plan(in_bands, give_notice)
+
+    def _make_plan(self, in_bands: bool, give_notice: Callable[[Snapshot, Plan], bool] = lambda *_: False) -> None:
+        while True:
+            view = self.snapshot()
+            if len(view.jobs) == 0:
+                return
+            clock = self._decide_clock
+            begun = clock() if clock else 0.0
+            plan = priority_bands.decide(self._ask, view, self.settings.min_run_ms) if in_bands else self._ask(view)
+            if clock:
+                self.decide_cpu_s += clock() - begun
+            if self._fills:
+                plan = elastic_fill.spared(view, plan)
+            if not give_notice(view, plan):
+                break
         self.decisions += 1
-        if self._fills:
-            plan = elastic_fill.spared(view, plan)
         try:
             arrays = apply_plan(view, plan, self.planned)
         except PlanError as error:
@@ -265,6 +282,9 @@ class Engine(State):
                 self._pass[1].follow(columns)
         decision, plan = self._pass[1], self._plan
         if decision is None or not decision.for_waiting:
+            return False
+        if self.settings.notice_ms and getattr(decision, "preemptive", True) and len(preemption_notice.costly(self)):
+            self._pass, columns.logs_phases = None, False
             return False
         clock = self._decide_clock
         begun = clock() if clock else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainmaster.model.job import JobSpec, Phase
+from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Rejection
@@ -31,8 +31,22 @@ class Settings:
     """Whether idle GPUs are offered to elastic jobs after a policy that decides at fixed sizes."""
     min_run_ms: int = 120_000
     """A job runs at least so long before jobs of a higher priority may preempt it."""
+    notice_ms: int = 0
+    """For so long a job is spared, after a notice, that a preemption would cost more than `loss_max_ms` of work; 0: no
+    notices."""
+    loss_max_ms: int = 600_000
     entity_weights: Mapping[str, float] = field(default_factory=dict)
     entity_policies: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    job_id: JobId
+    generation: int
+    until_ms: int
+    loss_s: float
+    """Work that a preemption would lose, when the notice was given."""
+    has_saved: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.core.state.message_kinds import LAUNCH, OTHER, RESIZE
 from trainmaster.engine.lifecycle import NEXT_PHASE
 from trainmaster.engine.ports import Estimator
-from trainmaster.engine.records import Ended, Settings
+from trainmaster.engine.records import Ended, Notice, Settings
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
@@ -73,6 +73,12 @@ class State(EngineCore):
         """Largest number of workers that a team's quota leaves a job, where that is less than it takes."""
         self.halted: dict[int, str] = {}
         """Jobs whose attempt the service ends, and why."""
+        self.notices: dict[int, Notice] = {}
+        """What jobs were told before a preemption that would cost them much."""
+        self.new_notices: list[Notice] = []
+        """Those that nobody has been told of yet."""
+        self.saves_at_stop: set[JobId] = set()
+        """Jobs that have been seen to save when they were stopped."""
         self.entity_weights: dict[str, float] = dict(settings.entity_weights)
         self.entity_policies: dict[str, str] = dict(settings.entity_policies)
         self.quotas: dict[str, int] = {}
@@ -183,6 +189,7 @@ class State(EngineCore):
         self._decode_commands_of(job_index)
         self.details.pop(job_index, None)
         self.halted.pop(job_index, None)
+        self.saves_at_stop.discard(spec.id)
         self.ended.append(
             Ended(
                 spec=spec,

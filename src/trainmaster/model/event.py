@@ -134,6 +134,8 @@ class Progressed:
     loss: float | None = None
     checkpoints: bool = False
     """The job says that it saves and continues from checkpoints."""
+    saved: float | None = None
+    """Work that its last checkpoint holds; None: it has not said."""
 
 
 @dataclass(frozen=True, slots=True)

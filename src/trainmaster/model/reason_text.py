@@ -98,7 +98,7 @@ def deadline_refusal(facts: Mapping[str, Any]) -> str:
     if earliest_s is not None:
         size = f"{facts['with_workers']} worker{'' if facts['with_workers'] == 1 else 's'} of {facts['with_type']}"
         later_s = earliest_s - facts["deadline_s"]
-        when = f"{_span(later_s)} later" if later_s > 0 else "as asked"  # room was found since it was asked
+        when = f"{span(later_s)} later" if later_s > 0 else "as asked"  # room was found since it was asked
         parts.append(f"the earliest that could be is {when}, with {size}")
     elif "earliest_deadline_s" in facts:
         parts.append("no deadline can be promised on the nodes that are up")
@@ -106,7 +106,7 @@ def deadline_refusal(facts: Mapping[str, Any]) -> str:
     if "more_gpus" in facts:
         ways.append(f"{_gpus(facts['more_gpus'])} more of {facts['more_type']}")
     if "slack_of" in facts:
-        ways.append(f"some of the {_span(facts['slack_s'])} that {facts['slack_of']} has to spare")
+        ways.append(f"some of the {span(facts['slack_s'])} that {facts['slack_of']} has to spare")
     if "weight_needed" in facts:
         ways.append(f"a weight of {facts['weight_needed']:g}")
     if ways:
@@ -124,12 +124,12 @@ def _price_refusal(facts: Mapping[str, Any]) -> str:
     if factor:
         ways.append(f"prices below {factor:.3g} of what they are")
     if lateness_s is not None:
-        ways.append(f"a worth that lasts {_span(lateness_s)} longer")
+        ways.append(f"a worth that lasts {span(lateness_s)} longer")
     told = f"; it would be let in by {' or '.join(ways)}" if ways else "; no later end would help"
     return f"what it needs costs more than it is worth{lacks}{told}"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """A length of time in its two largest units."""
     whole = math.ceil(seconds)
     for unit_s, name, part_s, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):

@@ -57,6 +57,9 @@ class ServiceOptions:
     """Offer idle GPUs to elastic jobs under policies that decide at fixed sizes."""
     min_run_s: float | None = None
     """How long a job runs at least before a higher priority may preempt it; None: as `Settings` has it."""
+    preempt_notice_s: float = 300.0
+    """How long a job is spared that a preemption would cost more than `preempt_loss_s` of work; 0: not at all."""
+    preempt_loss_s: float = 600.0
     learn: bool = False
     """Go on training policy dl2 on the jobs that end."""
 
@@ -85,6 +88,8 @@ def check_options(options: ServiceOptions) -> None:
         )
     _in_range("--round", options.round_s, 0.001, 1e9)
     _in_range("--min-run", options.min_run_s, 0, 1e9)
+    _in_range("--preempt-notice", options.preempt_notice_s, 0, 1e9)
+    _in_range("--preempt-loss", options.preempt_loss_s, 0, 1e9)
     _in_range("--keep-days", options.keep_days, 1e-9, 1e6)
     _in_range("--lease", options.lease_s, 2, 10 * 365 * 86_400)
     _in_range("--port", options.port, 0, 65_535)

@@ -7,6 +7,7 @@ also on disk or in a supervisor, so a new process finds all attempts again (`sta
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import secrets
@@ -351,7 +352,9 @@ class LocalBackend:
             run.told_seq = run.applied_seq
             work = run.work(run.work_at_start)
             self._tell(ev.Resized(job_id, generation, run.applied_seq, work, self._now_ms()))
-        progress = (status.get("work"), status.get("rate"), status.get("loss"), status.get("checkpoints") is True)
+        says, saved = status.get("checkpoints") is True, status.get("saved")
+        saved = saved if says and saved is not None and math.isfinite(saved) else None
+        progress = (status.get("work"), status.get("rate"), status.get("loss"), says, saved)
         if run.started and progress[0] is not None and progress != run.told_progress:
             run.told_progress = progress
             self._tell(ev.Progressed(job_id, generation, progress[0], self._now_ms(), *progress[1:]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -42,6 +44,16 @@ pause = _asking("pause", "Pause jobs: they free their GPUs and keep their progre
 resume = _asking("resume", "Put paused jobs back into the queue.")
 
 
+@contextmanager
+def preemptions_told(client: Client) -> Iterator[None]:
+    """Say afterwards which jobs were given notice of a preemption meanwhile."""
+    since = client.get("/events", {"last": 1})["next"]
+    yield
+    for event in client.get("/events", {"after": since, "limit": 1000})["events"]:
+        if event["kind"] == "preemption":
+            click.echo(safe_line(f"Warning: {event['text']}."), err=True)
+
+
 @command()
 @JOB
 @click.argument("workers", metavar="A..B")
@@ -53,7 +65,8 @@ def resize(client: Client, job: str, workers: str, output: str) -> None:
     wanted = range_of(workers, "A..B")
     if wanted["min"] < 1:
         raise InputError(f"invalid range '{workers}'", "at least 1 worker", "To stop a job for a while: pause.")
-    print_jobs([client.post(job_path(job, "/resize"), {"workers": wanted}, again=1)], output, single=True)
+    with preemptions_told(client):
+        print_jobs([client.post(job_path(job, "/resize"), {"workers": wanted}, again=1)], output, single=True)
 
 
 def print_jobs(views: list[dict[str, Any]], output: str, single: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.live.control import print_jobs
+from trainmaster.cli.live.control import preemptions_told, print_jobs
 from trainmaster.cli.shared.amounts import range_of
 from trainmaster.cli.shared.command import JOB, command
 from trainmaster.cli.shared.times import deadline_seconds, seconds_of
@@ -55,4 +55,5 @@ def edit(
             changes["deadline_s"] = age_s + deadline_seconds(deadline, now_s)
     if not changes:
         raise InputError("nothing to change", "an option such as --priority 5")
-    print_jobs([client.post(job_path(job, "/edit"), changes, again=1)], output, single=True)
+    with preemptions_told(client):
+        print_jobs([client.post(job_path(job, "/edit"), changes, again=1)], output, single=True)

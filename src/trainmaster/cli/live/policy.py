@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from trainmaster.cli.live.control import preemptions_told
 from trainmaster.cli.live.queue import STATES
 from trainmaster.cli.shared.command import command
 from trainmaster.client.client import Client
@@ -37,5 +38,6 @@ def policy(client: Client, name: str | None) -> Any:
     POLICY is the new one, with options: fifo:backfill=true
     """
     if name is not None:
-        client.put("/policy", {"policy": name})
+        with preemptions_told(client):
+            client.put("/policy", {"policy": name})
     return client.get("/service")

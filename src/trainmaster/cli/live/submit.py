@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import click
 
+from trainmaster.cli.live.control import preemptions_told
 from trainmaster.cli.live.submission.job_options import JobOptions, PanelCommand, with_job_options
 from trainmaster.cli.live.submission.program import check_program
 from trainmaster.cli.live.submission.request import Request, build, with_environment
@@ -41,7 +43,8 @@ def submit(client: Client, options: JobOptions, wait: bool, dry_run: bool, schem
 
         show(client, in_namespace(client, request), output)
         return None
-    accepted = hand_in(client, request, options.bare_env)
+    with preemptions_told(client) if request.body.get("priority", 0) > 0 else nullcontext():
+        accepted = hand_in(client, request, options.bare_env)
     if not wait:
         return accepted
     from trainmaster.cli.live.following import wait_for_all

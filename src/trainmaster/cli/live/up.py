@@ -66,6 +66,15 @@ def up(
         float | None,
         typer.Option("--min-run", help="Seconds that a job runs before a higher priority may preempt it; default 120."),
     ] = None,
+    preempt_notice_s: Annotated[
+        float,
+        typer.Option(
+            "--preempt-notice", help="Seconds that a job is spared, after a notice, that would lose much work."
+        ),
+    ] = 300.0,
+    preempt_loss_s: Annotated[
+        float, typer.Option("--preempt-loss", help="Seconds of unsaved work from which on a preemption needs a notice.")
+    ] = 600.0,
     learn: Annotated[
         bool, typer.Option("--learn", help="With policy dl2: go on training it on the jobs that end.")
     ] = False,
@@ -93,6 +102,7 @@ def up(
         home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
         placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
         trust_users=trust_users, root_jobs=root_jobs, elastic_fill=elastic_fill, min_run_s=min_run_s,
+        preempt_notice_s=preempt_notice_s, preempt_loss_s=preempt_loss_s,
         log_level=log_level, keep_days=keep_days, learn=learn, kubeconfig=kubeconfig, namespace=namespace,
         agent_host=agent_host, agent_port=agent_port, lease_s=lease,
     )  # fmt: skip

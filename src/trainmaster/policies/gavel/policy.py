@@ -241,6 +241,7 @@ class Hierarchical(RoundPolicy):
     def inside_teams(self) -> str:
         return self.inside
 
+
 @register("gavel-fifo", fair=True)
 class Fifo(RoundPolicy):
     """First come, first served: each job in turn gets the fastest type that still has room for it."""

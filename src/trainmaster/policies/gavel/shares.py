@@ -163,7 +163,7 @@ def _pairs(policy: RoundPolicy, view: Snapshot, rows: Ints, throughput: Floats, 
 
 
 def _entities(view: Snapshot, rows: Ints, inside: str) -> tuple[tuple[Entity, ...], Ints]:
-    """Teams from the jobs' entity names; `a/b/c` nests. Weights and policies come from the view (default 1, `inside`)."""
+    """Teams from the jobs' entity names; `a/b/c` nests. Weights and policies come from the view (else 1, `inside`)."""
     names: list[str] = []
     index: dict[str, int] = {}
     made: list[Entity] = []

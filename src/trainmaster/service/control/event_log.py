@@ -15,8 +15,9 @@ from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Command, Launch, Resize, Stop
 from trainmaster.model.job import JobId
-from trainmaster.model.reason_text import sentence
+from trainmaster.model.reason_text import sentence, span
 from trainmaster.model.reasons import Reason
+from trainmaster.model.units import MS_PER_S
 
 MAX_NOTE = 500
 
@@ -146,6 +147,14 @@ class Journal:
             if end.rejection is not None:
                 text += f": {sentence(Reason(end.rejection.why, details=end.rejection.details))}"
             self.add(state, end.spec.id, text, attempts=end.attempts, work_done=end.work_done)
+        for notice in self.engine.drain_notices():
+            spared_s = (notice.until_ms - self.now_ms) / MS_PER_S
+            since = "its last checkpoint" if notice.has_saved else "its start: it has saved no checkpoint"
+            text = (
+                f"{notice.job_id} will be preempted in {span(spared_s)}, or when it saves: it would lose "
+                f"{span(notice.loss_s)} of work since {since}"
+            )
+            self.add("preemption", notice.job_id, text, spared_s=spared_s, loss_s=notice.loss_s)
         for note in notes:
             self.add("note", None, note[:MAX_NOTE])
 

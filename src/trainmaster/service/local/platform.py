@@ -194,6 +194,8 @@ def settings_of(options: ServiceOptions) -> Settings:
         restart_cost_ms=round(options.restart_cost_s * 1000),
         resize_cost_ms=round(options.resize_cost_s * 1000),
         elastic_fill=options.elastic_fill,
+        notice_ms=round(options.preempt_notice_s * 1000),
+        loss_max_ms=round(options.preempt_loss_s * 1000),
     )
     return settings if options.min_run_s is None else replace(settings, min_run_ms=round(options.min_run_s * 1000))
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from trainmaster.model.errors import InputError
+from trainmaster.model.job import JobId
 from trainmaster.policies.gavel.instance import solve_instance
 from trainmaster.policies.registry import create
 from trainmaster.sim.experiment import Experiment, prepare, run
@@ -66,7 +67,7 @@ def test_shares_are_those_of_solve(inside: str) -> None:
     }
     solved = solve_instance(instance, "gavel-hierarchical")["allocation"]
     assert shares == pytest.approx({job: share.get("v100", 0.0) for job, share in solved.items()}, rel=1e-6, abs=1e-9)
-    assert shares["r2"] == pytest.approx(4 / 9 if inside == "fairness" else 0.0, abs=1e-6)
+    assert shares[JobId("r2")] == pytest.approx(4 / 9 if inside == "fairness" else 0.0, abs=1e-6)
 
 
 def test_the_shares_follow_when_a_team_changes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from trainmaster.backends.kubernetes.attempts.observations import RunKey
@@ -40,7 +41,8 @@ class RunReports:
 
     def progressed(self, run: Run) -> None:
         work = run.attempt.work
-        told = (work.done, work.rate, work.loss, work.checkpoints)
+        saved = work.saved if work.checkpoints and math.isfinite(work.saved) else None
+        told = (work.done, work.rate, work.loss, work.checkpoints, saved)
         if work.known and told != run.told_progress and not run.over:
             run.told_progress = told
             job_id = JobId(run.key.job_id)
