@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.jobspec.model import CHANGEABLE, JobFields, JobRequest
 from trainmaster.model.job import NO_DEMAND, DeadlineKind, Demand, JobId, JobSpec
+from trainmaster.model.scaling import LINEAR, Scaling, amdahl
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS, ms_from_s
 from trainmaster.model.utility import parse_utility
 
@@ -19,6 +21,7 @@ _TRANSLATED = {
     "workers",
     "servers",
     "gpus_per_worker",
+    "scaling",
     "steps",
     "epochs",
     "deadline_s",
@@ -61,6 +64,7 @@ def to_engine(
         servers_ref=fields.servers.max,
         worker=worker,
         server=server,
+        scaling=scaling_of(fields.scaling),
         work_total=fields.steps,
         epochs_total=fields.epochs,
         deadline_ms=deadline_ms,
@@ -70,6 +74,25 @@ def to_engine(
         payload=payload,
         **copied,
     )
+
+
+def scaling_of(declared: Mapping[str, float]) -> Scaling:
+    if not declared:
+        return LINEAR
+    if "serial" in declared:
+        return amdahl(declared["serial"])
+    if any(key.isdigit() for key in declared):
+        return Scaling(points=tuple(sorted((int(size), speed) for size, speed in declared.items())))
+    terms: dict[str, Any] = {"a": 0.0, **declared}
+    return Scaling(**terms)
+
+
+def _declared(scaling: Scaling) -> dict[str, float]:
+    if scaling == LINEAR:
+        return {}
+    if scaling.points:
+        return {str(size): speed for size, speed in scaling.points}
+    return {term: value for term in "abcdefg" if (value := getattr(scaling, term))}
 
 
 def deadline_of(fields: JobFields, submit_ms: int) -> tuple[int, DeadlineKind]:
@@ -139,6 +162,7 @@ def _known(spec: JobSpec) -> dict[str, Any]:
         **copied,
         "gpu_types": list(spec.gpu_types),
         "steps_per_s": dict(spec.steps_per_s),
+        "scaling": _declared(spec.scaling),
         "entity": spec.entity or None,
         "utility": None if spec.utility is None else dict(spec.utility),
         "gpus_per_worker": spec.worker.gpu_milli / GPU_MILLI,
