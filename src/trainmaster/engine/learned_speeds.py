@@ -49,6 +49,7 @@ def measured(state: State, job_index: int, event: ev.Progressed) -> None:
         return
     believe(state, job_index)
     if news == News.OF_JOBS_ALIKE:
+        state.changed = True
         alike = group(measurement.spec)
         for other in columns.rows.tolist():
             if other != job_index and group(columns.spec(other)) == alike:

@@ -65,13 +65,13 @@ class LearningEstimator:
 
     def __init__(
         self, prior: Prior, profiles: JobProfiles | None = None, knowledge: Knowledge | None = None,
-        declared: bool = True,
+        declared: bool = True, population: Population | None = None,
     ) -> None:  # fmt: skip
         self.prior = prior
         self.profiles = profiles or JobProfiles()
         self.knowledge = knowledge or Knowledge()
         self._declared = declared
-        self._population = shipped()
+        self._population = population or shipped()
         self._own: dict[str, dict[Place, _Own]] = {}
         self._tables: dict[tuple[object, ...], tuple[int, SpeedTable]] = {}
         pair_speeds = getattr(prior, "pair_speeds", None)
@@ -222,7 +222,9 @@ class LearningEstimator:
         shape = (2, len(types), len(workers), len(servers))
         mean, sigma = estimate.mean.reshape(shape), estimate.sigma.reshape(shape)
         known = measured or self._says(spec) or self._ratio(spec).jobs > 0
-        table = SpeedTable(tuple(workers), tuple(servers), tuple(node_workers), mean, sigma, LINEAR, known)
+        crossed = any(one.place.across and one.profile.key == profile.key for one in (*seen, *shown))
+        sizes = tuple(workers), tuple(servers), tuple(node_workers)
+        table = SpeedTable(*sizes, mean, sigma, LINEAR, known, profile.key, crossed)
         return replace(table, scaling=_scaling(table, int(np.argmax(mean[0, :, 0, 0]))))
 
     def _population_of(self, spec: JobSpec, types: Sequence[str], seen: Sequence[Observation]) -> Population:
