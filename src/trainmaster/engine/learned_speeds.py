@@ -23,6 +23,11 @@ def believe_all(state: State) -> None:
         believe(state, job_index)
 
 
+def told(state: State, _: ev.SpeedsLearned) -> None:
+    believe_all(state)
+    state.changed = True
+
+
 def believe_restored(state: State) -> None:
     """A job that has run stays as fast as its image says, unless the estimator still knows what it measured."""
     has_measured = getattr(state.estimator, "has_measured", None)

@@ -34,7 +34,6 @@ def profile(
     to_service: Annotated[
         bool, typer.Option("--to-service", help="Also tell the service, for jobs of this --model and --batch-size.")
     ] = False,
-    home: Annotated[Path | None, typer.Option(help="Folder of that service; default as for submit.")] = None,
     output: Output = "table",
 ) -> None:
     """Measure a program's speed at several sizes on this machine.
@@ -43,7 +42,7 @@ def profile(
     """
     check_output(output)
     if to_service:
-        _service_answers(home, model)
+        _service_answers(model)
     accelerator, devices = devices_here()
     wanted = _parse_sizes(sizes) if sizes is not None else _fitting(devices)
     name = with_batch_size(model or _script_name(command), batch_size)
@@ -68,7 +67,7 @@ def profile(
     entries = [Entry(name, one.workers, accelerator, False, one.steps_per_s) for one in found]
     _write(TableCatalogue(out.stem, [*known, *entries]), out)
     if to_service:
-        _tell(home, model or "", batch_size, accelerator, servers, found)
+        _tell(model or "", batch_size, accelerator, servers, found)
     if output == "json":
         rows = [
             {"gpus": m.workers, "steps_per_s": m.steps_per_s, "steps": m.steps, "seconds": m.seconds} for m in found
@@ -78,17 +77,15 @@ def profile(
         _print(name, accelerator, devices, found, out)
 
 
-def _service_answers(home: Path | None, model: str | None) -> None:
+def _service_answers(model: str | None) -> None:
     """What keeps the result from being of use is told before minutes are spent."""
     if model is None:
         raise InputError("no model", "the name that jobs give with --model", "Add --model NAME.", column="--to-service")
-    with Client.find(home) as client:
+    with Client.find(None) as client:
         client.get("/service")
 
 
-def _tell(
-    home: Path | None, model: str, batch_size: int | None, accelerator: str, servers: int, found: list[Measurement]
-) -> None:
+def _tell(model: str, batch_size: int | None, accelerator: str, servers: int, found: list[Measurement]) -> None:
     measured = [
         {
             "accelerator": accelerator,
@@ -100,7 +97,7 @@ def _tell(
         for one in found
     ]
     gpus = {} if accelerator != "cpu" else {"gpus_per_worker": 0}
-    with Client.find(home) as client:
+    with Client.find(None) as client:
         client.post("/speeds", {"model": model, "batch_size": batch_size, "measured": measured, **gpus}, again=1)
 
 

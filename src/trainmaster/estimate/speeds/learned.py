@@ -17,7 +17,7 @@ import numpy as np
 from trainmaster.core.arrays import Floats
 from trainmaster.estimate.accelerators import type_speeds
 from trainmaster.estimate.likeness import LIKE_IT, Expectation, LogFigure, expect
-from trainmaster.estimate.profiles import JobProfiles, first_of, ratio_levels
+from trainmaster.estimate.profiles import UNKNOWN_SECONDS, JobProfiles, first_of, ratio_levels
 from trainmaster.estimate.speed_fit import doubling, fit_speed
 from trainmaster.estimate.speeds.knowledge import Knowledge, profile_of
 from trainmaster.estimate.speeds.model import SpeedModel
@@ -268,11 +268,16 @@ class LearningEstimator:
         best = int(np.argmax(usual))
         kind, most = (types[best], node_workers[best]) if types else ("", spec.workers_ref)
         place = Place(spec.workers_ref, spec.servers_ref, spec.workers_ref > most, kind)
+        variance = ratio.variance
         if self._declared and spec.scaling.points and not spec.steps_per_s:
             speed = float(spec.scaling.speed(spec.workers_ref))
+        elif self._said(spec) or ratio.jobs:
+            speed = max(float(usual[best]), 1e-12) * ratio.median
+        elif spec.work_total:  # then steps mean nothing yet, but jobs take about so long
+            speed, variance = spec.work_total / UNKNOWN_SECONDS.median, UNKNOWN_SECONDS.variance
         else:
-            speed = max(float(usual[best]), 1e-12) * ratio.median if self._said(spec) or ratio.jobs else 1.0
-        return Observation(profile, place, math.log(speed), ratio.variance)
+            speed = 1.0
+        return Observation(profile, place, math.log(speed), variance)
 
     def _ratio(self, spec: JobSpec) -> Expectation:
         """Of measured over declared speeds; where nothing is declared, over the type's."""

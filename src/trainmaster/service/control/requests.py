@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from trainmaster.engine import queries
-from trainmaster.engine.learned_speeds import believe_all
 from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.ports import EndedFilter
 from trainmaster.estimate.speeds.knowledge import profile_of
@@ -243,8 +242,7 @@ class KeepSpeeds:
             seen = observed(profile, place, one.steps_per_s, MEASURED_SIGMA, one.seconds, run)
             plane.live_forecasts.estimator.knowledge.add(seen)
         plane.live_forecasts.learned()
-        believe_all(plane.live)
-        plane.stage.events.append(ev.Woken())
+        plane.stage.events.append(ev.SpeedsLearned())
         self._profile = profile.key
 
     def answer(self, plane: ControlPlane) -> Json:  # noqa: ARG002
