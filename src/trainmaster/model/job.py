@@ -104,6 +104,8 @@ class Demand:
 
 
 NO_DEMAND = Demand(gpu_milli=0)
+SERVER_DEMAND = Demand(gpu_milli=0, cpu_milli=1000)
+"""Of a parameter server of which nobody says what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
