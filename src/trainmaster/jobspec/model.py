@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 
 from trainmaster.jobspec import limits as of
 from trainmaster.jobspec.limits import Range, Workers
-from trainmaster.model.job import SERVER_DEMAND
+from trainmaster.model.units import SERVER_CPU_MILLI
 
 SIZE, WORK, ORDER = "Size and placement", "Work", "Order and limits"
 _LIKE_AN_ID = re.compile(r"^job-\d+$")
@@ -206,7 +206,7 @@ class JobRequest(JobFields):
         float,
         Field(ge=0, le=1e6, allow_inf_nan=False, description="CPUs of each parameter server."),
         Option((), SIZE),
-    ] = SERVER_DEMAND.cpu_milli / 1000
+    ] = SERVER_CPU_MILLI / 1000
     memory_mib_per_server: Annotated[
         int,
         Field(ge=0, le=of.MAX_INTEGER, description="Memory of each parameter server in MiB. Option: 512M, 8GiB."),
