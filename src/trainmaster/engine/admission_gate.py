@@ -36,6 +36,7 @@ def arrived(state: State, job_index: int, spec: JobSpec) -> None:
 
 
 def room_changed(state: State, event: ev.JobRoomChanged) -> None:
+    """A job fits, or no longer fits, the nodes that there are."""
     job_index = state.columns.job_index_of.get(event.job_id)
     if job_index is None:
         return

@@ -16,7 +16,7 @@ from trainmaster.core.arrays import Ints
 from trainmaster.core.codes import WORDS
 from trainmaster.core.engine.engine_core import set_allocation, set_physical
 from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
-from trainmaster.engine import foreign_usage
+from trainmaster.engine import foreign_usage, learned_speeds
 from trainmaster.engine.admission_gate import apply_cap
 from trainmaster.engine.engine import Engine
 from trainmaster.engine.ports import Commit, Estimator, JsonObject, StoredState
@@ -319,6 +319,7 @@ def restore(
         "plans_refused",
     ):
         setattr(engine, name, meta[name])
+    learned_speeds.believe_restored(engine)
     return engine
 
 

@@ -17,7 +17,7 @@ from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench
 from trainmaster.dst.control_plane.inline_asgi import Call, PausingGateway, exchange
 from trainmaster.engine.engine import HANDLERS, Engine
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.jobspec.limits import Workers
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
