@@ -14,8 +14,8 @@ _VALUES = (
 )  # fmt: skip
 """Numbers, and objects that are replaced, never changed."""
 _BOOKS = (
-    "details", "rejections", "known", "ended_as", "gated", "caps", "entity_weights", "entity_policies", "quotas",
-    "used", "foreign_usage", "short", "memo_columns", "halted", "notices", "saves_at_stop",
+    "details", "rejections", "known", "ended_as", "gated", "no_room", "caps", "entity_weights", "entity_policies",
+    "quotas", "used", "foreign_usage", "short", "memo_columns", "halted", "notices", "saves_at_stop",
 )  # fmt: skip
 _BOOKS_OF_BOOKS = ("doubts", "ended_on", "waits_for")
 

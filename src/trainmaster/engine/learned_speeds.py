@@ -19,6 +19,7 @@ def believe(state: State, job_index: int) -> None:
 
 
 def believe_all(state: State) -> None:
+    """The same for all jobs, after the estimator has learned from elsewhere."""
     for job_index in state.columns.rows.tolist():
         believe(state, job_index)
 

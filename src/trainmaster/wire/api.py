@@ -17,6 +17,7 @@
     GET    /accuracy                  -> list[AccuracyRow]
     POST   /speeds                    SpeedsRequest -> SpeedsKept: what `trainmaster profile` measured
     GET    /service                   -> ServiceView;       PUT /policy           PolicyRequest (operator)
+                                                         PUT /clock            ClockRequest (operator)
 
 Errors have the body of `Problem` and a 4xx status. Times are seconds; instants are seconds since 1970.
 """
@@ -100,6 +101,10 @@ class SpeedsView(BaseModel):
     text: str
     """What it rests on."""
     speeds: list[SpeedView]
+
+
+class ClockRequest(Body):
+    confirmed: Literal[True]
 
 
 MIN_TEAM_WEIGHT, MAX_TEAM_WEIGHT = 1e-3, 1e3
@@ -301,6 +306,11 @@ class ServiceView(BaseModel):
     decisions: int
     plans_refused: int
     quarantined: list[str] = Field(default=[], description="Stored jobs that could not be read, and were set aside.")
+    clock_jump_s: float = Field(
+        default=0.0,
+        description="By how much the wall clock has jumped, unless an operator has confirmed it: until then no history "
+        "is deleted for its age.",
+    )
     role: Literal["user", "operator"]
 
 
