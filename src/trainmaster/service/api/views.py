@@ -37,6 +37,8 @@ from trainmaster.service.local.tokens import OPERATOR, Principal
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000
+MAX_PAGE_BYTES = 4 << 20
+"""Of commands and environments in a page: further jobs are on the next one."""
 MAX_ENDED = 5_000
 ADVICE_S = 0.3
 """After so long no further advice is looked for: `why` is answered between two decisions."""
@@ -111,7 +113,7 @@ class Views:
         page: list[tuple[int, JobId | Json]] = [*active[: limit + 1]]
         page += [(order_of(record["spec"]["id"], record["spec"].get("submit_ms", 0)), record) for record in ended]
         page.sort(key=lambda pair: pair[0])
-        shown = page[:limit]
+        shown = self._within_size(page[:limit])
         ids = [item for _, item in shown if isinstance(item, str)]
         found = iter(queries.job_states(self.engine, ids, self.now_ms))
         views: list[Json] = []
@@ -123,8 +125,18 @@ class Views:
                     self.plane.set_aside("view", item, error)
                 else:
                     self._unreadable(item["spec"]["id"], item, error)
-        more = str(shown[-1][0]) if len(page) > limit and shown else None
+        more = str(shown[-1][0]) if len(page) > len(shown) and shown else None
         return {"jobs": views, "cursor": more, "total": total}
+
+    def _within_size(self, page: list[tuple[int, JobId | Json]]) -> list[tuple[int, JobId | Json]]:
+        """As many as `MAX_PAGE_BYTES` of commands and environments allow, at least one."""
+        left = MAX_PAGE_BYTES
+        for k, (_, item) in enumerate(page):
+            spec = queries.spec_of(self.engine, item) if isinstance(item, str) else None
+            left -= _size_of(spec.payload if spec is not None else item["spec"].get("payload"))  # type: ignore[index]
+            if left < 0:
+                return page[: max(k, 1)]
+        return page
 
     def _active_specs(
         self, phases: set[int] | None, name: str | None, entity: str | None, spaces: frozenset[str] | None
@@ -405,6 +417,14 @@ class Views:
             "clock_jump_s": self.plane.time.doubt_ms / MS_PER_S,
             "role": role,
         }
+
+
+def _size_of(payload: Any) -> int:
+    """Characters of a job's command and environment."""
+    try:
+        return sum(map(len, payload["command"])) + sum(len(key) + len(text) for key, text in payload["env"].items())
+    except (KeyError, TypeError, AttributeError):
+        return 0  # another platform's, or damaged
 
 
 def _band(band: Band | None) -> Json | None:
