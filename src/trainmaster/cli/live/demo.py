@@ -23,7 +23,7 @@ from trainmaster.model.errors import InputError, TrainmasterError
 if TYPE_CHECKING:
     from trainmaster.client.client import Client
 
-NODES = "v100=2x2,k80=2x2"
+NODES = "v100:1x2,k80:1x2"
 POLICY = "gavel-max-min"
 ROUND_S = 30
 LIMIT_S = 290.0
