@@ -66,6 +66,10 @@ class Views:
     def _positions(self) -> dict[JobId, int]:
         return queries.queue_positions(self.engine)
 
+    @cached_property
+    def _notices(self) -> dict[JobId, float]:
+        return queries.notices_s(self.engine, self.now_ms)
+
     # -- jobs ----------------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> Json:
@@ -185,6 +189,7 @@ class Views:
             "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
             "slack_s": slack_s,
             "stalled_s": self.plane.watch.stalled_s(spec.id, self.now_ms) if running else None,
+            "preempted_in_s": self._notices.get(spec.id),
             "attempts": state.attempts,
             "preemptions": state.preemptions,
             "submitted": instant_s(spec.submit_ms),
@@ -270,6 +275,7 @@ class Views:
             "starts": None,
             "slack_s": (spec.deadline_ms - end.ended_ms) / MS_PER_S if spec.deadline_ms < NEVER_MS else None,
             "stalled_s": None,
+            "preempted_in_s": None,
             "attempts": end.attempts,
             "preemptions": end.preemptions,
             "submitted": instant_s(spec.submit_ms),
@@ -290,7 +296,9 @@ class Views:
         if reason is None:
             return _why_body(job_id, "", f"it does not wait: it is {STATE_OF[phase].value}", Reason(Why.NONE), [])
         found = [remedy.text for remedy in remedies(self.engine, job_id, self.now_ms, ADVICE_S)]
-        return _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
+        body = _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
+        body["notices"] = {job: self._notices[job] for job, _ in body["holders"] if job in self._notices}
+        return body
 
     def speeds(self, job_id: str) -> Json:
         """What is believed of a job's speed, by size; on several nodes only what does not fit on one."""
@@ -489,5 +497,6 @@ def _why_body(job_id: str, why: str, text: str, reason: Reason, found: list[str]
         "missing_type": reason.missing_type,
         "behind": reason.behind,
         "details": dict(reason.details),
+        "notices": {},
         "advice": found,
     }
