@@ -77,7 +77,7 @@ def to_json(situation: Situation) -> dict[str, Any]:
         "policy": s.policy,
         "nodes": [
             {"id": n.id, "accelerator": n.accelerator, "gpus": n.gpus, "cpu_milli": n.cpu_milli,
-             "mem_mib": n.mem_mib, "rack": n.rack}
+             "mem_mib": n.mem_mib, "rack": n.rack, "jobs_per_device": n.jobs_per_device}
             for n in s.cluster.nodes
         ],
         "prices": dict(s.cluster.price_per_hour),
