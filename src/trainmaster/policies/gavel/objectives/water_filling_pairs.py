@@ -54,9 +54,7 @@ def _best_mix(problem: AllocationProblem, throughput: FloatArray, best: FloatArr
     usable = np.where(problem.usable, throughput, 0.0)
     order = np.argsort(-usable, axis=1, kind="stable")
     limit = np.take_along_axis(
-        np.where(problem.usable, np.minimum(1.0, problem.counts[None, :] / problem.gpus[:, None]), 0.0),
-        order,
-        axis=1,
+        np.where(problem.usable, np.minimum(1.0, problem.counts[None, :] / problem.gpus[:, None]), 0.0), order, axis=1
     )
     speed = np.take_along_axis(usable, order, axis=1)
     used_before = np.minimum(1.0, np.cumsum(limit, axis=1) - limit)
