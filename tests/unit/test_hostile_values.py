@@ -29,7 +29,7 @@ from trainmaster.backends.local.run_folder import EndRecord, JobFolder, end_from
 from trainmaster.cli.live.submission.job_options import JobOptions, option_of
 from trainmaster.cli.live.submission.request import build
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.gang import protocol as wire
 from trainmaster.gang.actions import Seat
 from trainmaster.gang.attempt import Attempt, Rules
@@ -268,7 +268,7 @@ def test_what_is_taken_is_kept(field: str, tmp_path: Path) -> None:
 
 def routes(bench: Bench) -> Iterator[tuple[str, str, dict[str, Any], list[str]]]:
     """Method, path, operation and the fields of the body, of every route."""
-    document = bench.app.app.app.openapi()  # type: ignore[attr-defined]
+    document = bench.openapi()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
