@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from support.completion_bound import least_mean_completion_s
-from support.dl2_baselines import SAME_KNOWLEDGE, mean_completion_s
+from support.dl2_baselines import SAME_KNOWLEDGE, mean_completion_s, with_beliefs
 from trainmaster.learn.dl2.demonstrations import record
 from trainmaster.learn.dl2.evaluate import BASELINES, SCENARIOS, SMALL, completion_s, sampled_from
 from trainmaster.learn.dl2.options import TrainOptions
@@ -30,7 +30,7 @@ from trainmaster.learn.dl2.rollout import play
 from trainmaster.learn.dl2.trainer import Trainer, scorer_of
 from trainmaster.learn.seeds import TEST_SEEDS
 from trainmaster.learn.sizing.job_types import ANALYTIC
-from trainmaster.learn.sizing.trace import SizingSpec, draw_traces, with_beliefs
+from trainmaster.learn.sizing.trace import SizingSpec, draw_traces
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import load_once
 from trainmaster.report.statistics import paired_ratio

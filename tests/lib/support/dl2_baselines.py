@@ -40,19 +40,24 @@ class TimeSaved:
     def __init__(self, servers: bool) -> None:
         self.action = [0, 1] if servers else [2]
 
-    def scores(self, rows: Singles, starts: Ints, globals_: Singles) -> tuple[Floats, Floats]:
+    def scores(self, rows: Singles, starts: Ints, globals_: Singles) -> tuple[Singles, Singles]:
         del starts, globals_
         gained = rows[:, GAIN : GAIN + 3][:, self.action].astype(np.float64)
         log_left, log_cost = 3.0 * rows[:, [LEFT]], 5.0 * rows[:, COST : COST + len(self.action)]
-        scores = np.full((len(rows), 3), float(NEVER))
+        scores = np.full((len(rows), 3), NEVER)
         with np.errstate(divide="ignore", invalid="ignore"):
             saved = log_left + np.log(-np.expm1(-gained)) - log_cost
-        scores[:, self.action] = np.where(gained > 0.0, saved, float(NEVER))
-        return scores, np.array([float(STOP)])
+        scores[:, self.action] = np.where(gained > 0.0, saved, NEVER)
+        return scores, np.array([STOP])
 
 
 def time_saved(traces: Sequence[SizingTrace]) -> Floats:
     return np.array([play([trace], TimeSaved(trace.spec.servers_max > 0))[0] for trace in traces])
+
+
+def with_beliefs(trace: SizingTrace, believed: Floats) -> SizingTrace:
+    """The trace as somebody sees it who believes these curves from beginning to end."""
+    return replace(trace, believed=believed, profiles=None)
 
 
 def optimus_beliefs(trace: SizingTrace, error: float, fitted: bool, seed: int = 0) -> SizingTrace:
@@ -75,7 +80,7 @@ def optimus_beliefs(trace: SizingTrace, error: float, fitted: bool, seed: int = 
             rng = np.random.Generator(np.random.PCG64([seed, stable_hash(job_id), 1]))
             speed, work = 1.0 + error * (rng.integers(0, 2, size=2) * 2 - 1)
             believed[k] *= work / speed
-    return replace(trace, believed=believed, profiles=None)
+    return with_beliefs(trace, believed)
 
 
 def mean_completion_s(traces: Sequence[SizingTrace], name: str) -> Floats:

@@ -86,7 +86,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-_NUMBERS: dict[str, tuple[float, dict[str, float]]] = {
+_NUMBERS: dict[str, tuple[float, dict[str, Any]]] = {
     "weight": (1, {"above": 0}), "steps_remaining": (1, {"above": 0}),
     "elapsed_s": (0, {"at_least": 0}), "isolated_so_far_s": (0, {"at_least": 0}),
 }  # fmt: skip
