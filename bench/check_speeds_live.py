@@ -3,8 +3,7 @@
     python bench/check_speeds_live.py [--seconds S] [--repeats N]
 
 Runs examples of the repository on this machine, as `trainmaster profile` does: one worker, then two. Two cores that
-nothing else uses are needed; restarts alone vary by 8 %. Prints the prediction from one worker alone, from one worker and
-an earlier run of the same program with two, and what was measured.
+nothing else uses are needed; restarts alone vary by 8 %.
 """
 
 from __future__ import annotations
@@ -14,11 +13,9 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from trainmaster.cli.learning.profile_runs import measure
 from trainmaster.estimate.speeds.model import SpeedModel
-from trainmaster.estimate.speeds.observations import Place, Profile, observed
+from trainmaster.estimate.speeds.observations import Observation, Place, Profile, observed
 from trainmaster.estimate.speeds.population import shipped
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -35,27 +32,21 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    print(
-        f"{'program':20} {'1 worker':>9} {'2 workers':>9} {'by 1 alone':>16} {'by an earlier run':>18}  load {os.getloadavg()[0]:.1f}"
-    )
+    print(f"load average {os.getloadavg()[0]:.1f}; steps per second with 1 and 2 workers; 2 predicted")
     for name, command in PROGRAMS.items():
         profile = Profile(name)
         runs = [[measure(command, n, seconds=args.seconds).steps_per_s for n in (1, 2)] for _ in range(args.repeats)]
+        earlier: list[Observation] = []
         for k, (one, two) in enumerate(runs):
             here = [observed(profile, ONE, one, 0.04, run=f"{k}")]
-            earlier = [
-                observed(profile, place, speed, 0.04, run=f"{other}")
-                for other, speeds in enumerate(runs[:k])
-                for place, speed in zip((ONE, TWO), speeds, strict=True)
-            ]
             alone = float(SpeedModel(shipped(), here).estimate(profile, [TWO]).speed()[0])
-            again = (
-                float(SpeedModel(shipped(), earlier + here).estimate(profile, [TWO], here).speed()[0]) if k else np.nan
-            )
-            print(
-                f"{name:20} {one:9.2f} {two:9.2f} {alone:8.2f} ({alone / two - 1:+5.0%}) {again:10.2f} ({again / two - 1:+5.0%})",
-                flush=True,
-            )
+            text = f"{name:20} {one:9.2f} {two:9.2f}; by 1 alone {alone:8.2f} ({alone / two - 1:+.0%})"
+            if earlier:
+                model = SpeedModel(shipped(), [*earlier, *here])
+                again = float(model.estimate(profile, [TWO], here).speed()[0])
+                text += f"; with earlier runs {again:8.2f} ({again / two - 1:+.0%})"
+            print(text, flush=True)
+            earlier += [observed(profile, TWO, two, 0.04, run=f"{k}"), *here]
 
 
 if __name__ == "__main__":
