@@ -200,6 +200,8 @@ class JobView(BaseModel):
     """Until the deadline, less the expected remaining time."""
     stalled_s: float | None = None
     """How long a stalled job has made no step; None: it is not stalled."""
+    preempted_in_s: float | None = None
+    """It was given notice of a preemption: how long it is spared, unless it saves; None: it was not."""
     attempts: int
     preemptions: int
     submitted: float
@@ -234,6 +236,8 @@ class WhyView(BaseModel):
     missing_type: str
     behind: str | None
     details: dict[str, Any]
+    notices: dict[str, float] = {}
+    """Holders that will be preempted, and in how many seconds."""
     advice: list[str]
     """Smallest changes that would start the job, as sentences."""
 

@@ -51,7 +51,7 @@ def job(client: Client, job: str, speeds: bool) -> Any:
 
 def facts(view: Json) -> list[tuple[str, str]]:
     """Labels and texts, most wanted first; what is unknown or was not asked for is left out."""
-    from trainmaster.cli.live.queue_table import size_text, state_text, type_text
+    from trainmaster.cli.live.queue_table import preemption_text, size_text, state_text, type_text
     from trainmaster.cli.shared.safe_text import shell_words
     from trainmaster.cli.shared.times import instant, short
 
@@ -67,6 +67,7 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("folder", request["workdir"]),
         ("size", f"{size_text(view)} worker{'' if size_text(view) == '1' else 's'}, type {type_text(view)}"),
         ("runs on", _places(view) or None),
+        ("preemption", preemption_text(view) or None),
         ("progress", _progress(view)),
         ("loss", None if progress["loss"] is None else f"{progress['loss']:.4g}"),
         ("ends in", _ends_in(view)),

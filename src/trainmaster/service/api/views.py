@@ -37,6 +37,8 @@ from trainmaster.service.local.tokens import OPERATOR, Principal
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000
+MAX_PAGE_BYTES = 4 << 20
+"""Of commands and environments in a page: further jobs are on the next one."""
 MAX_ENDED = 5_000
 ADVICE_S = 0.3
 """After so long no further advice is looked for: `why` is answered between two decisions."""
@@ -63,6 +65,10 @@ class Views:
     @cached_property
     def _positions(self) -> dict[JobId, int]:
         return queries.queue_positions(self.engine)
+
+    @cached_property
+    def _notices(self) -> dict[JobId, float]:
+        return queries.notices_s(self.engine, self.now_ms)
 
     # -- jobs ----------------------------------------------------------------------------------------
 
@@ -111,7 +117,7 @@ class Views:
         page: list[tuple[int, JobId | Json]] = [*active[: limit + 1]]
         page += [(order_of(record["spec"]["id"], record["spec"].get("submit_ms", 0)), record) for record in ended]
         page.sort(key=lambda pair: pair[0])
-        shown = page[:limit]
+        shown = self._within_size(page[:limit])
         ids = [item for _, item in shown if isinstance(item, str)]
         found = iter(queries.job_states(self.engine, ids, self.now_ms))
         views: list[Json] = []
@@ -123,8 +129,18 @@ class Views:
                     self.plane.set_aside("view", item, error)
                 else:
                     self._unreadable(item["spec"]["id"], item, error)
-        more = str(shown[-1][0]) if len(page) > limit and shown else None
+        more = str(shown[-1][0]) if len(page) > len(shown) and shown else None
         return {"jobs": views, "cursor": more, "total": total}
+
+    def _within_size(self, page: list[tuple[int, JobId | Json]]) -> list[tuple[int, JobId | Json]]:
+        """As many as `MAX_PAGE_BYTES` of commands and environments allow, at least one."""
+        left = MAX_PAGE_BYTES
+        for k, (_, item) in enumerate(page):
+            spec = queries.spec_of(self.engine, item) if isinstance(item, str) else None
+            left -= _size_of(spec.payload if spec is not None else item["spec"].get("payload"))  # type: ignore[index]
+            if left < 0:
+                return page[: max(k, 1)]
+        return page
 
     def _active_specs(
         self, phases: set[int] | None, name: str | None, entity: str | None, spaces: frozenset[str] | None
@@ -173,6 +189,7 @@ class Views:
             "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
             "slack_s": slack_s,
             "stalled_s": self.plane.watch.stalled_s(spec.id, self.now_ms) if running else None,
+            "preempted_in_s": self._notices.get(spec.id),
             "attempts": state.attempts,
             "preemptions": state.preemptions,
             "submitted": instant_s(spec.submit_ms),
@@ -258,6 +275,7 @@ class Views:
             "starts": None,
             "slack_s": (spec.deadline_ms - end.ended_ms) / MS_PER_S if spec.deadline_ms < NEVER_MS else None,
             "stalled_s": None,
+            "preempted_in_s": None,
             "attempts": end.attempts,
             "preemptions": end.preemptions,
             "submitted": instant_s(spec.submit_ms),
@@ -278,7 +296,9 @@ class Views:
         if reason is None:
             return _why_body(job_id, "", f"it does not wait: it is {STATE_OF[phase].value}", Reason(Why.NONE), [])
         found = [remedy.text for remedy in remedies(self.engine, job_id, self.now_ms, ADVICE_S)]
-        return _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
+        body = _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
+        body["notices"] = {job: self._notices[job] for job, _ in body["holders"] if job in self._notices}
+        return body
 
     def speeds(self, job_id: str) -> Json:
         """What is believed of a job's speed, by size; on several nodes only what does not fit on one."""
@@ -407,6 +427,14 @@ class Views:
         }
 
 
+def _size_of(payload: Any) -> int:
+    """Characters of a job's command and environment."""
+    try:
+        return sum(map(len, payload["command"])) + sum(len(key) + len(text) for key, text in payload["env"].items())
+    except (KeyError, TypeError, AttributeError):
+        return 0  # another platform's, or damaged
+
+
 def _band(band: Band | None) -> Json | None:
     return None if band is None else asdict(band)
 
@@ -469,5 +497,6 @@ def _why_body(job_id: str, why: str, text: str, reason: Reason, found: list[str]
         "missing_type": reason.missing_type,
         "behind": reason.behind,
         "details": dict(reason.details),
+        "notices": {},
         "advice": found,
     }

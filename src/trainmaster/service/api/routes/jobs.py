@@ -96,10 +96,10 @@ async def jobs(
 ) -> Response:
     """A page of jobs, oldest first."""
     states, spaces = _states(state), await here.job_api.seen(who)
-    page = await here.gateway.ask(
-        ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor, spaces=spaces), who)
-    )
-    return answer({**page, "jobs": [without_hidden(view, spaces) for view in page["jobs"]]})
+    look = ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor, spaces=spaces), who)
+    async with here.pages:
+        page = await here.gateway.ask(look)
+        return answer({**page, "jobs": [without_hidden(view, spaces) for view in page["jobs"]]})
 
 
 def _states(given: list[str] | None) -> frozenset[str] | None:
