@@ -144,7 +144,8 @@ def _observed(state: State, measurement: Measurement, observe: Observe) -> None:
     observe(measurement)
     found = judge(spec, other, gpu_type)
     if found.measured is not None and found.measured != before:
-        state.pair_verdicts.append(PairVerdict(spec.id, other.id, gpu_type, *found.kept, found.measured))
+        kept, other_kept = found.kept
+        state.pair_verdicts.append(PairVerdict(spec.id, other.id, gpu_type, kept, other_kept, found.measured))
 
 
 def shared_with(state: State, job_index: int) -> list[SharedWith]:
