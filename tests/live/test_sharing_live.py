@@ -41,7 +41,11 @@ def machine(tmp_path: Path):
         machine.down()
 
 
-def test_a_good_pair_is_kept_and_a_bad_one_is_parted(machine: Machine) -> None:
+def told(machine: Machine) -> list[str]:
+    return [entry["text"] for entry in machine.json("events")["events"] if entry["kind"] == "sharing"]
+
+
+def test_a_good_pair_is_kept(machine: Machine) -> None:
     submit(machine, "one", "calm", "--gpu-memory", "4GiB")
     submit(machine, "two", "calm", "--gpu-memory", "4GiB")
     until(lambda: bool(shares(machine, "one")), "the two to be tried together", 60)
@@ -49,18 +53,14 @@ def test_a_good_pair_is_kept_and_a_bad_one_is_parted(machine: Machine) -> None:
     kept = shares(machine, "one")[0]["kept"]
     assert isinstance(kept, float) and 0.8 < kept < 1.0, "18 of 20 steps a second"
     assert "keeps" in machine.type("job", "one")
-    told = [entry for entry in machine.json("events")["events"] if entry["kind"] == "sharing"]
-    assert told and "they go on sharing" in told[0]["text"]
+    assert "they go on sharing" in told(machine)[0]
 
-    machine.type("cancel", "two")
-    submit(machine, "three", "busy", "--gpu-memory", "4GiB")
 
-    def parted() -> bool:
-        told = [entry["text"] for entry in machine.json("events")["events"] if entry["kind"] == "sharing"]
-        return any("they are parted" in text for text in told)
-
-    until(parted, "the bad pair to be judged", 120)
-    until(lambda: not shares(machine, "one") and not shares(machine, "three"), "the bad pair to be parted", 30)
+def test_a_bad_pair_is_parted(machine: Machine) -> None:
+    submit(machine, "one", "calm", "--gpu-memory", "4GiB")
+    submit(machine, "two", "busy", "--gpu-memory", "4GiB")
+    until(lambda: any("they are parted" in text for text in told(machine)), "the pair to be judged", 120)
+    until(lambda: not shares(machine, "one") and not shares(machine, "two"), "the two to be parted", 60)
 
 
 def test_of_unknown_memory_nothing_is_tried_and_why_says_so(machine: Machine) -> None:
