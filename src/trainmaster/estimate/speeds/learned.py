@@ -295,7 +295,7 @@ class LearningEstimator:
             speed = float(spec.scaling.speed(spec.workers_ref))
         elif self._said(spec) or ratio.jobs:
             speed = max(float(usual[best]), 1e-12) * ratio.median
-        elif spec.work_total:  # then steps mean nothing yet, but jobs take about so long
+        elif spec.work_total and not self._declared:  # steps mean nothing yet, but jobs take about so long
             speed, variance = spec.work_total / UNKNOWN_SECONDS.median, UNKNOWN_SECONDS.variance
         else:
             speed = 1.0
