@@ -172,7 +172,8 @@ def test_every_route_fails_alone(bench: Bench, terminal: io.StringIO) -> None:
     )
     job, tried = bench.submit(env={"KEY": SECRET}), 0
     bodies = {
-        "/jobs": {"command": ["x"]}, "/jobs/preview": {"command": ["x"]}, "/policy": {"policy": "srtf"}, "/speeds": SPEEDS,
+        "/jobs": {"command": ["x"]}, "/jobs/preview": {"command": ["x"]}, "/policy": {"policy": "srtf"},
+        "/speeds": SPEEDS,
         f"/jobs/{job}/resize": {"workers": {"min": 1, "max": 2}}, f"/jobs/{job}/edit": {"priority": 5},
         "/clock": {"confirmed": True}, "/entities/team": {"weight": 2},
     }  # fmt: skip
@@ -206,7 +207,8 @@ def examples(bench: Bench, job: JobId) -> dict[type, ev.Event]:
         for event in (
             ev.JobSubmitted(JobSpec(JobId("job-9"), name="late")), ev.JobCancelled(job), ev.JobPaused(job),
             ev.JobResumed(job), ev.JobHalted(job, "why"), ev.JobRoomChanged(job, ""), ev.JobRangeChanged(job, 1, 2),
-            ev.JobTermsChanged(job, priority=1), ev.EntityChanged("team", 2.0), ev.PolicyChanged(), ev.SpeedsLearned(), ev.Woken(),
+            ev.JobTermsChanged(job, priority=1), ev.EntityChanged("team", 2.0), ev.PolicyChanged(),
+            ev.SpeedsLearned(), ev.Woken(),
             ev.Started(job, 1, 0.0, 0), ev.StartFailed(job, 1, "why"),
             ev.Resized(job, 1, 2, 0.0, 0), ev.Progressed(job, 1, 5.0, 0, 1.0, 0.5),
             ev.Exited(job, 1, 1, 5.0), ev.Stopped(job, 1, 5.0), ev.NodeJoined(0), ev.NodeSet("s", everything),
