@@ -122,7 +122,11 @@ class SpeedModel:
         mean = rows @ self.population.mean + np.log([place.workers for place in everywhere])
         n = len(seen)
         values = np.array([one.log_speed for one in seen]) - mean[:n]
-        return _condition(mean[n:], prior, values, [one.variance for one in seen])
+        # A level is flat, so it may begin anywhere: where it was seen, or FLAT would draw it a hair towards the mean.
+        keys = np.array([one.profile.key for one in seen])
+        levels = {key: float(values[keys == key].mean()) for key in sorted(set(keys.tolist()))}
+        values = values - np.array([levels[key] for key in keys.tolist()])
+        return _condition(mean[n:] + levels.get(profile.key, 0.0), prior, values, [one.variance for one in seen])
 
     def _evidence(self, profile: Profile) -> list[Observation]:
         own = self._alone.get(profile.key, [])

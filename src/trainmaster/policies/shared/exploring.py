@@ -19,7 +19,7 @@ from trainmaster.model.units import GPU_MILLI, MS_PER_S
 from trainmaster.policies.shared.sizing import Sizes
 
 IDLE_GPUS = 4
-WORK_LEFT_S = 600.0
+WORK_LEFT_S = 1200.0
 TRY_MS = 180_000
 """A try ends when its speed is measured, and after so long in any case, without what resizing takes."""
 TRIES = 2
