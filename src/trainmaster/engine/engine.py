@@ -157,6 +157,8 @@ class Engine(State):
             restart_cost_ms=s.restart_cost_ms,
             resize_cost_ms=s.resize_cost_ms,
             pair_source=getattr(self.estimator, "pair_speeds", None),
+            work_source=getattr(self.estimator, "expected_work", None),
+            speed_source=getattr(self.estimator, "knows_speed", None),
             node_sets=node_sets.masks(self) if self.node_sets else {},
         )
 

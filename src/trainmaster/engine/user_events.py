@@ -143,8 +143,13 @@ def terms_changed(state: State, event: ev.JobTermsChanged) -> None:
     if not given.get("weight", 1.0) > 0:
         state.notes.append(f"weight {event.weight} for job {event.job_id} refused: expected a positive number")
         return
+    if event.work_total is not None:
+        given["work_total"] = event.work_total
+        columns.floats["work_total"][job_index] = event.work_total
     if event.time_s is not None:
         given["time_s"] = None if event.time_s == math.inf else event.time_s
+    if event.noted is not None:
+        given["payload"] = {**columns.spec(job_index).payload, **event.noted}
     columns.specs[job_index] = replace(columns.spec(job_index), **given)
     for name in ("deadline_ms", "deadline_kind", "priority", "preemptible"):
         if name in given:

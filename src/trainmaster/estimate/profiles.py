@@ -32,6 +32,7 @@ from trainmaster.estimate.likeness import (
     script_of,
     size_of,
 )
+from trainmaster.model.expected_work import ExpectedWork
 from trainmaster.model.job import JobSpec
 
 DECLARED_SIGMA = 0.4
@@ -177,6 +178,11 @@ class Speeds(NamedTuple):
     text: str = ""
 
 
+def basis_of(found: Speeds | Expectation) -> str:
+    """The jobs that say so, in words."""
+    return f"{found.jobs} {'job' if found.jobs == 1 else 'jobs'} {found.text}" if found.jobs else ""
+
+
 class Prior(Protocol):
     def profile(self, spec: JobSpec, types: Sequence[str]) -> tuple[Floats, Floats]: ...
 
@@ -238,6 +244,21 @@ class LearningEstimator:
     def profile(self, spec: JobSpec, types: Sequence[str]) -> tuple[Floats, Floats]:
         found = self.speeds(spec, types)
         return found.here, found.spread
+
+    def knows_speed(self, spec: JobSpec) -> bool:
+        return self.speeds(spec, ()).known
+
+    def expected_work(self, spec: JobSpec, types: Sequence[str], speeds: Speeds | None = None) -> ExpectedWork | None:
+        """Of a job that does not say how many steps it has; None: nothing tells."""
+        speeds = speeds or self.speeds(spec, types)
+        steps = self.profiles.steps_of(spec)
+        if speeds.known and steps is not None:
+            return ExpectedWork(steps.median, steps.sigma, basis=basis_of(steps))
+        seconds = self.profiles.seconds_of(spec, types)
+        if seconds is None:
+            return None
+        fastest = max(float(speeds.here.max(initial=0.0)), 1e-9)
+        return ExpectedWork(seconds.median * fastest, seconds.sigma, timed=True, basis=basis_of(seconds))
 
     def sigma(self, spec: JobSpec) -> float:
         """Relative spread of the speed it gives for this job."""

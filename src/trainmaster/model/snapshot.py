@@ -13,6 +13,7 @@ from trainmaster.core.arrays import Ints
 from trainmaster.core.engine.placement import Placer
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.model.cluster import Cluster
+from trainmaster.model.expected_work import ExpectedWork, WorkSource
 from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import JobSpec, PhaseCode
 from trainmaster.model.job_table import JobTable
@@ -46,6 +47,10 @@ class Snapshot:
     resize_cost_ms: int = 0
     pair_source: PairSpeeds | None = None
     """What the estimator knows of jobs that share their devices; None: nothing."""
+    work_source: WorkSource | None = None
+    """What the estimator expects of jobs that do not say how much work they have; None: nothing is ever learned."""
+    speed_source: Callable[[JobSpec], bool] | None = None
+    """Whether the estimator knows a job's speed."""
     node_sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Sets of nodes, by name, that leave some node out."""
 
@@ -108,6 +113,18 @@ class Snapshot:
         if self.pair_source is None:
             return None
         return self.pair_source(self.jobs.spec(row_a), self.jobs.spec(row_b), self.cluster.types)
+
+    @property
+    def learns(self) -> bool:
+        """Whether more may be known later of a job than it declares."""
+        return self.work_source is not None
+
+    def expected_work(self, row: int) -> ExpectedWork | None:
+        """Of a job that does not say how much work it has; None: nothing tells."""
+        return None if self.work_source is None else self.work_source(self.jobs.spec(row), self.cluster.types)
+
+    def knows_speed(self, row: int) -> bool:
+        return self.speed_source is None or self.speed_source(self.jobs.spec(row))
 
     def draft(self) -> PlanBuilder:
         return PlanBuilder(self)

@@ -46,6 +46,7 @@ class TrainmasterCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.session.open()
         self.session.reporting = state.is_world_process_zero
+        self.session.total = float(state.max_steps) if state.max_steps > 0 else None
         self.session.report(work_done=state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

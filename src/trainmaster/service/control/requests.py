@@ -10,7 +10,7 @@ from trainmaster.engine import queries
 from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.ports import EndedFilter
 from trainmaster.jobspec.diff import spec_diff
-from trainmaster.jobspec.engine import request_of
+from trainmaster.jobspec.engine import OPEN_SIZE, request_of
 from trainmaster.jobspec.limits import Workers
 from trainmaster.jobspec.model import EDITABLE, JobRequest
 from trainmaster.jobspec.reading import request_from
@@ -167,6 +167,8 @@ class Resize:
             raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
         plane.fitting.check(spec, (self.workers.min, self.workers.max))
         plane.stage.events.append(ev.JobRangeChanged(JobId(job_id), self.workers.min, self.workers.max))
+        if spec.payload.get(OPEN_SIZE):
+            plane.stage.events.append(ev.JobTermsChanged(JobId(job_id), noted={OPEN_SIZE: False}))
 
     def answer(self, plane: ControlPlane) -> Json:
         return Views(plane, self.who).job(self._job_id)
