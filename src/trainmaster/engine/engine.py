@@ -94,6 +94,8 @@ class Engine(State):
             end_backoffs(self)
         if self.notices:
             preemption_notice.review(self)
+        if self.no_room:
+            admission_gate.hold_back_without_room(self)
         while True:
             if self.gate_changed:
                 admission_gate.review(self)
@@ -158,7 +160,6 @@ class Engine(State):
             resize_cost_ms=s.resize_cost_ms,
             pair_source=getattr(self.estimator, "pair_speeds", None),
             work_source=getattr(self.estimator, "expected_work", None),
-            speed_source=getattr(self.estimator, "knows_speed", None),
             node_sets=node_sets.masks(self) if self.node_sets else {},
         )
 
@@ -358,6 +359,7 @@ HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.JobResumed: user_events.resumed,
     ev.JobRangeChanged: user_events.size_range_changed,
     ev.JobTermsChanged: user_events.terms_changed,
+    ev.JobRoomChanged: admission_gate.room_changed,
     ev.JobHalted: halts.halted,
     ev.EntityChanged: admission_gate.entity_changed,
     ev.PolicyChanged: user_events.policy_changed,

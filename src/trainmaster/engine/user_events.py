@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainmaster.core.codes import USER_CANCELLED, USER_PAUSED, USER_RESIZED
 from trainmaster.core.engine.engine_core import drop_allocation, move, resize, stop, unreserve, wanted
 from trainmaster.core.state.job_arrays import log_phase
-from trainmaster.engine import admission_gate, elastic_fill
+from trainmaster.engine import admission_gate, elastic_fill, learned_speeds
 from trainmaster.engine.lifecycle import LIVE, Trigger
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
@@ -29,6 +29,7 @@ def submitted(state: State, event: ev.JobSubmitted) -> None:
     state.known.add(spec.id)
     here, spread = state.estimator.profile(spec, state.cluster.types)
     job_index = state.columns.add(spec, state.now_ms, here, spread)
+    learned_speeds.believe(state, job_index)
     state.columns.ints["reasoned"][job_index] = state.decisions
     state.n_waiting += 1
     state.changed = True
@@ -95,6 +96,7 @@ def size_range_changed(state: Engine, event: ev.JobRangeChanged) -> None:
             job_index, int(ints["workers_max"][job_index])
         )  # growth waits for the review of the quota
     admission_gate.apply_cap(state, job_index)
+    learned_speeds.believe(state, job_index)  # of the sizes that it may have now
     state.changed = state.gate_changed = True
     allocation = columns.allocations[job_index]
     if allocation is None or low <= allocation.workers <= ints["workers_max"][job_index]:

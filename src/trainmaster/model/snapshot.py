@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,14 +15,15 @@ from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.expected_work import ExpectedWork, WorkSource
 from trainmaster.model.free_resources import FreeCapacity
-from trainmaster.model.job import JobSpec, PhaseCode
+from trainmaster.model.job import PhaseCode
 from trainmaster.model.job_table import JobTable
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
 from trainmaster.model.units import GPU_MILLI
 
-PairSpeeds = Callable[[JobSpec, JobSpec, Sequence[str]], "npt.NDArray[np.float64] | None"]
+PairSpeeds = Callable[..., "npt.NDArray[np.float64] | None"]
+"""(spec_a, spec_b, types[, probability])."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,6 @@ class Snapshot:
     """What the estimator knows of jobs that share their devices; None: nothing."""
     work_source: WorkSource | None = None
     """What the estimator expects of jobs that do not say how much work they have; None: nothing is ever learned."""
-    speed_source: Callable[[JobSpec], bool] | None = None
-    """Whether the estimator knows a job's speed."""
     node_sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Sets of nodes, by name, that leave some node out."""
 
@@ -107,12 +106,13 @@ class Snapshot:
         """Random numbers that depend only on seed, version and salt, so that a replay draws the same."""
         return np.random.Generator(np.random.PCG64([self.seed, self.version, salt]))
 
-    def pair_speeds(self, row_a: int, row_b: int) -> npt.NDArray[np.float64] | None:
-        """Steps per second of both jobs (columns) when they share the same devices, by type (rows); 0 where
-        they cannot or nothing is known. None: nothing is known of them at all."""
+    def pair_speeds(self, row_a: int, row_b: int, probability: float = 0.5) -> npt.NDArray[np.float64] | None:
+        """Steps per second of both jobs (columns) when they share the same devices, by type (rows), that each exceeds
+        with this probability; 0 where they cannot or nothing is known. None: nothing is known of them at all."""
         if self.pair_source is None:
             return None
-        return self.pair_source(self.jobs.spec(row_a), self.jobs.spec(row_b), self.cluster.types)
+        asked = self.jobs.spec(row_a), self.jobs.spec(row_b), self.cluster.types
+        return self.pair_source(*asked) if probability == 0.5 else self.pair_source(*asked, probability)
 
     @property
     def learns(self) -> bool:
@@ -124,7 +124,8 @@ class Snapshot:
         return None if self.work_source is None else self.work_source(self.jobs.spec(row), self.cluster.types)
 
     def knows_speed(self, row: int) -> bool:
-        return self.speed_source is None or self.speed_source(self.jobs.spec(row))
+        belief = self.jobs.belief(row)
+        return belief is None or belief.known
 
     def draft(self) -> PlanBuilder:
         return PlanBuilder(self)

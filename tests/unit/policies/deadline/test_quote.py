@@ -8,7 +8,7 @@ from typing import Any
 from trainmaster.engine import queries
 from trainmaster.engine.engine import Engine, Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import DeadlineKind, JobId, JobSpec

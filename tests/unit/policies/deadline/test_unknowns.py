@@ -10,7 +10,7 @@ import pytest
 from trainmaster.engine import queries
 from trainmaster.engine.engine import Engine, Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
@@ -117,7 +117,7 @@ def test_what_cannot_be_met_says_the_earliest_and_runs_on() -> None:
     told = world.answer("a")
     assert told is not None
     assert told["answer"] == "refused"
-    assert told["earliest_deadline_s"] == pytest.approx(13 + 2987 / 2, rel=0.02)
+    assert 13 + 2987 / 2 < told["earliest_deadline_s"] < 13 + 2987, "two workers are faster than one"
     assert "the earliest that could be is" in deadline_answer(told)
     assert world.sizes["a"] >= 1, "a measurement of seconds stops nobody"
 
