@@ -89,7 +89,8 @@ def sentence(reason: Reason | None) -> str:
         case Why.PRICE if "price_factor" in facts:
             return _price_refusal(facts)
         case _:
-            listed = ", ".join(f"{key} {value}" for key, value in sorted(facts.items()))
+            told = {} if "answer" in facts else facts  # of its deadline: said apart
+            listed = ", ".join(f"{key} {value}" for key, value in sorted(told.items()))
             return f"{_SUMMARY[reason.why]}: {listed}" if listed else _SUMMARY[reason.why]
 
 

@@ -280,13 +280,13 @@ class Views:
         reason = self._explainer.reason(job_id)
         spec = queries.spec_of(self.engine, job_id)
         promise = None if spec is None else self._deadline_answer(spec)
+        apart = promise is not None and (reason is None or reason.why != Why.DEADLINE)
+        also = f"; {promise['text']}" if promise is not None and apart else ""
         if reason is None:
-            told = f"it does not wait: it is {STATE_OF[phase].value}" + (
-                "" if promise is None else f"; {promise['text']}"
-            )
-            return _why_body(job_id, "", told, Reason(Why.NONE), [])
+            told = f"it does not wait: it is {STATE_OF[phase].value}"
+            return _why_body(job_id, "", told + also, Reason(Why.NONE), [])
         found = [remedy.text for remedy in remedies(self.engine, job_id, self.now_ms, ADVICE_S)]
-        return _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
+        return _why_body(job_id, reason.why.name.lower(), sentence(reason) + also, reason, found)
 
     # -- the rest ------------------------------------------------------------------------------------
 
