@@ -13,9 +13,8 @@ from trainmaster.core.arrays import Ints
 from trainmaster.core.engine.placement import Placer
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.expected_work import ExpectedWork, WorkSource
 from trainmaster.model.free_resources import FreeCapacity
-from trainmaster.model.job import PhaseCode
+from trainmaster.model.job import ExpectedWork, PhaseCode, WorkSource
 from trainmaster.model.job_table import JobTable
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan_builder import PlanBuilder

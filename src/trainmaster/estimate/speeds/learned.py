@@ -24,8 +24,7 @@ from trainmaster.estimate.speeds.model import SpeedModel
 from trainmaster.estimate.speeds.observations import Observation, Place, Profile
 from trainmaster.estimate.speeds.population import Population, shipped
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.expected_work import ExpectedWork
-from trainmaster.model.job import JobSpec
+from trainmaster.model.job import ExpectedWork, JobSpec
 from trainmaster.model.scaling import LINEAR, Measurement, News, Scaling, SpeedTable
 
 DECLARED_SIGMA = 0.4

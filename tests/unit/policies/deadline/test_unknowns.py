@@ -75,6 +75,7 @@ def test_noted_probed_at_the_smallest_size_then_promised() -> None:
     world.step(0, ev.JobSubmitted(job("a", 600, workers_max=4)))
     assert world.sizes == {"a": 1}, "a probe is small"
     told = world.answer("a")
+    assert told is not None
     assert told == {"answer": "noted", "lacks": ["speed", "work"]}
     assert deadline_answer(told).startswith("deadline noted; a promise follows when its speed is measured")
     world.reports(5, "a", 5.0, 1.0, total=1200.0)
@@ -127,6 +128,7 @@ def test_one_that_says_nothing_is_told_so_and_runs_on() -> None:
     world.step(0, ev.JobSubmitted(job("a", 600)))
     world.step(200, ev.Woken())
     told = world.answer("a")
+    assert told is not None
     assert told == {"answer": "unknown", "lacks": ["speed", "work"]}
     assert "amount of work unknown; pass --steps" in deadline_answer(told)
     world.step(700, ev.Woken())
