@@ -26,8 +26,8 @@ from trainmaster.core.state.job_arrays import (
 )
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.feasibility import largest_that_fits
-from trainmaster.model.job import JobId, JobSpec, PhaseCode
+from trainmaster.model.feasibility import largest_that_fits, most_servers_that_fit
+from trainmaster.model.job import NO_DEMAND, JobId, JobSpec, PhaseCode
 from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.scaling import Scaling, SpeedTable
 from trainmaster.model.units import MS_PER_S
@@ -117,7 +117,7 @@ class JobColumns(JobArrays):
             column[job_index] = 0.0
         self.specs[job_index] = spec
         self.job_index_of[spec.id] = job_index
-        if spec.workers_min < spec.workers_max:
+        if spec.elastic:
             self.ask_for(job_index, spec.workers_max)
         return job_index
 
@@ -129,6 +129,11 @@ class JobColumns(JobArrays):
         if spec.workers_min < ask:
             ask = largest_that_fits(self.cluster, spec, ask, np.flatnonzero(self.allowed[job_index]).tolist())
         ints["workers_ask"][job_index], ints["ask_gpu_milli"][job_index] = ask, ask * spec.worker.gpu_milli
+        ints["servers_ask"][job_index] = (
+            most_servers_that_fit(self.cluster, spec, ask, np.flatnonzero(self.allowed[job_index]).tolist())
+            if spec.servers_max and spec.server != NO_DEMAND
+            else min(max(spec.servers_ref, spec.servers_min), spec.servers_max)
+        )
 
     def int_row(self, spec: JobSpec, arrival: int, now_ms: int) -> list[int]:
         """What the columns of integers hold of a job that arrives now."""
@@ -196,18 +201,10 @@ class JobColumns(JobArrays):
         ints["curve"][job_index] = at
 
     def intern_curve(self, scaling: Scaling) -> int:
-        index = self._curve_index.get(scaling)
-        if index is None:
-            index = self._curve_index[scaling] = len(self.curves)
-            self.curves.append(scaling)
-        return index
+        return _interned(scaling, self.curves, self._curve_index)
 
     def intern_entity(self, entity: str) -> int:
-        index = self._entity_index.get(entity)
-        if index is None:
-            index = self._entity_index[entity] = len(self.entities)
-            self.entities.append(entity)
-        return index
+        return _interned(entity, self.entities, self._entity_index)
 
     def intern_node_set(self, name: str) -> int:
         if name not in self.node_set_names:
@@ -239,6 +236,14 @@ class JobColumns(JobArrays):
         curve = self.curves[self.ints["curve"][i]]
         reference = float(curve.speed(int(self.ints["workers_ref"][i]), int(self.ints["servers_ref"][i])))
         return base * float(curve.speed(workers, servers)) / reference
+
+
+def _interned(value: Any, known: list[Any], index_of: dict[Any, int]) -> int:
+    """The place of a value among those known, behind them if it is new."""
+    index = index_of.setdefault(value, len(known))
+    if index == len(known):
+        known.append(value)
+    return index
 
 
 class JobView:

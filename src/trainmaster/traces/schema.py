@@ -8,14 +8,7 @@ import polars as pl
 
 from trainmaster.model.foreign import MAX_NUMBER
 
-DURATION_KINDS = (
-    "run",
-    "span_incl_retries",
-    "scheduled_to_deleted",
-    "end_minus_start_1min",
-    "run_0.5s",
-    "generated",
-)
+DURATION_KINDS = ("run", "span_incl_retries", "scheduled_to_deleted", "end_minus_start_1min", "run_0.5s", "generated")
 STATUSES = ("completed", "failed", "cancelled", "timeout", "node_fail", "running", "pending", "unknown")
 JOB_CLASSES = ("pretrain", "sft", "eval", "debug", "inference", "train", "sft_or_other")
 DEADLINE_KINDS = ("hard", "soft", "none")
@@ -69,6 +62,16 @@ def _count(name: str, unit: str = "", minimum: float | None = 0.0) -> Column:
     return Column(name, pl.Int64(), unit, minimum)
 
 
+SERVER_COLUMNS: tuple[Column, ...] = (
+    _count("servers", "parameter servers"),
+    _count("min_servers", "parameter servers"),
+    _count("max_servers", "parameter servers"),
+    _number("cpus_per_server", "CPUs"),
+    _number("mem_gib_per_server", "GiB"),
+    _number("worker_mbps", "Mbit/s"),
+    _number("server_mbps", "Mbit/s"),
+)
+"""Written only where a job has a value."""
 JOB_COLUMNS: tuple[Column, ...] = (
     _text("trace_id"),
     _text("job_id"),
@@ -95,6 +98,7 @@ JOB_COLUMNS: tuple[Column, ...] = (
     Column("gang", pl.Boolean()),
     _number("min_gpus", "GPUs"),
     _number("max_gpus", "GPUs"),
+    *SERVER_COLUMNS,
     _text("model"),
     _count("batch_size", "samples", 1.0),
     _count("iterations", "steps"),

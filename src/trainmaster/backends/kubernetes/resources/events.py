@@ -58,6 +58,8 @@ def happening_of(entry: LogEntry) -> JobEvent | None:
         case "deadline":
             missed = details.get("answer") in ("late", "refused", "unknown")
             return JobEvent("Deadline", text, warning=missed, said=str(details.get("answer")))
+        case "preemption":
+            return JobEvent("PreemptionNotice", text, warning=True, said="preemption")
         case "progress":
             return JobEvent("Progressing", text)
         case "cancelled":
