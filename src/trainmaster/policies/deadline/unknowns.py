@@ -46,6 +46,7 @@ class Unknowns:
 
 
 def unknowns_of(view: Snapshot, confidence: float) -> Unknowns:
+    """Nothing is unknown where nothing can be learned: there what is declared is all there is."""
     jobs = view.jobs
     nobody = np.zeros(len(jobs), np.bool_)
     if not view.learns:
