@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.estimate.catalogue import load_catalogue
 from trainmaster.model.errors import InputError
 from trainmaster.model.placement import parse_strategy
 from trainmaster.policies.registry import create
+from trainmaster.service.kubernetes.namespace_teams import parse_bindings
 
 BACKENDS = ("local", "simulated", "kubernetes")
 _ONLY_KUBERNETES = {
     "kubeconfig": "--kubeconfig", "namespace": "--namespace", "agent_host": "--agent-host",
-    "agent_port": "--agent-port", "lease_s": "--lease",
+    "agent_port": "--agent-port", "lease_s": "--lease", "bind_teams": "--bind-teams",
 }  # fmt: skip
 _ONLY_ONE_MACHINE = {
     "nodes": "--nodes", "reset_nodes": "--reset-nodes", "stop_jobs": "--stop-jobs", "learn": "--learn",
-    "trust_users": "--trust-users", "root_jobs": "--root-jobs",
+    "trust_users": "--trust-users", "root_jobs": "--root-jobs", "throughputs": "--throughputs",
 }  # fmt: skip
 
 
@@ -31,6 +33,8 @@ class ServiceOptions:
     policy: str | None = None
     """None: the one that was last in force, else fifo."""
     nodes: str | None = None
+    throughputs: str | None = None
+    """Table of throughputs by whose pairs jobs on one emulated device slow each other; None: to half their speed."""
     round_s: float | None = None
     placement: str = "pack"
     backend: str = "local"
@@ -40,6 +44,8 @@ class ServiceOptions:
     agent_host: str | None = None
     agent_port: int | None = None
     lease_s: float | None = None
+    bind_teams: str | None = None
+    """Teams of namespaces (see `namespace_teams`); None: jobs name any team."""
     stop_jobs: bool = False
     reset_nodes: bool = False
     trust_users: bool = False
@@ -75,8 +81,17 @@ def check_options(options: ServiceOptions) -> None:
                 f"{flag} cannot be used with --backend {options.backend}", f"no {flag}", f"Leave {flag} out.",
                 column=flag,
             )  # fmt: skip
+    if options.throughputs is not None:
+        if options.nodes is None:
+            raise InputError(
+                "--throughputs without --nodes", "emulated nodes: real devices have speeds of their own",
+                "Declare nodes with --nodes, or leave --throughputs out.", column="--throughputs",
+            )  # fmt: skip
+        load_catalogue(options.throughputs)
     if options.policy is not None:
         create(options.policy)
+    if options.bind_teams is not None:
+        parse_bindings(options.bind_teams)
     parse_strategy(options.placement)
     if options.learn:
         from trainmaster.service.online_learning import check_learning

@@ -183,6 +183,7 @@ class Views:
             "why": "" if reason is None else reason.why.name.lower(),
             "position": self._positions.get(spec.id),
             "allocation": [] if allocation is None or phase not in LIVE else self._places(allocation),
+            "sharing": [shared._asdict() for shared in queries.shared_with(self.engine, spec.id)],
             "progress": self._reported(state),
             "eta_s": None if eta is None else eta["p50_s"],
             "eta": eta,
@@ -308,6 +309,8 @@ class Views:
             told = f"it does not wait: it is {STATE_OF[phase].value}"
             return _why_body(job_id, "", told + also, Reason(Why.NONE), [])
         found = [remedy.text for remedy in remedies(self.engine, job_id, self.now_ms, ADVICE_S)]
+        if alone := queries.why_alone(self.engine, job_id):
+            found.append(f"It shares no GPU: {alone}.")
         body = _why_body(job_id, reason.why.name.lower(), sentence(reason) + also, reason, found)
         body["notices"] = {job: self._notices[job] for job, _ in body["holders"] if job in self._notices}
         return body
