@@ -165,6 +165,7 @@ class Engine(State):
             resize_cost_ms=s.resize_cost_ms,
             pair_source=getattr(self.estimator, "pair_kept", None),
             pairs_version=getattr(self.estimator, "pairs_version", 0),
+            work_source=getattr(self.estimator, "expected_work", None),
             node_sets=node_sets.masks(self) if self.node_sets else {},
         )
 

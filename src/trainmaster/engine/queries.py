@@ -155,6 +155,13 @@ def was_submitted(engine: Engine, job_id: str) -> bool:
     return job_id in engine.known
 
 
+def policy_state_of(engine: Engine, job_id: str, column: str) -> tuple[Mapping[str, Any], Floats | None]:
+    """What the policy remembers: of all jobs together, and of one in this column."""
+    job_index = engine.columns.job_index_of.get(JobId(job_id))
+    known = job_index is not None and column in engine.memo_columns
+    return engine.memo_values, engine.columns.memo[column][job_index] if known else None
+
+
 def work_saved(engine: Engine, job_id: str) -> float:
     job_index = engine.columns.job_index_of.get(JobId(job_id))
     return float("nan") if job_index is None else float(engine.columns.floats["work_saved"][job_index])

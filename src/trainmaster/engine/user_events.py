@@ -96,6 +96,7 @@ def size_range_changed(state: Engine, event: ev.JobRangeChanged) -> None:
             job_index, int(ints["workers_max"][job_index])
         )  # growth waits for the review of the quota
     admission_gate.apply_cap(state, job_index)
+    learned_speeds.believe(state, job_index)  # of the sizes that it may have now
     state.changed = state.gate_changed = True
     allocation = columns.allocations[job_index]
     if allocation is None or low <= allocation.workers <= ints["workers_max"][job_index]:
@@ -146,8 +147,13 @@ def terms_changed(state: State, event: ev.JobTermsChanged) -> None:
     if not given.get("weight", 1.0) > 0:
         state.notes.append(f"weight {event.weight} for job {event.job_id} refused: expected a positive number")
         return
+    if event.work_total is not None:
+        given["work_total"] = event.work_total
+        columns.floats["work_total"][job_index] = event.work_total
     if event.time_s is not None:
         given["time_s"] = None if event.time_s == math.inf else event.time_s
+    if event.noted is not None:
+        given["payload"] = {**columns.spec(job_index).payload, **event.noted}
     columns.specs[job_index] = replace(columns.spec(job_index), **given)
     for name in ("deadline_ms", "deadline_kind", "priority", "preemptible"):
         if name in given:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.likeness import LIKE_IT, Expectation
+from trainmaster.estimate.likeness import LIKE_IT
 from trainmaster.estimate.profiles import JobProfiles
 from trainmaster.estimate.speeds.knowledge import Knowledge
-from trainmaster.estimate.speeds.learned import MEASURED_SIGMA, LearningEstimator, Speeds
+from trainmaster.estimate.speeds.learned import MEASURED_SIGMA, LearningEstimator, Speeds, basis_of
 from trainmaster.forecast.arrivals import Arrivals
 from trainmaster.forecast.situation import Belief, Costs, Situation, from_json, to_json
 from trainmaster.model.codec import spec_from_json, spec_to_json
@@ -83,23 +83,21 @@ def belief_of(estimator: LearningEstimator, spec: JobSpec, types: Sequence[str],
     speeds = own or estimator.speeds(spec, types)
     fastest = max(float(speeds.here.max(initial=0.0)), 1e-9)
     table = None if own else (*speeds.here.tolist(), *speeds.spread.tolist())
-    steps = estimator.profiles.steps_of(spec) if spec.work_total is None else None
+    if spec.work_total is None:
+        work = estimator.expected_work(spec, types, speeds)
+        if work is None:
+            return Belief(speeds.sigma, speeds=table, known=False)
+        # Where the run time is what is known, the speed adds no doubt.
+        sigma = MEASURED_SIGMA if work.timed and not own else speeds.sigma
+        return Belief(sigma, (work.median, work.sigma), table, work.basis)
     seconds = estimator.profiles.seconds_of(spec, types)
     silent = seconds is not None and seconds.text == LIKE_IT and not (own or speeds.jobs)
-    if speeds.known and (steps is not None or (spec.work_total is not None and not silent)):
-        work = None if steps is None else (steps.median, steps.sigma)
-        return Belief(speeds.sigma, work, table, _basis(steps or speeds))
+    if speeds.known and not silent:
+        return Belief(speeds.sigma, None, table, basis_of(speeds))
     if seconds is None:
         return Belief(speeds.sigma, speeds=table, known=False)
-    if spec.work_total is None:  # the run time is what is known: the speed adds no doubt
-        sigma = speeds.sigma if own else MEASURED_SIGMA
-        return Belief(sigma, (seconds.median * fastest, seconds.sigma), table, _basis(seconds))
     faster = spec.work_total / seconds.median / fastest
-    return Belief(seconds.sigma, None, table and tuple(speed * faster for speed in table), _basis(seconds))
-
-
-def _basis(found: Speeds | Expectation) -> str:
-    return f"{found.jobs} {'job' if found.jobs == 1 else 'jobs'} {found.text}" if found.jobs else ""
+    return Belief(seconds.sigma, None, table and tuple(speed * faster for speed in table), basis_of(seconds))
 
 
 def _own_speeds(record: Mapping[str, Any], sigma: float) -> Speeds:

@@ -17,6 +17,8 @@ class Work:
     done: float = math.nan
     rate: float | None = None
     loss: float | None = None
+    total: float | None = None
+    """The amount of work in all, if a member has said so."""
     known: bool = False
     checkpoints: bool = False
     """A member says that the job saves and continues from checkpoints."""
@@ -29,6 +31,7 @@ class Work:
         """
         speaks = self._reporter in ("", member) or not is_alive(self._reporter)
         self.checkpoints = self.checkpoints or progress.saved is not None
+        self.total = progress.total or self.total
         if progress.saved is not None and (speaks or not progress.saved <= self.saved):
             self.saved = progress.saved
         if speaks:

@@ -78,13 +78,15 @@ class Joined:
 class Progress:
     """Work in steps since the job began, whatever the attempt. `saved`: what its last checkpoint holds;
     None: nobody says that it saves any. `complete`:
-    all training is done and saved, so that a stop which comes from now on leaves a finished job."""
+    all training is done and saved, so that a stop which comes from now on leaves a finished job. `total`: the amount of
+    work in all, as the script has it."""
 
     work_done: float
     rate: float | None = None
     loss: float | None = None
     saved: float | None = None
     complete: bool = False
+    total: float | None = None
 
 
 @dataclass

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from typing import Any
 
-from trainmaster.jobspec.engine import deadline_of
+from trainmaster.jobspec.engine import OPEN_SIZE, deadline_of, size_is_open
 from trainmaster.jobspec.model import CHANGEABLE, JobFields
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobSpec
@@ -20,10 +20,12 @@ _TERMS = sorted({item.name for item in dataclasses.fields(ev.JobTermsChanged)} &
 
 def spec_diff(fields: JobFields, current: JobSpec) -> list[ev.UserEvent]:
     events: list[ev.UserEvent] = []
-    wanted = (fields.workers.min, fields.workers.max)
+    is_open = size_is_open(fields) and OPEN_SIZE in current.payload
+    present = (current.workers_min, current.workers_max)
+    wanted = present if is_open else (fields.workers.min, fields.workers.max)
     servers = (fields.servers.min, fields.servers.max)
     others = None if servers == (current.servers_min, current.servers_max) else servers
-    if wanted != (current.workers_min, current.workers_max) or others is not None:
+    if wanted != present or others is not None:
         events.append(ev.JobRangeChanged(current.id, *wanted, others))
     terms: dict[str, Any] = {}
     deadline_ms, kind = deadline_of(fields, current.submit_ms)
@@ -35,6 +37,8 @@ def spec_diff(fields: JobFields, current: JobSpec) -> list[ev.UserEvent]:
     terms.update({key: value for key, value in wanted_terms.items() if value != getattr(current, key)})
     if "time_s" in terms and terms["time_s"] is None:
         terms["time_s"] = math.inf
+    if current.payload.get(OPEN_SIZE) and not is_open and wanted != present:
+        terms["noted"] = {OPEN_SIZE: False}
     if terms:
         events.append(ev.JobTermsChanged(current.id, **terms))
     return events

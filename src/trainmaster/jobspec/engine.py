@@ -32,6 +32,10 @@ _TRANSLATED = {
     "preemptible",
 }
 COPIED = sorted({item.name for item in dataclasses.fields(JobSpec)} & set(JobFields.model_fields) - _TRANSLATED)
+OPEN_SIZE = "open_size"
+"""In the payload of a job with a deadline and without a size: if it turns out to be elastic, it may have any."""
+WORK_TOLD = "work_told"
+"""In the payload of a job whose amount of work it has told itself."""
 _IN_PAYLOAD = ("command", "server_command", "env", "workdir")
 _DEFAULTS = JobRequest(command=["-"]).model_dump(mode="json")
 
@@ -73,9 +77,14 @@ def to_engine(
         deadline_kind=deadline_kind,
         preemptible=preemptible_of(fields),
         after=tuple(JobId(job) for job in after),
-        payload=payload,
+        payload={**payload, OPEN_SIZE: True} if size_is_open(fields) else payload,
         **copied,
     )
+
+
+def size_is_open(fields: JobFields) -> bool:
+    """A deadline and no size: how many workers it takes is for the scheduler to find."""
+    return fields.deadline_s is not None and "workers" not in fields.model_fields_set
 
 
 def scaling_of(declared: Mapping[str, float]) -> Scaling:

@@ -53,9 +53,12 @@ class JobFields(BaseModel):
 
     workers: Annotated[
         Workers,
-        Field(description="Number of workers. min = max: a rigid gang; else the policy chooses and changes the size."),
+        Field(
+            description="Number of workers. min = max: a rigid gang; else the policy chooses and changes the size. "
+            "Default: 1; of an elastic job with a deadline whatever it takes."
+        ),
         Option(("--elastic",), SIZE, "range", "A..B"),
-        Crd(changeable=True),
+        Crd(changeable=True, default=False),
     ] = Workers(min=1, max=1)
     servers: Annotated[
         Range, Field(description="Number of parameter servers."), Option((), SIZE, "range", "A..B"), Crd(default=False)

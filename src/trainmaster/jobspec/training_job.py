@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from trainmaster.jobspec.engine import size_is_open
 from trainmaster.jobspec.model import CRD_PATHS, Crd, JobFields, JobRequest, TrainingJobSpec, note_of
 from trainmaster.model.errors import InputError
 
@@ -37,7 +38,8 @@ def to_training_job(request: JobRequest, namespace: str, wanted: str, index: int
 def _spec(request: JobRequest) -> dict[str, Any]:
     """Every field that was given, at its place; sizes always, since the API server's defaults are a pod's."""
     data = request.model_dump(mode="json", exclude_defaults=True, include=set(JobFields.model_fields))
-    data = {**request.model_dump(include={"workers", "gpus_per_worker"}), **data}
+    sizes = {"gpus_per_worker"} if size_is_open(request) else {"workers", "gpus_per_worker"}
+    data = {**request.model_dump(include=sizes), **data}
     if "steps" in data:
         data.pop("epochs", None)
     spec: dict[str, Any] = {}

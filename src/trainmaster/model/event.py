@@ -6,7 +6,9 @@ an attempt that is not the job's present one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import DeadlineKind, JobId, JobSpec
@@ -35,12 +37,14 @@ class JobResumed:
 
 @dataclass(frozen=True, slots=True)
 class JobRangeChanged:
-    """The user changed how many workers the job may have; and how many servers, of a job without processes."""
+    """The user changed how many workers the job may have; and how many servers, of a job without processes. `found`: no
+    user did, the service found what it may have."""
 
     job_id: JobId
     workers_min: int
     workers_max: int
     servers: tuple[int, int] | None = None
+    found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,10 @@ class JobTermsChanged:
     time_s: float | None = None
     """Maximum run time; infinite: no limit any more."""
     preemptible: bool | None = None
+    work_total: float | None = None
+    """The amount of work, which the job itself has told."""
+    noted: Mapping[str, Any] | None = None
+    """What the service keeps with the job, in its payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,10 @@ class Progressed:
     """The job says that it saves and continues from checkpoints."""
     saved: float | None = None
     """Work that its last checkpoint holds; None: it has not said."""
+    total: float | None = None
+    """The amount of work in all, as the job says."""
+    elastic: bool = False
+    """The job says that it goes along with changes of its size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,17 @@ def largest_that_fits(cluster: Cluster, spec: JobSpec, workers: int, gpu_types: 
     return max((_largest(cluster, spec, workers, gpu_type) for gpu_type in gpu_types), default=workers)
 
 
+def largest_size(cluster: Cluster, spec: JobSpec) -> int:
+    """The most workers that nodes of one acceptable type could hold when they are empty."""
+    gpu_types = [
+        k
+        for k, name in enumerate(cluster.types)
+        if (not spec.gpu_types or name in spec.gpu_types)
+        and (not spec.steps_per_s or spec.steps_per_s.get(name, 0.0) > 0)
+    ]
+    return largest_that_fits(cluster, spec, max(cluster.total_gpus, spec.workers_min), gpu_types)
+
+
 def _largest(cluster: Cluster, spec: JobSpec, workers: int, gpu_type: int) -> int:
     low, high = spec.workers_min, workers
     if spec.worker.devices:

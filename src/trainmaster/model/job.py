@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any, NewType
+from statistics import NormalDist
+from typing import Any, NamedTuple, NewType
 
 from trainmaster.model.scaling import LINEAR, Scaling
 from trainmaster.model.units import GPU_MILLI, NEVER_MS, SERVER_CPU_MILLI
@@ -166,3 +168,20 @@ class JobSpec:
     @property
     def elastic(self) -> bool:
         return self.workers_min != self.workers_max or self.servers_min != self.servers_max
+
+
+class ExpectedWork(NamedTuple):
+    """Of a job that does not say how much work it has: steps, log-normal. `timed`: it rests on run times, so it counts
+    whatever is known of the speed. `basis`: the jobs that say so, in words."""
+
+    median: float
+    sigma: float
+    timed: bool = False
+    basis: str = ""
+
+    def at_most(self, probability: float) -> float:
+        """Steps that are not exceeded with this probability."""
+        return self.median * math.exp(NormalDist().inv_cdf(probability) * self.sigma)
+
+
+WorkSource = Callable[[JobSpec, Sequence[str]], ExpectedWork | None]

@@ -84,13 +84,38 @@ def sentence(reason: Reason | None) -> str:
             return f"{_SUMMARY[reason.why]}: {facts['slow']}"
         case Why.QUOTA if "entity" in facts:
             return f"{needs}; team {facts['entity']} has a quota of {facts['quota_gpus']:g} GPUs at a time"
-        case Why.DEADLINE if "fault" in facts:
-            return deadline_refusal(facts)
+        case Why.DEADLINE if "fault" in facts or "answer" in facts:
+            return deadline_answer(facts)
         case Why.PRICE if "price_factor" in facts:
             return _price_refusal(facts)
         case _:
-            listed = ", ".join(f"{key} {value}" for key, value in sorted(facts.items()))
+            told = {} if "answer" in facts else facts  # of its deadline: said apart
+            listed = ", ".join(f"{key} {value}" for key, value in sorted(told.items()))
             return f"{_SUMMARY[reason.why]}: {listed}" if listed else _SUMMARY[reason.why]
+
+
+_LACKS = {"speed": "its speed is measured", "work": "it has told its amount of work"}
+_NEVER_SAID = {
+    "work": "amount of work unknown; pass --steps, or --time, the most that it may run",
+    "speed": "speed unknown: it reports no steps; pass --speed",
+}
+
+
+def deadline_answer(facts: Mapping[str, Any]) -> str:
+    """What is said of a deadline: noted, promised, or why not."""
+    match facts.get("answer"):
+        case "noted":
+            return f"deadline noted; a promise follows when {' and '.join(_LACKS[lack] for lack in facts['lacks'])}"
+        case "unknown":
+            return f"its deadline cannot be promised: {_NEVER_SAID[facts['lacks'][-1]]}"
+        case "promised":
+            size = f"{facts['workers']} worker{'' if facts['workers'] == 1 else 's'} of {facts['type']}"
+            spare = span(max(facts["spare_s"], 0.0))
+            return f"deadline promised: planned to finish {spare} before it, with {size}"
+        case "late":
+            return f"its deadline was promised and will be missed by {span(max(-facts['spare_s'], 0.0))}"
+        case _:
+            return deadline_refusal(facts)
 
 
 def deadline_refusal(facts: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from trainmaster.core.engine.placement import Placer
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.free_resources import FreeCapacity
-from trainmaster.model.job import PhaseCode
+from trainmaster.model.job import ExpectedWork, PhaseCode, WorkSource
 from trainmaster.model.job_table import JobTable
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan_builder import PlanBuilder
@@ -49,6 +49,8 @@ class Snapshot:
     """What the estimator knows of jobs that share their devices; None: nothing."""
     pairs_version: int = 0
     """Grows when the estimator would offer other pairs than before."""
+    work_source: WorkSource | None = None
+    """What the estimator expects of jobs that do not say how much work they have; None: nothing is ever learned."""
     node_sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Sets of nodes, by name, that leave some node out."""
 
@@ -121,6 +123,19 @@ class Snapshot:
         """Types of which every node lets two jobs on one device: which node a gang gets is decided later."""
         cluster = self.cluster
         return np.bincount(cluster.type_of, ~cluster.shareable, len(cluster.types)) == 0
+
+    @property
+    def learns(self) -> bool:
+        """Whether more may be known later of a job than it declares."""
+        return self.work_source is not None
+
+    def expected_work(self, row: int) -> ExpectedWork | None:
+        """Of a job that does not say how much work it has; None: nothing tells."""
+        return None if self.work_source is None else self.work_source(self.jobs.spec(row), self.cluster.types)
+
+    def knows_speed(self, row: int) -> bool:
+        belief = self.jobs.belief(row)
+        return belief is None or belief.known
 
     def draft(self) -> PlanBuilder:
         return PlanBuilder(self)

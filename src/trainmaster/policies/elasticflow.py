@@ -48,7 +48,9 @@ class ElasticFlow:
         jobs = view.jobs
         builder = view.draft()
         tables = size_tables(view)
-        arrays = believe(view, tables, 0.5, None).jobs.replace(restart_ms=0.0, resize_ms=0.0)
+        arrays = believe(view, tables, jobs.work_total, 0.5, np.zeros(len(jobs), np.bool_)).jobs.replace(
+            restart_ms=0.0, resize_ms=0.0
+        )
         if len(view.cluster.types) > 1:
             # Who is still starting would seem better off on another type, where it starts in no time, and there again.
             arrays = arrays.replace(pending_ms=np.zeros(len(jobs)))

@@ -13,6 +13,7 @@ those who have not. See `docs/runtime.md` for what is guaranteed.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -110,6 +111,7 @@ class ElasticTraining:
         self._buckets = Buckets(model.parameters(), CARRIED + 1, bucket_bytes)
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         self.session = Session(location=location, keep=keep, elastic=True, on_membership=self._hear)
+        self.session.total = self._total()
         self._membership = GroupMembership(self.session, device, collective_timeout_s)
         self._due: Batch | None = None
         self._last_part = False
@@ -385,6 +387,13 @@ class ElasticTraining:
         if self._epochs is not None and self._replica.position.epoch >= self._epochs:
             return True
         return self._steps is not None and self._replica.work >= self._steps
+
+    def _total(self) -> float:
+        """The amount of work in all, as far as it can be told before the sizes to come are known."""
+        samples, whole = self._replica.samples, self._rule.global_batch(self._rule.reference_workers)
+        each = sampler.usable(samples, whole, self._drop_last) / whole
+        by_epochs = math.inf if self._epochs is None else self._epochs * (math.ceil(each) if self._rule.kept else each)
+        return min(by_epochs, math.inf if self._steps is None else self._steps)
 
     def _save_due(self) -> bool:
         every = self._save_every_steps

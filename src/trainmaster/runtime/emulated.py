@@ -109,7 +109,7 @@ class Member:
                 if work >= saved + self.save_every or work >= self.steps:
                     saved_work.save(saved := work)
                 if self.link is not None:
-                    self.link.report(Progress(work, speed * workers, _loss(work), saved))
+                    self.link.report(Progress(work, speed * workers, _loss(work), saved, total=self.steps))
             then_s = now_s
             if work >= self.steps and self.place.role != SERVER:
                 if senior and self.link is not None:

@@ -48,6 +48,7 @@ class TrainmasterCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.session.open()
         self.session.reporting = state.is_world_process_zero
+        self.session.total = float(state.max_steps) if state.max_steps > 0 else None
         self.session.saved = float(state.global_step)  # it goes on from there, and saves on a stop: it may be preempted
         self.session.report(work_done=state.global_step)
 

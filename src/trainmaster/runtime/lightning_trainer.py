@@ -11,6 +11,7 @@ stop and a start from the checkpoint.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ class TrainmasterCallback(Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self.session.open()
         self.session.reporting = trainer.is_global_zero
+        steps = trainer.estimated_stepping_batches
+        self.session.total = float(steps) if 0 < steps < math.inf else None
         self.session.saved = float(trainer.global_step)  # it goes on from there, and saves on a stop: may be preempted
         self.session.report(work_done=trainer.global_step)
 

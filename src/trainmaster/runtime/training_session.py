@@ -50,6 +50,8 @@ class Session:
         self.checkpoints = Checkpoints(_location(location, self.place), keep)
         self.link: AgentLink | None = None
         self.work_done = 0.0
+        self.total: float | None = None
+        """The amount of work in all, once it is known."""
         self.saved: float | None = None
         self.reporting = True
         """Among workers that move together one report is enough: the senior's."""
@@ -149,6 +151,7 @@ class Session:
         total = self.place.steps if total is None else total
         if total is None:
             raise MisuseError("steps() needs a total: none was given, and the job declares none")
+        self.total = total
         return total
 
     def begin_step(self) -> None:
@@ -182,7 +185,8 @@ class Session:
         if rate is not None:
             self._rate = rate
         if self.link is not None and self.reporting:
-            self.link.report(Progress(self.work_done, self._rate, self._loss, self.saved, self._complete))
+            told = Progress(self.work_done, self._rate, self._loss, self.saved, self._complete, self.total)
+            self.link.report(told)
 
     def finish(self) -> None:
         """Training is complete and saved: a stop that comes from now on leaves a finished job."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from trainmaster.jobspec.limits import (
     MAX_MEMBERS,
@@ -175,6 +175,17 @@ class ProgressView(BaseModel):
     """Since the last report with news; None: this attempt has reported nothing."""
 
 
+class DeadlineAnswer(BaseModel):
+    """`noted` until enough is known to promise it; then `promised`, `refused` (not promised so far) or, of a job that
+    tells too little, `unknown`; `late`: it was promised and will be missed. Other fields are figures behind it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    answer: Literal["noted", "promised", "late", "refused", "unknown"]
+    text: str
+    """The same in a sentence."""
+
+
 class SharedWithView(BaseModel):
     """Another job on the same devices."""
 
@@ -213,6 +224,8 @@ class JobView(BaseModel):
     starts: Band | None = None
     slack_s: float | None
     """Until the deadline, less the expected remaining time."""
+    deadline_answer: DeadlineAnswer | None = None
+    """What is said of its deadline; None: it has none, or the policy promises nothing."""
     stalled_s: float | None = None
     """How long a stalled job has made no step; None: it is not stalled."""
     preempted_in_s: float | None = None

@@ -113,7 +113,7 @@ def test_training_jobs_of_version_0_1_are_valid() -> None:
 def assert_wider(old: dict[str, Any], new: dict[str, Any], where: str) -> None:
     assert new["type"] == old["type"], where
     # By default now: whether it is elastic, or says that it saves; the value of the PriorityClass.
-    if where not in ("spec.preemptible", "spec.priority"):
+    if where not in ("spec.preemptible", "spec.priority", "spec.workers"):
         assert new.get("default") == old.get("default"), where
     assert new.get("required", []) == old.get("required", []), where
     for bound in ("maximum", "maxLength", "maxItems", "maxProperties"):

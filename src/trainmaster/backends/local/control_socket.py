@@ -129,8 +129,12 @@ class ControlServer:
             self._drivers.remove(driver)
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 _STATUS_FIELDS: dict[str, Callable[[Any], bool]] = {
-    "started": lambda value: isinstance(value, bool),
+    "started": _is_flag,
     "seen_seq": lambda value: is_whole(value, 0),
     "applied_seq": lambda value: is_whole(value, 0),
     "work_at_start": is_work,
@@ -138,7 +142,9 @@ _STATUS_FIELDS: dict[str, Callable[[Any], bool]] = {
     "rate": is_work,
     "loss": lambda value: is_finite(value, MAX_NUMBER),
     "saved": is_work,
-    "checkpoints": lambda value: isinstance(value, bool),
+    "checkpoints": _is_flag,
+    "total": is_work,
+    "elastic": _is_flag,
 }
 
 

@@ -285,6 +285,7 @@ class Supervisor:
             "rate": work.rate,
             "loss": work.loss,
             "checkpoints": work.checkpoints,
+            "total": work.total,
             "elastic": attempt.elastic,
             "members": {name: group.pid for name, group in self._groups.items() if group.alive},
         }

@@ -74,6 +74,7 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("ends in", _ends_in(view)),
         ("starts in", _with_band("", view.get("starts")) or None),
         ("deadline", _deadline(view)),
+        ("promise", (view.get("deadline_answer") or {}).get("text")),
         ("submitted", instant(view["submitted"])),
         ("started", None if view["started"] is None else instant(view["started"])),
         ("ended", None if view["ended"] is None else instant(view["ended"])),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import click
@@ -14,8 +14,8 @@ from trainmaster.cli.live.submission.program import check_program
 from trainmaster.cli.live.submission.request import Request, build, with_environment
 from trainmaster.cli.shared.command import command
 from trainmaster.cli.shared.output import to_json
-from trainmaster.client.client import Client
-from trainmaster.model.errors import InputError
+from trainmaster.client.client import Client, job_path
+from trainmaster.model.errors import InputError, TrainmasterError
 
 
 def _show(accepted: dict[str, Any]) -> None:
@@ -45,12 +45,23 @@ def submit(client: Client, options: JobOptions, wait: bool, dry_run: bool, schem
         return None
     with preemptions_told(client) if request.body.get("priority", 0) > 0 else nullcontext():
         accepted = hand_in(client, request, options.bare_env)
+    if request.body.get("deadline_s") and output != "json":
+        _tell_answer(client, accepted["id"])
     if not wait:
         return accepted
     from trainmaster.cli.live.following import wait_for_all
 
     click.echo(to_json(accepted), nl=False) if output == "json" else _show(accepted)
     raise SystemExit(wait_for_all(client, accepted["ids"]))
+
+
+def _tell_answer(client: Client, job: str) -> None:
+    """What is known of the deadline so far; apart from the ids, which scripts read."""
+    with suppress(TrainmasterError):  # the job is there: whoever wants the answer can ask for it again
+        view = client.get(job_path(job))
+        rejected = view["reason"] if view["state"] == "rejected" else ""
+        if told := (view.get("deadline_answer") or {}).get("text") or rejected:
+            click.echo(f"{job}: {told}", err=True)
 
 
 def in_namespace(client: Client, request: Request) -> Request:

@@ -25,7 +25,7 @@ from trainmaster.estimate.speeds.observations import Observation, Place, Profile
 from trainmaster.estimate.speeds.population import Population, shipped
 from trainmaster.estimate.speeds.sharing import PairBelief, SharedSpeeds
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.job import JobSpec
+from trainmaster.model.job import ExpectedWork, JobSpec
 from trainmaster.model.scaling import LINEAR, Measurement, News, Scaling, SpeedTable
 
 DECLARED_SIGMA = 0.4
@@ -57,6 +57,11 @@ class Speeds(NamedTuple):
     known: bool
     jobs: int = 0
     text: str = ""
+
+
+def basis_of(found: Speeds | Expectation) -> str:
+    """The jobs that say so, in words."""
+    return f"{found.jobs} {'job' if found.jobs == 1 else 'jobs'} {found.text}" if found.jobs else ""
 
 
 class Prior(Protocol):
@@ -177,6 +182,18 @@ class LearningEstimator:
         spread = np.array([table.speed(kind, *size, spread=True) for kind in kinds]) * can
         best = int(np.argmax(here)) if len(here) else 0
         return Speeds(here, spread, table.log_speed(best, *size)[1], known, jobs, text)
+
+    def expected_work(self, spec: JobSpec, types: Sequence[str], speeds: Speeds | None = None) -> ExpectedWork | None:
+        """Of a job that does not say how many steps it has; None: nothing tells."""
+        speeds = speeds or self.speeds(spec, types)
+        steps = self.profiles.steps_of(spec)
+        if speeds.known and steps is not None:
+            return ExpectedWork(steps.median, steps.sigma, basis=basis_of(steps))
+        seconds = self.profiles.seconds_of(spec, types)
+        if seconds is None:
+            return None
+        fastest = max(float(speeds.here.max(initial=0.0)), 1e-9)
+        return ExpectedWork(seconds.median * fastest, seconds.sigma, timed=True, basis=basis_of(seconds))
 
     def table(self, spec: JobSpec, cluster: Cluster) -> SpeedTable:
         """The job's belief on the nodes of a cluster."""

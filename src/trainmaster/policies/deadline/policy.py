@@ -22,6 +22,7 @@ from trainmaster.policies.deadline import reservation_layout as col
 from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline import verdicts
 from trainmaster.policies.deadline.admission_value import EASY, Offers, area_ms, booked
+from trainmaster.policies.deadline.answers import Answers
 from trainmaster.policies.deadline.best_effort import grow_leftovers, in_use, start_leftovers
 from trainmaster.policies.deadline.execution import carry_out, changeable
 from trainmaster.policies.deadline.reservation_book import RETRIES, ReservationBook
@@ -30,6 +31,8 @@ from trainmaster.policies.shared.arrival_order import decide_by_arrival
 
 _RETRY_MS = 10_000
 """Looked at again so soon when a gang fitted by count but found no place."""
+_PROBED_MS = 2_000
+"""While a job is probed, it is looked at so often."""
 _AGAIN_MS, _AGAIN = 60_000.0, 1.0 / 8.0
 """All is planned anew for a job without reservation not sooner than this, and than this part of its slack..."""
 _PLANNED = 1
@@ -83,7 +86,9 @@ class Deadline:
         asked = view.memo.columns.get("asked")
         asked = np.zeros(len(view.jobs)) if asked is None else asked.copy()
         offers = Offers.read(view.memo.values.get("offers"))
-        self._answer(builder, reservations, asked, offers)
+        answers = Answers(view)
+        self._answer(builder, reservations, asked, offers, answers)
+        self._probe(builder, reservations, answers)
         self._soften(builder, reservations, asked)
         gpu_type, size = reservations.jobs.held_kind.copy(), reservations.jobs.held.copy()
         rest = self._rest(builder, reservations)
@@ -111,7 +116,7 @@ class Deadline:
         failed = carry_out(builder, gpu_type, size, rank, free_rows)
         self._explain(builder, reservations, size)
         return builder.plan(
-            memo=self._memo(reservations, asked, offers),
+            memo=self._memo(reservations, asked, offers, answers),
             wake_at_ms=self._wake(reservations, bool(failed)),
             default=Why.OUTRANKED,
         )
@@ -119,42 +124,59 @@ class Deadline:
     # -- the answers -----------------------------------------------------------------------------------
 
     def _answer(
-        self, builder: PlanBuilder, reservations: ReservationBook, asked: npt.NDArray[np.float64], offers: Offers
-    ) -> None:
+        self, builder: PlanBuilder, reservations: ReservationBook, asked: npt.NDArray[np.float64], offers: Offers,
+        answers: Answers,
+    ) -> None:  # fmt: skip
         """Every hard deadline without a promise: new ones fully, kept ones by free room alone."""
+        # A job that runs is asked about when its probe has shown what it is.
+        ready = changeable(builder.view.jobs.phase) if builder.view.learns else builder.view.jobs.waiting
         open_rows = np.flatnonzero(
-            reservations.is_hard & (reservations.certs[:, col.CLASS] == col.NONE) & builder.view.jobs.waiting
+            reservations.is_hard & (reservations.certs[:, col.CLASS] == col.NONE) & ready & ~reservations.unknown
         )
         candidates: list[int] = []
         for row in open_rows[asked[open_rows] == 0].tolist():
             asked[row] = _next_try(reservations, float(reservations.slack()[row]))
             details = verdicts.impossible(reservations, row)
             if details is not None:
-                builder.reject(row, Why.DEADLINE, **details)
+                if builder.view.jobs.waiting[row]:
+                    builder.reject(row, Why.DEADLINE, **details)
+                answers.refused(row, details)
                 continue
             if self.selective > 0:
                 offers.offered(reservations, row)
             details = self._too_large(reservations, row, offers)
             if details is not None:
-                self._refuse(builder, row, details)
+                self._refuse(builder, row, details, answers)
             else:
                 candidates.append(row)
         if len(candidates) == 1 or not reservations.promise_all(candidates):
             for row in candidates:
                 if reservations.certs[row, col.CLASS] == col.NONE and not reservations.promise(row):
                     offers.refused()
-                    self._refuse(builder, row, verdicts.refused(reservations, row))
+                    self._refuse(builder, row, verdicts.refused(reservations, row), answers)
         for row in candidates:
             if reservations.certs[row, col.CLASS] == col.PROMISED:
                 self._accept(builder, reservations, row)
         if self.keep_trying:
             self._try_again(builder, reservations, asked, offers)
 
-    def _refuse(self, builder: PlanBuilder, row: int, details: dict[str, Any]) -> None:
+    def _refuse(self, builder: PlanBuilder, row: int, details: dict[str, Any], answers: Answers) -> None:
+        answers.refused(row, details)
         if self.keep_trying:
             builder.wait(row, Why.DEADLINE, -1, **details)
-        else:
+        elif builder.view.jobs.waiting[row]:
             builder.reject(row, Why.DEADLINE, **details)
+
+    def _probe(self, builder: PlanBuilder, reservations: ReservationBook, answers: Answers) -> None:
+        """Jobs of which too little is known: a short run at the smallest size shows more, least slack first."""
+        for row in np.flatnonzero(reservations.unknown).tolist():
+            details = reservations.unknowns.details(row)
+            answers.noted(row, details)
+            builder.wait(row, Why.DEADLINE, -1, **details)
+        unbooked = reservations.probing & (reservations.certs[:, col.CLASS] == col.NONE)
+        rows = np.flatnonzero(unbooked & changeable(builder.view.jobs.phase))
+        for row in rows[np.lexsort((rows, reservations.due[rows]))].tolist():
+            reservations.reserve_probe(row)
 
     def _too_large(self, reservations: ReservationBook, row: int, offers: Offers) -> dict[str, Any] | None:
         """The answer to a job that would take the room of many while room is short; else None."""
@@ -233,8 +255,9 @@ class Deadline:
         if self.admission and not self.keep_trying:
             kept &= ~reservations.is_hard | (jobs.admitted > 0)
         # Without a promise and too late by now: a hard deadline has no value afterwards.
-        hopeless = reservations.due <= reservations.now if reservations.beliefs.pool.count else reservations.slack() < 0
-        kept &= ~(reservations.is_hard & (jobs.admitted == 0) & hopeless)
+        unsure = reservations.beliefs.pool.count or builder.view.learns
+        hopeless = reservations.due <= reservations.now if unsure else reservations.slack() < 0
+        kept &= ~(reservations.is_hard & (jobs.admitted == 0) & hopeless & ~reservations.unknown)
         rows = np.flatnonzero(kept)
         slack = np.where(reservations.is_soft | reservations.is_hard, reservations.slack(), np.inf)[rows]
         slack = np.where(slack < 0, np.inf, slack)
@@ -255,10 +278,11 @@ class Deadline:
             if row not in builder.details:
                 builder.details[row] = {"planned_start_s": start, "planned_finish_s": finish, "promised": kept}
 
-    def _memo(self, reservations: ReservationBook, asked: Any, offers: Offers) -> PolicyState:
+    def _memo(self, reservations: ReservationBook, asked: Any, offers: Offers, answers: Answers) -> PolicyState:
         pool = reservations.beliefs.pool
+        values = {"ratios": [pool.count, pool.total, pool.squares], "offers": offers.plain()}
         return PolicyState(
-            values={"ratios": [pool.count, pool.total, pool.squares], "offers": offers.plain()},
+            values={**values, **answers.plain(reservations.certs[:, col.CLASS] == col.NONE)},
             columns={
                 "plan": reservations.certs,
                 "sizes": reservations.tables,
@@ -271,6 +295,10 @@ class Deadline:
         wake = rs.next_break(reservations.now, reservations.certs)
         if reservations.beliefs.pool.count:
             wake = min(wake, reservations.now + self.look_s * MS_PER_S)
+        if reservations.unknown.any():
+            probed = reservations.probing & (reservations.certs[:, col.CLASS] == col.SOFT)
+            probed &= reservations.certs[:, col.FIRST] <= reservations.now
+            wake = min(wake, reservations.now + (_PROBED_MS if probed.any() else self.look_s * MS_PER_S))
         if failed:
             wake = min(wake, reservations.now + _RETRY_MS)
         return int(wake) if wake < col.FOREVER else None

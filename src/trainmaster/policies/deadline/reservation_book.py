@@ -19,6 +19,7 @@ from trainmaster.policies.deadline import reservations as rs
 from trainmaster.policies.deadline.feasibility import demand_fits, fastest_rates
 from trainmaster.policies.deadline.sizes import size_tables
 from trainmaster.policies.deadline.speed_corrections import SpeedCorrections, believe
+from trainmaster.policies.deadline.unknowns import probes, unknowns_of
 
 ORDERS = 6
 """Orders tried when promises are rearranged around a newcomer..."""
@@ -47,16 +48,25 @@ class ReservationBook:
         kept = view.memo.columns.get("plan")
         self.certs: Floats = np.zeros((len(t), col.WIDTH)) if kept is None else kept.copy()
         self.certs[t.phase == PhaseCode.PAUSED, col.CLASS] = col.NONE
-        booked = self.certs[:, col.CLASS] > 0
-        # One that has done its work and still runs is being taken down, which takes a while too.
-        outlived = (self.certs[:, col.FINISH] + col.PAD_MS <= self.now) | (t.work_done >= t.work_total)
-        overrun = booked & (t.phase == PhaseCode.RUNNING) & outlived
-        self.beliefs: SpeedCorrections = believe(view, self.tables, confidence, overrun)
-        self.jobs = self.beliefs.jobs
-        self.capacity = self._capacity()
-        known = ~np.isnan(t.work_total)
         deadline = t.deadline_ms < NEVER_MS
         hard = t.deadline_kind == DeadlineKind.HARD
+        self.unknowns = unknowns_of(view, confidence)
+        promised = self.certs[:, col.CLASS] == col.PROMISED
+        self.unknown = self.unknowns.any & ~promised & admission
+        self.probing = self.unknown & self.unknowns.probing
+        # A probe is over when enough is known, or the job has shown nothing for so long.
+        self.certs[hard & admission & ~promised & ~self.probing, col.CLASS] = col.NONE
+        total = self.unknowns.work_total
+        booked = self.certs[:, col.CLASS] > 0
+        # One that has done its work and still runs is being taken down, which takes a while too.
+        outlived = (self.certs[:, col.FINISH] + col.PAD_MS <= self.now) | (t.work_done >= total)
+        overrun = booked & (t.phase == PhaseCode.RUNNING) & outlived
+        self.beliefs: SpeedCorrections = believe(view, self.tables, total, confidence, overrun)
+        self.jobs = self.beliefs.jobs
+        if self.probing.any():
+            self.jobs = probes(self.jobs, self.probing, t.run_s)
+        self.capacity = self._capacity()
+        known = ~np.isnan(total)
         if admission:
             self.is_hard = hard & deadline
             self.is_soft = deadline & ~hard & known
@@ -238,6 +248,10 @@ class ReservationBook:
         self.certs[rows, col.CLASS] = col.NONE
         for row in rows[np.lexsort((rows, self.certs[rows, col.DUE]))].tolist():
             self.reserve_soft(row)
+
+    def reserve_probe(self, row: int) -> bool:
+        """A short reservation at the smallest size, in what is free beside all others."""
+        return self.reservations(row, col.SOFT, float(self.due[row]))
 
     def reserve_soft(self, row: int) -> bool:
         """A reservation for the best value step in reach; later hard arrivals may take it."""

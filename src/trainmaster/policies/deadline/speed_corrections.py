@@ -31,7 +31,7 @@ class SpeedCorrections:
 
 
 def believe(
-    view: Snapshot, tables: Floats, confidence: float, overrun: npt.NDArray[np.bool_] | None
+    view: Snapshot, tables: Floats, work_total: Floats, confidence: float, overrun: npt.NDArray[np.bool_]
 ) -> SpeedCorrections:
     """Arrays for the kernels. Speeds not yet measured are taken at the `confidence` quantile of the pool."""
     t = view.jobs
@@ -50,9 +50,9 @@ def believe(
         margin = quantile_z(confidence) * pool.sigma
         current = known & (seen[:, 0] == t.generation)
         factor = np.where(known, np.exp(seen[:, 1] - np.where(current, 0.0, margin)), factor)
-    work = np.maximum(t.work_total - t.work_done, 0.0)
-    if overrun is not None and overrun.any():
-        work = np.where(overrun, np.maximum(work, OVERRUN * t.work_total), work)
+    work = np.maximum(work_total - t.work_done, 0.0)
+    if overrun.any():
+        work = np.where(overrun, np.maximum(work, OVERRUN * work_total), work)
     phase, generation = t.phase, t.generation
     moving = (
         ((phase == PhaseCode.RESERVED) & (generation > 0))

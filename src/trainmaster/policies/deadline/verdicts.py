@@ -36,7 +36,7 @@ def impossible(reservations: ReservationBook, row: int) -> dict[str, Any] | None
     """Answers that do not depend on others: in the past, unknown work, sooner than the fastest finish."""
     due = float(reservations.due[row])
     deadline = {"deadline_s": due / MS_PER_S}
-    if np.isnan(reservations.view.jobs.work_total[row]):
+    if np.isnan(reservations.unknowns.work_total[row]):
         return {
             **deadline,
             "fault": "unknown work",

@@ -28,11 +28,12 @@ from trainmaster.jobspec.engine import request_of
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, Phase
-from trainmaster.model.reason_text import sentence
+from trainmaster.model.reason_text import deadline_answer, sentence
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.service.api.problems import Conflict, NotFound
 from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.control.deadline_answers import deadline_answer_of
 from trainmaster.service.local.tokens import OPERATOR, Principal
 
 Json = dict[str, Any]
@@ -189,6 +190,7 @@ class Views:
             "eta_note": told,
             "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
             "slack_s": slack_s,
+            "deadline_answer": self._deadline_answer(spec),
             "stalled_s": self.plane.watch.stalled_s(spec.id, self.now_ms) if running else None,
             "preempted_in_s": self._notices.get(spec.id),
             "attempts": state.attempts,
@@ -201,6 +203,10 @@ class Views:
             "cost": _finite(state.cost),
             "request": self._request(spec),
         }
+
+    def _deadline_answer(self, spec: JobSpec) -> Json | None:
+        found = deadline_answer_of(self.engine, spec)
+        return None if found is None else {**found, "text": deadline_answer(found)}
 
     def _reported(self, state: JobState) -> Json:
         """What the attempt reported, else what is saved: an estimate is never shown as progress."""
@@ -275,6 +281,7 @@ class Views:
             "eta_note": "",
             "starts": None,
             "slack_s": (spec.deadline_ms - end.ended_ms) / MS_PER_S if spec.deadline_ms < NEVER_MS else None,
+            "deadline_answer": None,
             "stalled_s": None,
             "preempted_in_s": None,
             "attempts": end.attempts,
@@ -294,12 +301,17 @@ class Views:
             view = self.job(job_id)
             return _why_body(job_id, view["why"], view["reason"] or f"it is {view['state']}", Reason(Why.NONE), [])
         reason = self._explainer.reason(job_id)
+        spec = queries.spec_of(self.engine, job_id)
+        promise = None if spec is None else self._deadline_answer(spec)
+        apart = promise is not None and (reason is None or reason.why != Why.DEADLINE)
+        also = f"; {promise['text']}" if promise is not None and apart else ""
         if reason is None:
-            return _why_body(job_id, "", f"it does not wait: it is {STATE_OF[phase].value}", Reason(Why.NONE), [])
+            told = f"it does not wait: it is {STATE_OF[phase].value}"
+            return _why_body(job_id, "", told + also, Reason(Why.NONE), [])
         found = [remedy.text for remedy in remedies(self.engine, job_id, self.now_ms, ADVICE_S)]
         if alone := queries.why_alone(self.engine, job_id):
             found.append(f"It shares no GPU: {alone}.")
-        body = _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
+        body = _why_body(job_id, reason.why.name.lower(), sentence(reason) + also, reason, found)
         body["notices"] = {job: self._notices[job] for job, _ in body["holders"] if job in self._notices}
         return body
 

@@ -32,6 +32,7 @@ from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
 from trainmaster.service.api.problems import unavailable
 from trainmaster.service.control.clock import Clock, EngineTime
+from trainmaster.service.control.deadline_answers import DeadlineAnswers
 from trainmaster.service.control.event_log import Journal
 from trainmaster.service.control.fallback_policy import FallbackPolicy
 from trainmaster.service.control.forecasts import LiveForecasts
@@ -244,6 +245,7 @@ class ControlPlane:
             commit = self._commit(Journal(self.engine, self.now_ms), [])
             jobs = {**commit.jobs, **dict.fromkeys(unreadable)}
             self.store.commit(replace(commit, jobs=jobs, requests={}, documents={QUARANTINE: self.quarantined}))
+        self.deadline_answers = DeadlineAnswers(self.engine)
         self.fault = None
         self._retry_ms = NEVER_MS
         self.log_number = self.store.last_log_number()
@@ -401,6 +403,7 @@ class ControlPlane:
         ended = engine.drain_ended()
         notes, engine.notes = engine.notes, []
         journal.after(commands, ended, notes)
+        self.deadline_answers.tell(engine, journal)
         self.exits.update(journal.exits)
         self.outputs.update(journal.outputs)
         if self.live_forecasts is not None:

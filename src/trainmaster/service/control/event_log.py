@@ -67,6 +67,12 @@ class Journal:
                 self.add("pause", job_id, f"{job_id}: pause asked for")
             case ev.JobResumed():
                 self.add("resume", job_id, f"{job_id}: resume asked for")
+            case ev.JobRangeChanged(found=True):
+                size = _size(event.workers_min, event.workers_max)
+                self.add(
+                    "range", job_id, f"{job_id} is elastic: it may have {size}",
+                    workers_min=event.workers_min, workers_max=event.workers_max,
+                )  # fmt: skip
             case ev.JobRangeChanged():
                 size = _size(event.workers_min, event.workers_max)
                 self.add(
@@ -75,8 +81,12 @@ class Journal:
                 )  # fmt: skip
             case ev.JobTermsChanged(preemptible=True):
                 self.add("checkpoints", job_id, f"{job_id} saves checkpoints: it may be preempted from now on")
-            case ev.JobTermsChanged():
-                self.add("terms", job_id, f"{job_id}: its user changed {_terms(event)}")
+            case ev.JobTermsChanged(work_total=float()):
+                self.add(
+                    "work", job_id, f"{job_id} says that it has {event.work_total:g} steps", steps=event.work_total
+                )
+            case ev.JobTermsChanged() if changed := _terms(event):
+                self.add("terms", job_id, f"{job_id}: its user changed {changed}")
             case ev.JobHalted():
                 self.exits[event.job_id] = event.why
                 self.add("halted", job_id, f"{job_id} is stopped: {event.why}", final=event.final)
@@ -228,4 +238,4 @@ def _where(places: Iterable[Mapping[str, Any]]) -> str:
 
 def _terms(event: ev.JobTermsChanged) -> str:
     names = {"deadline_ms": "deadline", "weight": "weight", "priority": "priority", "time_s": "time limit"}
-    return ", ".join(text for name, text in names.items() if getattr(event, name) is not None) or "nothing"
+    return ", ".join(text for name, text in names.items() if getattr(event, name) is not None)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from trainmaster.engine import queries
 from trainmaster.engine.engine import Engine
-from trainmaster.jobspec.engine import given
+from trainmaster.jobspec.engine import OPEN_SIZE, WORK_TOLD, given
 from trainmaster.model import event as ev
+from trainmaster.model.feasibility import largest_size
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.service.control.event_log import Journal
@@ -52,14 +53,27 @@ class JobWatch:
         self.next_ms = max(self._due_ms, now_ms + LOOK_MS)
         return halts
 
-    def declared(self, engine: Engine, events: Iterable[ev.Event]) -> list[ev.JobTermsChanged]:
-        """Jobs that say that they save checkpoints, and of which nobody had said whether they may be preempted."""
-        found: dict[str, ev.JobTermsChanged] = {}
+    def declared(self, engine: Engine, events: Iterable[ev.Event]) -> list[ev.Event]:
+        """What jobs say of themselves and their users did not: that they save checkpoints, how much work they have, and
+        (`OPEN_SIZE`) that they may have any size."""
+        found: dict[tuple[str, str], ev.Event] = {}
         for event in events:
-            if isinstance(event, ev.Progressed) and event.checkpoints:
-                spec = queries.spec_of(engine, event.job_id)
-                if spec is not None and not spec.preemptible and given(spec, "preemptible") is None:
-                    found[spec.id] = ev.JobTermsChanged(spec.id, preemptible=True)
+            if not isinstance(event, ev.Progressed) or not (event.checkpoints or event.total or event.elastic):
+                continue
+            spec = queries.spec_of(engine, event.job_id)
+            if spec is None or not queries.is_current(engine, event.job_id, event.generation):
+                continue
+            if event.checkpoints and not spec.preemptible and given(spec, "preemptible") is None:
+                found[spec.id, "preemptible"] = ev.JobTermsChanged(spec.id, preemptible=True)
+            if (
+                event.total
+                and event.total != spec.work_total
+                and (spec.work_total is None or WORK_TOLD in spec.payload)
+            ):
+                found[spec.id, "work"] = ev.JobTermsChanged(spec.id, work_total=event.total, noted={WORK_TOLD: True})
+            if event.elastic and spec.payload.get(OPEN_SIZE) and not spec.elastic:
+                most = largest_size(engine.cluster, spec)
+                found[spec.id, "size"] = ev.JobRangeChanged(spec.id, spec.workers_min, most, found=True)
         return list(found.values())
 
     # -- run time and budget ---------------------------------------------------------------------------

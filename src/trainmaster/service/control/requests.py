@@ -13,7 +13,7 @@ from trainmaster.estimate.speeds.knowledge import profile_of
 from trainmaster.estimate.speeds.learned import MEASURED_SIGMA
 from trainmaster.estimate.speeds.observations import Place, observed
 from trainmaster.jobspec.diff import spec_diff
-from trainmaster.jobspec.engine import request_of
+from trainmaster.jobspec.engine import OPEN_SIZE, request_of
 from trainmaster.jobspec.limits import Workers
 from trainmaster.jobspec.model import EDITABLE, JobRequest
 from trainmaster.jobspec.reading import request_from
@@ -170,6 +170,8 @@ class Resize:
             raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
         plane.fitting.check(spec, (self.workers.min, self.workers.max))
         plane.stage.events.append(ev.JobRangeChanged(JobId(job_id), self.workers.min, self.workers.max))
+        if spec.payload.get(OPEN_SIZE):
+            plane.stage.events.append(ev.JobTermsChanged(JobId(job_id), noted={OPEN_SIZE: False}))
 
     def answer(self, plane: ControlPlane) -> Json:
         return Views(plane, self.who).job(self._job_id)

@@ -42,7 +42,7 @@ class RunReports:
     def progressed(self, run: Run) -> None:
         work = run.attempt.work
         saved = work.saved if work.checkpoints and math.isfinite(work.saved) else None
-        told = (work.done, work.rate, work.loss, work.checkpoints, saved)
+        told = (work.done, work.rate, work.loss, work.checkpoints, saved, work.total, run.attempt.elastic)
         if work.known and told != run.told_progress and not run.over:
             run.told_progress = told
             job_id = JobId(run.key.job_id)

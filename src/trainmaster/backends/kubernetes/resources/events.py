@@ -55,6 +55,9 @@ def happening_of(entry: LogEntry) -> JobEvent | None:
             return JobEvent(entry.kind.capitalize(), text, warning=True)
         case "stalled":
             return JobEvent("Stalled", text, warning=True, said="stalled")
+        case "deadline":
+            missed = details.get("answer") in ("late", "refused", "unknown")
+            return JobEvent("Deadline", text, warning=missed, said=str(details.get("answer")))
         case "preemption":
             return JobEvent("PreemptionNotice", text, warning=True, said="preemption")
         case "progress":

@@ -160,7 +160,7 @@ def _message(view: Json, now_s: float) -> str:
         return f"no step since {stamp_of(round(now_s - view['stalled_s']))}"
     if view["output"] and (view["state"] == "failed" or view["why"] == "backoff"):
         return "; ".join(part for part in (view["reason"], view["hint"], view["output"].strip()) if part)
-    return view["reason"]
+    return view["reason"] or (view.get("deadline_answer") or {}).get("text", "")
 
 
 def _reason(view: Json) -> str:
