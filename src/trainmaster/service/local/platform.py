@@ -21,6 +21,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.placement import parse_strategy
 from trainmaster.service.api.job_api import LocalJobApi
 from trainmaster.service.control.control_plane import ControlPlane, Retention
+from trainmaster.service.control.experience import IN_DATABASE
 from trainmaster.service.control.gateway import Gateway
 from trainmaster.service.control.quarantine import DOCUMENT as QUARANTINE
 from trainmaster.service.control.scheduler_thread import Driver
@@ -57,6 +58,7 @@ class LocalPlatform:
         self.home = home
         self.name = options.backend
         self.nodes, self.slowdown, self.emulated = _machine(options)
+        self.experience = IN_DATABASE
         self.retention = Retention(days=options.keep_days or KEEP_DAYS)
         self.snapshots = SnapshotStore(home.path)
 
