@@ -94,7 +94,7 @@ def test_a_file_of_experience_is_enough(fair: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     path.write_text("{}\n")
     result = CliRunner().invoke(learn_app, [*arguments, "--out", str(tmp_path / "other")])
-    assert result.exit_code == 2 and "no row of experience" in result.output
+    assert result.exit_code == 2 and "not a row of experience" in result.output
 
 
 def test_a_network_learns_from_it_and_decides_alike(fair: Path, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def read_rows(path: Path) -> list[Json]:
             row = None
         if not isinstance(row, dict) or not row.keys() >= _FIELDS:
             expected = "what `trainmaster experience` writes: a JSON object in each line"
-            raise InputError("this is no row of experience", expected, file=path, line=line)
+            raise InputError("not a row of experience", expected, file=path, line=line)
         rows.append(row)
     return in_order(rows)
 
