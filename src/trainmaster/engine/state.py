@@ -44,6 +44,7 @@ class State(EngineCore):
             settings.resend_ms, settings.backoff_ms,
         )  # fmt: skip
         self.round_ms = settings.round_ms or 0
+        self.asks_after_start = settings.ask_after_start
         self.cluster = cluster
         self.policy = policy
         self.estimator = estimator

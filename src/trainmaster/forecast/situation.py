@@ -85,8 +85,8 @@ def to_json(situation: Situation) -> dict[str, Any]:
             "placement": s.settings.placement.value, "round_ms": s.settings.round_ms, "seed": s.settings.seed,
             "backoff_ms": s.settings.backoff_ms, "restart_cost_ms": s.settings.restart_cost_ms,
             "resize_cost_ms": s.settings.resize_cost_ms, "elastic_fill": s.settings.elastic_fill,
-            "min_run_ms": s.settings.min_run_ms, "entity_weights": dict(s.settings.entity_weights),
-            "entity_policies": dict(s.settings.entity_policies),
+            "ask_after_start": s.settings.ask_after_start, "min_run_ms": s.settings.min_run_ms,
+            "entity_weights": dict(s.settings.entity_weights), "entity_policies": dict(s.settings.entity_policies),
         },
         "beliefs": {
             job_id: {"sigma": b.sigma, "work": b.work and list(b.work), "speeds": b.speeds and list(b.speeds),

@@ -200,7 +200,7 @@ class Service:
                 self._opened.set()
                 self.log.info(
                     "leader ready", after_s=round(time.monotonic() - begun_s, 2), policy=plane.policy_name,
-                    cluster=plane.cluster.describe(), emulated=plane.emulated,
+                    cluster=plane.cluster.nodes_text(), emulated=plane.emulated,
                 )  # fmt: skip
                 await _first(self._lost, self._stop)
             return True

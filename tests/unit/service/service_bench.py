@@ -114,6 +114,12 @@ class Bench:
     def calls(self, calls: Sequence[Call], token: str = OPERATOR_TOKEN) -> list[Reply]:
         return exchange(self.app, token, calls, lambda requests: self.plane.batch(requests))
 
+    def openapi(self) -> Any:
+        """The application's own description of its routes."""
+        return exchange(self.app, "", [Call("GET", "/openapi.json")], lambda requests: self.plane.batch(requests))[
+            0
+        ].json()
+
     def get(self, path: str, **options: Any) -> Any:
         reply = self.call("GET", path, **options)
         assert reply.status == 200, reply.body

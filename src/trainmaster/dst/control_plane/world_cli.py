@@ -22,7 +22,7 @@ def replay(seed: int) -> int:
         outcome = world.run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"seed {seed}: policy {outcome.policy}, cluster {world.scenario.cluster.describe()}")
+    print(f"seed {seed}: policy {outcome.policy}, cluster {world.scenario.cluster.nodes_text()}")
     print(f"faults: {world.faults.rates}; a commit fails with probability {world.store_fails:.4f}")
     for line in world.story.lines():
         print(line)

@@ -53,7 +53,7 @@ def replay(seed: int) -> int:
     world = World(seed)
     outcome = world.run()
     settings = world.scenario.settings
-    print(f"seed {seed}: policy {outcome.policy}, cluster {world.scenario.cluster.describe()}, "
+    print(f"seed {seed}: policy {outcome.policy}, cluster {world.scenario.cluster.nodes_text()}, "
           f"placement {settings.placement.name.lower()}, round {settings.round_ms} ms")  # fmt: skip
     print(f"faults: {world.faults.rates}")
     print(f"truth: {world.scenario.truth}")

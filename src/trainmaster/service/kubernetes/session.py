@@ -144,7 +144,7 @@ class KubernetesSession:
         listener = _Later()
         hub = self._hub = AgentHub(
             self._secret, lease, lambda: plane.now_ms, listener,  # type: ignore[arg-type]
-            first_version=max(1, plane.now_ms // 1000),
+            first_version=max(1, plane.now_ms // 1000), faults=self._watch.faults,
         )  # fmt: skip
         hub.authority_until(self._platform.authority_s)
         agents = tuple(self._platform.agent_addresses(self._watch.local_address()))
@@ -179,6 +179,7 @@ class KubernetesSession:
             node_set,
             self._room.lacks,
         )
+        gangs.faults = self._watch.faults
         gangs.start(self._watch.foreign_pods(), active, expected)
         self._watch.foreign = gangs.pod_changed
         return gangs
@@ -197,6 +198,8 @@ class KubernetesSession:
         status_writer = self._status_writer = StatusWriter(
             self._client, driver, self._object_for, busy=backend.is_making_pods
         )
+        status_writer.faults = self._watch.faults
+        self._watch.faults.told = self._set_aside
         backend.slow_starts.on_change = status_writer.look_at
         if backend.gangs is not None:
             gang_writer = GangStatusWriter(self._client, backend.gangs, status_writer)

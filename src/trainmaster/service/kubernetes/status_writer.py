@@ -32,6 +32,7 @@ from trainmaster.backends.kubernetes.resources.status import (
     status_of,
 )
 from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object, stamp_of
+from trainmaster.backends.kubernetes.set_aside import SetAside
 from trainmaster.engine import queries
 from trainmaster.engine.ports import LogEntry
 from trainmaster.model.errors import InputError, TrainmasterError
@@ -89,6 +90,7 @@ class StatusWriter:
         self._gateway = gateway
         self._object_for = object_for
         self.also = also
+        self.faults = SetAside()
         self._busy = busy
         self._lock = threading.Lock()
         self._due_s: dict[str, float] = {}
@@ -228,7 +230,8 @@ class StatusWriter:
 
         async def one(job_id: str, update: StatusUpdate) -> None:
             async with slots:
-                await self._write(job_id, update)
+                with self.faults.alone(f"status of {job_id}"):
+                    await self._write(job_id, update)
 
         await asyncio.gather(*(one(job_id, update) for job_id, update in updates.items()))
 
@@ -302,7 +305,8 @@ class StatusWriter:
             tj = self._object_for(job_id)
             if tj is not None:
                 async with slots:
-                    await self.event(object_of(tj), happening)
+                    with self.faults.alone(f"an Event of {job_id}"):
+                        await self.event(object_of(tj), happening)
 
         await asyncio.gather(*(one(job_id, happening) for job_id, happening in taken))
 

@@ -55,6 +55,8 @@ def happening_of(entry: LogEntry) -> JobEvent | None:
             return JobEvent(entry.kind.capitalize(), text, warning=True)
         case "stalled":
             return JobEvent("Stalled", text, warning=True, said="stalled")
+        case "preemption":
+            return JobEvent("PreemptionNotice", text, warning=True, said="preemption")
         case "progress":
             return JobEvent("Progressing", text)
         case "cancelled":

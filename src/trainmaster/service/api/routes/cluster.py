@@ -18,6 +18,7 @@ from trainmaster.service.api.views import MAX_PAGE, MAX_ROWS
 from trainmaster.service.control import requests as ask
 from trainmaster.wire.api import (
     AccuracyRow,
+    ClockRequest,
     EntityRequest,
     EntityView,
     EventPage,
@@ -25,6 +26,8 @@ from trainmaster.wire.api import (
     NodeView,
     PolicyRequest,
     ServiceView,
+    SpeedsKept,
+    SpeedsRequest,
 )
 
 router = APIRouter(responses=REFUSALS)
@@ -102,6 +105,13 @@ async def accuracy(here: Here, who: Anyone) -> Response:  # noqa: ARG001
     return answer(await here.gateway.ask(ask.Read(lambda views: views.accuracy())))
 
 
+@router.post("/speeds", tags=["foresight"], response_model=SpeedsKept)
+async def keep_speeds(body: SpeedsRequest, here: Here, who: Operator) -> Response:
+    """Keep measured speeds for jobs of a model; the same user's next measurement at a place replaces this one. For
+    operators."""
+    return answer(await here.gateway.ask(ask.KeepSpeeds(body, who)))
+
+
 @router.get("/service", tags=["service"], response_model=ServiceView)
 async def service(here: Here, who: Anyone) -> Response:
     look = ask.Read(lambda views: views.service(here.backend, here.started_s, who.role))
@@ -112,5 +122,13 @@ async def service(here: Here, who: Anyone) -> Response:
 async def set_policy(body: PolicyRequest, here: Here, who: Operator) -> Response:
     """Let another policy decide from now on; what runs goes on. For operators."""
     await here.gateway.ask(ask.SetPolicy(body.policy))
+    look = ask.Read(lambda views: views.service(here.backend, here.started_s, who.role))
+    return answer(await here.gateway.ask(look))
+
+
+@router.put("/clock", tags=["service"], response_model=ServiceView)
+async def confirm_clock(body: ClockRequest, here: Here, who: Operator) -> Response:  # noqa: ARG001
+    """Say that the wall clock is right after it has jumped; for operators."""
+    await here.gateway.ask(ask.ConfirmClock())
     look = ask.Read(lambda views: views.service(here.backend, here.started_s, who.role))
     return answer(await here.gateway.ask(look))
