@@ -1,6 +1,6 @@
 """Why the paper's constants lose: what prices do to admission in the paper-like configuration of `study_oasis.py`.
 
-    python bench/study_oasis_constants.py [--seeds 20]
+python bench/study_oasis_constants.py [--seeds 20]
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from study_oasis import BASE, FIRST_SEED
 
+from study_oasis import BASE, FIRST_SEED
 from support.oracles.admission import utility_at
 from support.oracles.admission_instances import paper_like_instance
 from trainmaster.policies.oasis.instance.solve import solve_instance

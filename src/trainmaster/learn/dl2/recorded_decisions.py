@@ -80,9 +80,16 @@ def lived_from_rows(rows: Sequence[JsonObject], machines: SizingSpec) -> Lived:
             if how == "finished" and spec is not None and spec.work_total:
                 at_ms = int(row["at_ms"])
                 finished[job_id] = Ended(
-                    spec, Phase.FINISHED, at_ms, spec.submit_ms, 0.0, (at_ms - spec.submit_ms) / MS_PER_S,
-                    spec.work_total, 0, 1,
-                )  # fmt: skip
+                    spec,
+                    Phase.FINISHED,
+                    at_ms,
+                    spec.submit_ms,
+                    0.0,
+                    (at_ms - spec.submit_ms) / MS_PER_S,
+                    spec.work_total,
+                    0,
+                    1,
+                )
     return lived(list(finished.values()), (), machines, rows)
 
 
