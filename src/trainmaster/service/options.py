@@ -8,11 +8,12 @@ from pathlib import Path
 from trainmaster.model.errors import InputError
 from trainmaster.model.placement import parse_strategy
 from trainmaster.policies.registry import create
+from trainmaster.service.kubernetes.namespace_teams import parse_bindings
 
 BACKENDS = ("local", "simulated", "kubernetes")
 _ONLY_KUBERNETES = {
     "kubeconfig": "--kubeconfig", "namespace": "--namespace", "agent_host": "--agent-host",
-    "agent_port": "--agent-port", "lease_s": "--lease",
+    "agent_port": "--agent-port", "lease_s": "--lease", "bind_teams": "--bind-teams",
 }  # fmt: skip
 _ONLY_ONE_MACHINE = {
     "nodes": "--nodes", "reset_nodes": "--reset-nodes", "stop_jobs": "--stop-jobs", "learn": "--learn",
@@ -40,6 +41,8 @@ class ServiceOptions:
     agent_host: str | None = None
     agent_port: int | None = None
     lease_s: float | None = None
+    bind_teams: str | None = None
+    """Teams of namespaces (see `namespace_teams`); None: jobs name any team."""
     stop_jobs: bool = False
     reset_nodes: bool = False
     trust_users: bool = False
@@ -77,6 +80,8 @@ def check_options(options: ServiceOptions) -> None:
             )  # fmt: skip
     if options.policy is not None:
         create(options.policy)
+    if options.bind_teams is not None:
+        parse_bindings(options.bind_teams)
     parse_strategy(options.placement)
     if options.learn:
         from trainmaster.service.online_learning import check_learning

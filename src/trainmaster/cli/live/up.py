@@ -78,6 +78,13 @@ def up(
     learn: Annotated[
         bool, typer.Option("--learn", help="With policy dl2: go on training it on the jobs that end.")
     ] = False,
+    bind_teams: Annotated[
+        str | None,
+        typer.Option(
+            "--bind-teams",
+            help="Kubernetes: jobs count for teams of their namespace: `own`, or NAMESPACE=TEAM+TEAM,NAMESPACE=TEAM.",
+        ),
+    ] = None,
     trust_users: Annotated[
         bool,
         typer.Option("--trust-users", help="Accept tokens of further users: their jobs can read each other's files."),
@@ -104,7 +111,7 @@ def up(
         trust_users=trust_users, root_jobs=root_jobs, elastic_fill=elastic_fill, min_run_s=min_run_s,
         preempt_notice_s=preempt_notice_s, preempt_loss_s=preempt_loss_s,
         log_level=log_level, keep_days=keep_days, learn=learn, kubeconfig=kubeconfig, namespace=namespace,
-        agent_host=agent_host, agent_port=agent_port, lease_s=lease,
+        agent_host=agent_host, agent_port=agent_port, lease_s=lease, bind_teams=bind_teams,
     )  # fmt: skip
     service = Service(options)
 
