@@ -25,6 +25,12 @@ _ALL = (
     Entry("entities", "live.entities:entities", _LIVE, "List the teams with weights, quotas and policies, or set one."),
     Entry("doctor", "live.doctor:doctor", _LIVE, "Check the installation and say how to mend it."),
     Entry("whatif", "live.whatif:whatif", _LIVE, "Say what another policy, other nodes or jobs would do to the queue."),
+    Entry(
+        "experience",
+        "live.experience:experience",
+        _LIVE,
+        "Write states, actions and rewards, to train on.",
+    ),
     Entry("accuracy", "live.accuracy:accuracy", _LIVE, "Say how good the predicted finish times were."),
     Entry("submit", "live.submit:submit", _JOBS, "Submit a job and print its id.", takes_command=True),
     Entry("run", "live.run:run", _JOBS, "Submit a job, follow its log, exit with its code.", takes_command=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from trainmaster.core.arrays import Floats
+from trainmaster.core.arrays import Floats, Ints
 from trainmaster.core.engine.engine_core import wanted
 from trainmaster.engine import learned_speeds, node_sets, priority_bands
 from trainmaster.engine.engine import Engine
@@ -490,3 +491,85 @@ class Explainer:
             return 0.0
         devices = sum(len(part.devices) for part in allocation.parts if nodes[part.node])
         return devices * allocation.share_milli / GPU_MILLI
+
+
+# -- as a learner sees it -----------------------------------------------------------------------------
+
+_WITH_PROCESSES = (PhaseCode.LAUNCHING, PhaseCode.RUNNING, PhaseCode.RESIZING, PhaseCode.STOPPING, PhaseCode.LOST)
+_OBSERVED_INTS = (
+    "phase", "submit_ms", "workers_min", "workers_max", "servers_min", "servers_max", "workers", "servers",
+    "worker_gpu_milli", "priority", "deadline_ms", "attempts", "preemptions",
+)  # fmt: skip
+_OBSERVED_FLOATS = ("work_total", "rate", "weight")
+
+
+def arrivals(engine: Engine) -> int:
+    """How many jobs have come."""
+    return int(engine.columns.n_arrivals)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """An engine at this moment; to be used before its next step."""
+
+    engine: Engine
+    at_ms: int
+    order: Ints
+    """The first jobs: running ones, then others, each by arrival."""
+    n_jobs: int
+    running: int
+    arrivals: int
+
+    @staticmethod
+    def of(engine: Engine, most: int) -> Observation:
+        rows = engine.columns.rows
+        live = np.isin(engine.columns.ints["phase"][rows], _WITH_PROCESSES)
+        order = np.concatenate([rows[live], rows[~live]])[:most]
+        return Observation(engine, engine.now_ms, order, len(rows), int(live.sum()), arrivals(engine))
+
+    def parts(self) -> dict[str, float]:
+        """Part of its work that each job has done, of those whose work is known."""
+        columns = self.engine.columns
+        totals, done = columns.floats["work_total"][self.order].tolist(), self._work_done(self.order).tolist()
+        ids = [columns.spec(job_index).id for job_index in self.order.tolist()]
+        return {job_id: min(of / total, 1.0) for job_id, of, total in zip(ids, done, totals, strict=True) if total > 0}
+
+    def machines(self) -> dict[str, Any]:
+        """GPUs of nodes that are up, and those of them that nothing is planned on, by type."""
+        cluster, up = self.engine.cluster, self.engine.up
+        n_types = len(cluster.types)
+        total = np.bincount(cluster.type_of[up], cluster.gpus[up], n_types)
+        free = np.bincount(cluster.type_of[up], self.engine.planned.whole[up], n_types)
+        return {
+            "types": list(cluster.types),
+            "gpus": total.astype(int).tolist(),
+            "free_gpus": free.astype(int).tolist(),
+        }
+
+    def jobs(self, most: int) -> dict[str, Any]:
+        """The first jobs by column. `speeds`: steps per second by type at the reference size, as believed."""
+        columns, order = self.engine.columns, self.order[:most]
+        specs = [columns.spec(job_index) for job_index in order.tolist()]
+        held = columns.ints["held_type"][order].tolist()
+        return {
+            "id": [spec.id for spec in specs],
+            "team": [spec.entity for spec in specs],
+            "held_type": [None if kind < 0 else self.engine.cluster.types[kind] for kind in held],
+            **{name: columns.ints[name][order].tolist() for name in _OBSERVED_INTS},
+            **{name: [rounded(value) for value in columns.floats[name][order].tolist()] for name in _OBSERVED_FLOATS},
+            "work_done": [rounded(value) for value in self._work_done(order).tolist()],
+            "speeds": [[rounded(value) for value in speeds] for speeds in columns.throughput[order].tolist()],
+        }
+
+    def _work_done(self, order: Ints) -> Floats:
+        """Steps by now, of running jobs as believed since their last report."""
+        ints, floats = self.engine.columns.ints, self.engine.columns.floats
+        since_ms = self.at_ms - np.maximum(ints["as_of_ms"][order], ints["productive_ms"][order])
+        running = ints["phase"][order] == PhaseCode.RUNNING
+        more = np.where(running, np.nan_to_num(floats["rate"][order]) * np.maximum(since_ms, 0) / MS_PER_S, 0.0)
+        return floats["work_done"][order] + more
+
+
+def rounded(value: float) -> float | None:
+    """JSON has no NaN; six digits are enough."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None

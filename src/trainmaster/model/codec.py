@@ -147,8 +147,7 @@ def _points(value: Any, where: str) -> tuple[tuple[int, float], ...]:
     return tuple(points)
 
 
-_SCALING = {**dict.fromkeys(_COEFFICIENTS, _number(-math.inf)), "points": _points,
-            "workers_per_server": _number(0.0)}  # fmt: skip
+_SCALING = {**dict.fromkeys(_COEFFICIENTS, _number(-math.inf)), "points": _points, "workers_per_server": _number(0.0)}
 
 
 def _deadline_kind(value: Any, where: str) -> DeadlineKind:

@@ -76,6 +76,7 @@ class LeaderSession:
             option or "fifo", emulated=platform.emulated, retention=platform.retention,
             told=partial(log_entries, self._log), committed=part.on_commit, forgotten=part.forget_jobs,
             force_policy=option, keep_policy=not platform.alone, live_forecasts=live_forecasts,
+            experience=platform.experience,
             follow_nodes=platform.follow_nodes, policies=self._parts.policies,
         )  # fmt: skip
         driver = self._parts.driver(plane, self._fatal)

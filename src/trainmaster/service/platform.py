@@ -15,6 +15,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
 from trainmaster.service.api.job_api import JobApi
 from trainmaster.service.control.control_plane import ControlPlane, Retention
+from trainmaster.service.control.experience import Bounds
 from trainmaster.service.control.gateway import Gateway
 from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.local.tokens import Tokens
@@ -72,6 +73,7 @@ class Platform(Protocol):
     """There is one process, which leads from the start and for good; a fault at the start ends it."""
     emulated: bool
     retention: Retention
+    experience: Bounds
     follow_nodes: bool
     """Nodes may be others than when the store was written."""
 

@@ -239,9 +239,9 @@ class _Builder:
 
     def _servers(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of `JobSpec` about parameter servers; nothing of a job without."""
-        given = {name: row.get(name) for name in ("servers", "max_servers", "min_servers")}
-        asked = next((number for number in given.values() if number is not None), 0)
-        low, high = (asked if given[name] is None else given[name] for name in ("min_servers", "max_servers"))
+        given = [row.get(name) for name in ("servers", "max_servers", "min_servers")]
+        asked = next((int(number) for number in given if number is not None), 0)
+        high, low = (asked if number is None else int(number) for number in given[1:])
         if not high:
             return {}
         if not low <= asked <= high:

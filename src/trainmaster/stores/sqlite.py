@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
@@ -210,9 +210,15 @@ def read_recent(path: Path, count: int) -> list[JobSpec]:
     return [spec_from_json(json.loads(record)["spec"]) for (record,) in rows]
 
 
-def read_history(path: Path, count: int, kinds: Sequence[str]) -> tuple[list[JsonObject], list[LogEntry]]:
-    """The records of the jobs that ended last, and the log's entries of these kinds in their order, read from the file
-    of a service that may be running; `StoreError` if it cannot be."""
+class History(NamedTuple):
+    ended: list[JsonObject]
+    log: list[LogEntry]
+    documents: list[JsonObject]
+
+
+def read_history(path: Path, count: int, kinds: Sequence[str], documents: str) -> History:
+    """The records of the jobs that ended last, the log's entries of these kinds in their order, and documents whose
+    names begin so, read from the file of a service that may be running; `StoreError` if it cannot be."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
         try:
@@ -224,6 +230,9 @@ def read_history(path: Path, count: int, kinds: Sequence[str]) -> tuple[list[Jso
                 f"SELECT at_ms, kind, job_id, text, details, number FROM log WHERE kind IN ({marks}) ORDER BY number",
                 tuple(kinds),
             ).fetchall()
+            named = "SELECT value FROM meta WHERE substr(key, 1, ?) = ?"
+            prefix = _DOCUMENT + documents
+            kept = [_object(text) for (text,) in connection.execute(named, (len(prefix), prefix))]
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -232,7 +241,7 @@ def read_history(path: Path, count: int, kinds: Sequence[str]) -> tuple[list[Jso
         LogEntry(at_ms, kind, job_id, text, _details(details), number)
         for at_ms, kind, job_id, text, details, number in rows
     ]
-    return ended, log
+    return History(ended, log, [body for body in kept if body is not None])
 
 
 def _connect(path: Path, busy_ms: int, durable: bool) -> sa.Connection:

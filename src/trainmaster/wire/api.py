@@ -307,6 +307,11 @@ class EventPage(BaseModel):
     next: int
 
 
+class ExperiencePage(BaseModel):
+    rows: list[dict[str, Any]]
+    next: int
+
+
 class EntityView(BaseModel):
     name: str
     weight: float

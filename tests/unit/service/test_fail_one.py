@@ -175,7 +175,6 @@ def test_every_route_fails_alone(bench: Bench, terminal: io.StringIO) -> None:
     job, tried = bench.submit(env={"KEY": SECRET}), 0
     bodies = {
         "/jobs": {"command": ["x"]}, "/jobs/preview": {"command": ["x"]}, "/policy": {"policy": "srtf"},
-        "/speeds": SPEEDS,
         f"/jobs/{job}/resize": {"workers": {"min": 1, "max": 2}}, f"/jobs/{job}/edit": {"priority": 5},
         "/clock": {"confirmed": True}, "/speeds": SPEEDS.model_dump(), "/entities/team": {"weight": 2},
     }  # fmt: skip

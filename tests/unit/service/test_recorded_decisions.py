@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,13 @@ from support.dl2_baselines import equal_shares
 from trainmaster.cli.learning.learn import learn_app
 from trainmaster.engine.persistence import ended_from_record
 from trainmaster.learn.dl2.demonstrations import GainRule
-from trainmaster.learn.dl2.recorded_decisions import COMMANDS, Lived, lived
+from trainmaster.learn.dl2.recorded_decisions import COMMANDS, Lived, lived, lived_from_rows
 from trainmaster.learn.dl2.rollout import play
 from trainmaster.learn.sizing.trace import SizingSpec
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import load
+from trainmaster.service.control.experience import DOCUMENT, in_order, read_rows
 from trainmaster.stores.sqlite import SqliteStore, read_history
 
 MACHINES = SizingSpec(servers=4, gpus_per_server=4, cpus_per_server=32, slot_s=60.0)
@@ -46,8 +48,8 @@ def a_service(home: Path, policy: str, elastic: bool = True, jobs: int = 25) -> 
 
 
 def history_of(home: Path, machines: SizingSpec = MACHINES) -> Lived:
-    records, log = read_history(home / "trainmaster.db", 400, COMMANDS)
-    return lived([ended_from_record(record) for record in records], log, machines)
+    found = read_history(home / "trainmaster.db", 400, COMMANDS, DOCUMENT)
+    return lived([ended_from_record(record) for record in found.ended], found.log, machines, in_order(found.documents))
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,37 @@ def test_the_log_tells_the_sizes_of_every_slot(fair: Path) -> None:
     assert found.trace.submit_ms[0] == 0 and (np.diff(found.trace.submit_ms) >= 0).all()
     given = {workers for held in found.sizes.values() for workers, _ in held.values()}
     assert min(given) >= 1 and max(given) <= 16 and len(given) > 3, "DRF sizes jobs by how many there are"
+
+
+def test_experience_tells_the_same_as_the_log(fair: Path) -> None:
+    """Slot by slot as far as both know; and the reward is the work of all jobs."""
+    found = read_history(fair / "trainmaster.db", 400, COMMANDS, DOCUMENT)
+    ended, rows = [ended_from_record(record) for record in found.ended], in_order(found.documents)
+    by_log, by_rows = lived(ended, found.log, MACHINES).sizes, lived(ended, (), MACHINES, rows)
+    both = by_log.keys() & by_rows.sizes.keys()
+    held = {slot: {job: size for job, size in by_rows.sizes[slot].items() if size[0]} for slot in both}
+    alike = [slot for slot in both if held[slot].items() <= by_log[slot].items()]
+    assert len(both) > 20 and len(alike) > 0.9 * len(both)
+    assert by_rows.work == pytest.approx(25, abs=1e-3)
+
+
+def test_a_file_of_experience_is_enough(fair: Path, tmp_path: Path) -> None:
+    """What `trainmaster experience` writes of a service whose store is elsewhere."""
+    rows = in_order(read_history(fair / "trainmaster.db", 400, COMMANDS, DOCUMENT).documents)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = lived_from_rows(read_rows(path), MACHINES)
+    whole = history_of(fair)
+    assert found.trace.ids == whole.trace.ids
+    assert found.trace.submit_ms.tolist() == whole.trace.submit_ms.tolist()
+    assert found.sizes == {slot: whole.sizes[slot] for slot in found.sizes}
+    out = tmp_path / "run"
+    arguments = ["dl2", "--teacher", f"history:{path}", "--cluster", "servers=4,gpus=4,cpus=32,slot=60", *QUICK]
+    result = CliRunner().invoke(learn_app, [*arguments, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    path.write_text("{}\n")
+    result = CliRunner().invoke(learn_app, [*arguments, "--out", str(tmp_path / "other")])
+    assert result.exit_code == 2 and "not a row of experience" in result.output
 
 
 def test_a_network_learns_from_it_and_decides_alike(fair: Path, tmp_path: Path) -> None:

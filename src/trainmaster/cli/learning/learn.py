@@ -18,12 +18,13 @@ from trainmaster.engine.persistence import readable_ends
 from trainmaster.learn.dl2.demonstrations import check_teacher
 from trainmaster.learn.dl2.evaluate import BASELINES, LEARNED, Scores, evaluate, sampled_from, scenario
 from trainmaster.learn.dl2.options import TrainOptions, paper
-from trainmaster.learn.dl2.recorded_decisions import COMMANDS, HISTORY, Lived, lived
+from trainmaster.learn.dl2.recorded_decisions import COMMANDS, HISTORY, Lived, lived, lived_from_rows
 from trainmaster.learn.sizing.job_types import ANALYTIC, DATA_PARALLEL, LINEAR, MEASURED
 from trainmaster.learn.sizing.trace import SizingSpec, draw_trace
 from trainmaster.model.errors import InputError
 from trainmaster.policies.dl2.weights import shared_weights
 from trainmaster.report.statistics import mean_interval, paired_ratio
+from trainmaster.service.control.experience import DOCUMENT, in_order, read_rows
 from trainmaster.service.local.home import Home
 from trainmaster.service.online_learning import REMEMBERED
 from trainmaster.stores.sqlite import read_history
@@ -44,7 +45,7 @@ _SPEEDS = {"measured": MEASURED, "analytic": ANALYTIC, "data-parallel": DATA_PAR
 def dl2(
     out: Out,
     teacher: Annotated[
-        str, typer.Option(help="Policy to learn from first, 'rule', or 'history:HOME' of a service.")
+        str, typer.Option(help="Policy to learn from first, 'rule', or 'history:HOME' of a service, or of a FILE.")
     ] = "drf",
     iterations: Annotated[int, typer.Option(min=0, help="Of reinforcement; 0: only learn from the teacher.")] = 100,
     cluster: Annotated[
@@ -167,15 +168,17 @@ def _print(summary: dict[str, Any]) -> None:
 
 
 def _recorded(home: Path, clusters: list[SizingSpec]) -> Lived:
-    """What the service of this home folder decided. It may be running."""
+    """What the service of this home folder decided, which may be running; or what `trainmaster experience` wrote."""
+    if home.is_file() and len(clusters) == 1:
+        return lived_from_rows(read_rows(home), clusters[0])
     database = Home(home).database
     if not database.is_file():
         raise InputError(f"{database.name} not found", "the home folder of a service",
                          "Give the folder of `up --home`.", file=home)  # fmt: skip
     if len(clusters) != 1:
         raise InputError(f"{len(clusters)} clusters with a history", "one: the service's machines", column="--cluster")
-    records, log = read_history(database, REMEMBERED, COMMANDS)
-    return lived(readable_ends(records), log, clusters[0])
+    found = read_history(database, REMEMBERED, COMMANDS, DOCUMENT)
+    return lived(readable_ends(found.ended), found.log, clusters[0], in_order(found.documents))
 
 
 def _cluster(text: str) -> SizingSpec:

@@ -38,6 +38,8 @@ from trainmaster.service.local.tokens import OPERATOR, Principal
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000
+MAX_ROWS = 100
+"""Of experience in a page: each may have many kilobytes."""
 MAX_PAGE_BYTES = 4 << 20
 """Of commands and environments in a page: further jobs are on the next one."""
 MAX_ENDED = 5_000
@@ -373,6 +375,13 @@ class Views:
         entries = self.plane.store.log_page(after, limit, job_id)
         events = [self._event(entry) for entry in entries]
         return {"events": events, "next": events[-1]["number"] if events else after}
+
+    def experience(self, after: int, limit: int) -> Json:
+        """The rows that the store has of these numbers, oldest first."""
+        lived = self.plane.experience
+        first = max(after, lived.number - lived.bounds.rows, 0)
+        rows = lived.rows(self.plane.store.document, first, min(first + limit, lived.number))
+        return {"rows": rows, "next": rows[-1]["number"] + 1 if rows else after}
 
     def _event(self, entry: LogEntry) -> Json:
         return {

@@ -34,6 +34,7 @@ from trainmaster.service.api.problems import unavailable
 from trainmaster.service.control.clock import Clock, EngineTime
 from trainmaster.service.control.deadline_answers import DeadlineAnswers
 from trainmaster.service.control.event_log import Journal
+from trainmaster.service.control.experience import IN_DATABASE, Bounds, Experience
 from trainmaster.service.control.fallback_policy import FallbackPolicy
 from trainmaster.service.control.forecasts import LiveForecasts
 from trainmaster.service.control.job_watch import JobWatch
@@ -152,6 +153,7 @@ class ControlPlane:
         committed: Callable[[Commit], None] = lambda _: None,
         forgotten: Callable[[Sequence[str]], None] = lambda _: None,
         live_forecasts: LiveForecasts | None = None,
+        experience: Bounds = IN_DATABASE,
         follow_nodes: bool = False,
     ) -> None:
         """`policy` decides in a new store, `force_policy` in any; with `keep_policy` not in one that was last opened
@@ -177,6 +179,7 @@ class ControlPlane:
         self._committed = committed
         self._forgotten = forgotten
         self.live_forecasts = live_forecasts
+        self.experience = Experience(experience)
         self.watch = JobWatch()
         self.policies = policies
         self._first_policy = policy
@@ -228,6 +231,7 @@ class ControlPlane:
         if self._keep_policy and facts.get("policy_option") == self._policy_option:
             self._force_policy = None
         self.next_job = int(facts.get("next_job", 1))
+        self.experience.opened(int(facts.get("experience", 0)))
         self.exits: dict[str, str] = dict(facts.get("exits", {}))
         self.outputs: dict[str, str] = dict(facts.get("outputs", {}))
         if self.live_forecasts is not None:
@@ -408,6 +412,7 @@ class ControlPlane:
         self.outputs.update(journal.outputs)
         if self.live_forecasts is not None:
             self._alone("forecast", self.live_forecasts.stepped, now_ms, events, commands, ended, self.cluster.types)
+        self._alone("experience", self.experience.stepped, engine, commands, ended)
         commit = self._commit(journal, ended)
         self.store.commit(commit)
         self.refused_commit = None
@@ -428,6 +433,8 @@ class ControlPlane:
 
     def _commit(self, journal: Journal, ended: list[Ended]) -> Commit:
         commit = self.recorder.changes(ended)
+        lived: dict[str, Any] = {}
+        self._alone("experience", lambda: lived.update(self.experience.documents(self.live, self.policy_name)))
         over = {end.spec.id for end in ended}
         for job_id, record in commit.ended.items():
             record["service"] = {"exit": self.exits.get(job_id), "output": self.outputs.get(job_id, "")}
@@ -439,13 +446,15 @@ class ControlPlane:
             "policy": self.policy_name,
             "policy_option": self._policy_option,
             "next_job": self.next_job,
+            "experience": self.experience.number,
             "shape": self._shape(),
             "exits": {job_id: how for job_id, how in sorted(self.exits.items()) if job_id not in over},
             "outputs": {job_id: text for job_id, text in sorted(self.outputs.items()) if text and job_id not in over},
         }
         meta = {**commit.meta, "service": facts}
         learned = {} if self.live_forecasts is None else self.live_forecasts.documents(self.live.now_ms)
-        return replace(commit, meta=meta, log=journal.entries, requests=self.stage.answers, documents=learned)
+        documents = {**learned, **lived}
+        return replace(commit, meta=meta, log=journal.entries, requests=self.stage.answers, documents=documents)
 
     def _shape(self) -> list[list[Any]]:
         """What the store is told of the nodes; they are thousands, and mostly the same as at the last commit."""

@@ -29,6 +29,7 @@ from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.lease import LeaseRule
 from trainmaster.policies.registry import create
 from trainmaster.service.control.control_plane import Retention
+from trainmaster.service.control.experience import IN_JOURNAL
 from trainmaster.service.control.gateway import Gateway
 from trainmaster.service.kubernetes.forwarding import Forwarding
 from trainmaster.service.kubernetes.job_writer import KubernetesJobApi
@@ -66,6 +67,7 @@ class KubernetesPlatform:
         self.config = config or load_config(options.kubeconfig)
         self.namespace = options.namespace or (self.config.namespace if self.config.in_cluster else NAMESPACE)
         self.identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.experience = IN_JOURNAL
         self.retention = replace(RETENTION, days=options.keep_days or RETENTION.days)
         self.client = KubeClient(self.config, connections=CONNECTIONS)
         self.authority_s = float("-inf")

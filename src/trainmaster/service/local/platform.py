@@ -23,6 +23,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.placement import parse_strategy
 from trainmaster.service.api.job_api import LocalJobApi
 from trainmaster.service.control.control_plane import ControlPlane, Retention
+from trainmaster.service.control.experience import IN_DATABASE
 from trainmaster.service.control.gateway import Gateway
 from trainmaster.service.control.quarantine import DOCUMENT as QUARANTINE
 from trainmaster.service.control.scheduler_thread import Driver
@@ -61,6 +62,7 @@ class LocalPlatform:
         self.nodes, self.slowdown, self.emulated = _machine(options)
         self.pairs = PairSlowdowns(load_catalogue(options.throughputs or "builtin")) if self.emulated else None
         """How jobs on one emulated device really fare."""
+        self.experience = IN_DATABASE
         self.retention = Retention(days=options.keep_days or KEEP_DAYS)
         self.snapshots = SnapshotStore(home.path)
 

@@ -14,7 +14,7 @@ from trainmaster.jobspec.limits import Name
 from trainmaster.service.api.job_api import only_seen
 from trainmaster.service.api.routes.context import REFUSALS, Anyone, Here, Operator, answer
 from trainmaster.service.api.routes.jobs import WaitS
-from trainmaster.service.api.views import MAX_PAGE
+from trainmaster.service.api.views import MAX_PAGE, MAX_ROWS
 from trainmaster.service.control import requests as ask
 from trainmaster.wire.api import (
     AccuracyRow,
@@ -22,6 +22,7 @@ from trainmaster.wire.api import (
     EntityRequest,
     EntityView,
     EventPage,
+    ExperiencePage,
     NodeView,
     PolicyRequest,
     ServiceView,
@@ -85,6 +86,17 @@ async def situation(here: Here, who: Anyone) -> Response:
     await here.job_api.see_everything(who, "trainingjobs")
     asked = await here.gateway.ask(ask.Read(lambda views: views.question()))
     return answer(await asyncio.to_thread(lambda: to_json(situation_of(asked))))
+
+
+@router.get("/experience", tags=["service"], response_model=ExperiencePage)
+async def experience(
+    here: Here,
+    who: Operator,  # noqa: ARG001
+    after: Annotated[int, Query(ge=0, le=2**62, description="Rows from this number on.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = MAX_ROWS,
+) -> Response:
+    """What the policy met, did and achieved, as far back as it is kept: to train learned policies on. For operators."""
+    return answer(await here.gateway.ask(ask.Read(lambda views: views.experience(after, limit))))
 
 
 @router.get("/accuracy", tags=["foresight"], response_model=list[AccuracyRow])
