@@ -135,9 +135,10 @@ def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
         {job_index: dict(doubts) for job_index, doubts in engine.doubts.items()},
         {job_index: frozenset(nodes) for job_index, nodes in engine.ended_on.items()},
         {job_index: frozenset(jobs) for job_index, jobs in engine.waits_for.items()},
-        dict(engine.gated), dict(engine.caps),
+        dict(engine.gated),
+        dict(engine.caps),
         {job_index: tuple(points) for job_index, points in engine.columns.losses.items()},
-    )  # fmt: skip
+    )
 
 
 def _id_at(engine: Engine, job_index: int) -> JobId | None:

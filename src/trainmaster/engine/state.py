@@ -39,10 +39,14 @@ class State(EngineCore):
     def __init__(self, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> None:
         self.up = np.ones(len(cluster.nodes), np.bool_)
         super().__init__(
-            JobColumns(cluster), nodes_of(cluster, self.up), FreeCapacity.full(cluster), FreeCapacity.full(cluster),
+            JobColumns(cluster),
+            nodes_of(cluster, self.up),
+            FreeCapacity.full(cluster),
+            FreeCapacity.full(cluster),
             NEXT_PHASE.copy(),
-            settings.resend_ms, settings.backoff_ms,
-        )  # fmt: skip
+            settings.resend_ms,
+            settings.backoff_ms,
+        )
         self.round_ms = settings.round_ms or 0
         self.cluster = cluster
         self.policy = policy

@@ -76,30 +76,51 @@ def to_json(situation: Situation) -> dict[str, Any]:
         "now_ms": s.now_ms,
         "policy": s.policy,
         "nodes": [
-            {"id": n.id, "accelerator": n.accelerator, "gpus": n.gpus, "cpu_milli": n.cpu_milli,
-             "mem_mib": n.mem_mib, "rack": n.rack}
+            {
+                "id": n.id,
+                "accelerator": n.accelerator,
+                "gpus": n.gpus,
+                "cpu_milli": n.cpu_milli,
+                "mem_mib": n.mem_mib,
+                "rack": n.rack,
+            }
             for n in s.cluster.nodes
         ],
         "prices": dict(s.cluster.price_per_hour),
         "settings": {
-            "placement": s.settings.placement.value, "round_ms": s.settings.round_ms, "seed": s.settings.seed,
-            "backoff_ms": s.settings.backoff_ms, "restart_cost_ms": s.settings.restart_cost_ms,
-            "resize_cost_ms": s.settings.resize_cost_ms, "elastic_fill": s.settings.elastic_fill,
-            "min_run_ms": s.settings.min_run_ms, "entity_weights": dict(s.settings.entity_weights),
+            "placement": s.settings.placement.value,
+            "round_ms": s.settings.round_ms,
+            "seed": s.settings.seed,
+            "backoff_ms": s.settings.backoff_ms,
+            "restart_cost_ms": s.settings.restart_cost_ms,
+            "resize_cost_ms": s.settings.resize_cost_ms,
+            "elastic_fill": s.settings.elastic_fill,
+            "min_run_ms": s.settings.min_run_ms,
+            "entity_weights": dict(s.settings.entity_weights),
             "entity_policies": dict(s.settings.entity_policies),
         },
         "beliefs": {
-            job_id: {"sigma": b.sigma, "work": b.work and list(b.work), "speeds": b.speeds and list(b.speeds),
-                     "basis": b.basis, "known": b.known}
+            job_id: {
+                "sigma": b.sigma,
+                "work": b.work and list(b.work),
+                "speeds": b.speeds and list(b.speeds),
+                "basis": b.basis,
+                "known": b.known,
+            }
             for job_id, b in sorted(s.beliefs.items())
         },
-        "costs": {"launch_ms": s.costs.launch_ms, "restart_ms": s.costs.restart_ms,
-                  "resize_ms": s.costs.resize_ms, "stop_ms": s.costs.stop_ms, "exit_ms": s.costs.exit_ms},
+        "costs": {
+            "launch_ms": s.costs.launch_ms,
+            "restart_ms": s.costs.restart_ms,
+            "resize_ms": s.costs.resize_ms,
+            "stop_ms": s.costs.stop_ms,
+            "exit_ms": s.costs.exit_ms,
+        },
         "starting": {job_id: list(begun) for job_id, begun in sorted(s.starting.items())},
         "recent": [spec_to_json(replace(spec, payload={})) for spec in s.arrivals.specs],
         "jobs": _spelled({job_id: _without_payload(record) for job_id, record in s.stored_state.jobs.items()}),
         "meta": _spelled(s.stored_state.meta),
-    }  # fmt: skip
+    }
 
 
 def _without_payload(record: Mapping[str, Any]) -> dict[str, Any]:

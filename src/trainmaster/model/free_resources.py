@@ -22,9 +22,11 @@ class FreeCapacity(FreeResources):
         width = int(cluster.gpus.max()) if len(cluster.nodes) else 0
         present = np.arange(width)[None, :] < cluster.gpus[:, None]
         return cls(
-            np.where(present, GPU_MILLI, 0).astype(np.int64), cluster.gpus.copy(), cluster.cpu_milli.copy(),
+            np.where(present, GPU_MILLI, 0).astype(np.int64),
+            cluster.gpus.copy(),
+            cluster.cpu_milli.copy(),
             cluster.mem_mib.copy(),
-        )  # fmt: skip
+        )
 
     def copy(self) -> FreeCapacity:
         return FreeCapacity(self.device_milli.copy(), self.whole.copy(), self.cpu_milli.copy(), self.mem_mib.copy())

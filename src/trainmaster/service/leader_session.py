@@ -72,12 +72,24 @@ class LeaderSession:
             partial(self._forecast_made, live_forecasts), partial(self._forecast_failed, live_forecasts)
         )
         plane = ControlPlane(
-            part.cluster(stored_state), store, None, self._parts.clock(), live_forecasts.estimator, platform.settings(),
-            option or "fifo", emulated=platform.emulated, retention=platform.retention,
-            told=partial(log_entries, self._log), committed=part.on_commit, forgotten=part.forget_jobs,
-            force_policy=option, keep_policy=not platform.alone, live_forecasts=live_forecasts,
-            follow_nodes=platform.follow_nodes, policies=self._parts.policies,
-        )  # fmt: skip
+            part.cluster(stored_state),
+            store,
+            None,
+            self._parts.clock(),
+            live_forecasts.estimator,
+            platform.settings(),
+            option or "fifo",
+            emulated=platform.emulated,
+            retention=platform.retention,
+            told=partial(log_entries, self._log),
+            committed=part.on_commit,
+            forgotten=part.forget_jobs,
+            force_policy=option,
+            keep_policy=not platform.alone,
+            live_forecasts=live_forecasts,
+            follow_nodes=platform.follow_nodes,
+            policies=self._parts.policies,
+        )
         driver = self._parts.driver(plane, self._fatal)
         plane.set_time(stored_state)
         plane.backend = part.open_backend(plane, driver, stored_state)

@@ -72,9 +72,11 @@ def check_options(options: ServiceOptions) -> None:
     for field, flag in foreign.items():
         if getattr(options, field) not in (None, False):
             raise InputError(
-                f"{flag} cannot be used with --backend {options.backend}", f"no {flag}", f"Leave {flag} out.",
+                f"{flag} cannot be used with --backend {options.backend}",
+                f"no {flag}",
+                f"Leave {flag} out.",
                 column=flag,
-            )  # fmt: skip
+            )
     if options.policy is not None:
         create(options.policy)
     parse_strategy(options.placement)

@@ -173,10 +173,14 @@ class SimulatedBackend:
         self.launched[job] = spec
         curve = (spec.scaling, spec.workers_ref, spec.servers_ref)
         self.core.jobs.describe(
-            job, float("nan") if spec.work_total is None else spec.work_total, spec.worker.share_milli,
-            spec.workers_ref, spec.servers_ref, self._curves.setdefault(curve, len(self._curves)),
+            job,
+            float("nan") if spec.work_total is None else spec.work_total,
+            spec.worker.share_milli,
+            spec.workers_ref,
+            spec.servers_ref,
+            self._curves.setdefault(curve, len(self._curves)),
             self.truth.reference_rates(spec),
-        )  # fmt: skip
+        )
         self.core.jobs.key[job] = self.truth.key_of(spec.id)
         self.core.jobs.sensitivity[job] = self.truth.sensitivity(spec.model)
 

@@ -114,10 +114,12 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
     placement = wanted.placement or traits_of(policy).placement or "pack"
     teams = read_teams(wanted.cluster)
     settings = Settings(
-        parse_strategy(placement), _round_ms(wanted.round_s), wanted.seed,
+        parse_strategy(placement),
+        _round_ms(wanted.round_s),
+        wanted.seed,
         entity_weights={name: weight for name, (weight, _) in teams.items() if weight != 1.0},
         entity_policies={name: policy for name, (_, policy) in teams.items() if policy is not None},
-    )  # fmt: skip
+    )
     truth = _truth(wanted)
     if wanted.unfit not in ("error", "reject"):
         raise InputError(
@@ -147,15 +149,28 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
             f"job '{spec.id}' can never run: {why}{more}",
             "jobs that fit the cluster",
             "Give a larger --cluster, or --unfit reject to count them as rejected.",
-            wanted.trace, line, "gpus",
-        )  # fmt: skip
+            wanted.trace,
+            line,
+            "gpus",
+        )
     fit = jobs.fit
     if truth.loss_period_ms:  # then jobs have epochs, whether their trace says how many or not
         fit = fit.changed(lambda spec: replace(spec, epochs_total=spec.epochs_total or EPOCHS))
     return Prepared(
-        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in unfit], cluster, policy, settings,
-        truth, estimator, catalogue, time.process_time() - cpu_begin, time.perf_counter() - wall_begin,
-    )  # fmt: skip
+        wanted,
+        trace.name,
+        trace.generated_fields,
+        fit,
+        [spec for spec, _ in unfit],
+        cluster,
+        policy,
+        settings,
+        truth,
+        estimator,
+        catalogue,
+        time.process_time() - cpu_begin,
+        time.perf_counter() - wall_begin,
+    )
 
 
 def run(
@@ -169,10 +184,17 @@ def run(
     wall_begin, cpu_begin = time.perf_counter() - prepared.wall_s, time.process_time() - prepared.cpu_s
     pairs = None if prepared.catalogue is None else PairSlowdowns(prepared.catalogue)
     result = simulate(
-        prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth,
-        estimator=prepared.estimator or DeclaredSpeeds(prepared.truth.spread_penalty, pairs), pairs=pairs,
-        progress=progress, record_timeline=record_timeline, record_history=record_history,
-    )  # fmt: skip
+        prepared.specs,
+        prepared.cluster,
+        prepared.policy,
+        prepared.settings,
+        prepared.truth,
+        estimator=prepared.estimator or DeclaredSpeeds(prepared.truth.spread_penalty, pairs),
+        pairs=pairs,
+        progress=progress,
+        record_timeline=record_timeline,
+        record_history=record_history,
+    )
     if prepared.unfit:
         result.over = result.over.with_unfit(prepared.unfit)
     jobs = job_table(result)

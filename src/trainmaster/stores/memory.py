@@ -78,9 +78,14 @@ class MemoryStore:
         """Everything that it holds, as it is now: later changes do not show."""
         log = [(e.at_ms, e.kind, e.job_id, e.text, details, e.number) for e, details in self._log]
         return Dump(
-            dict(self._jobs), dict(self._ended), self._meta, log, self._next_number, dict(self._requests),
+            dict(self._jobs),
+            dict(self._ended),
+            self._meta,
+            log,
+            self._next_number,
+            dict(self._requests),
             dict(self._documents),
-        )  # fmt: skip
+        )
 
     @classmethod
     def of(cls, dump: Dump) -> MemoryStore:

@@ -163,9 +163,16 @@ def a_view(
         for work, loss in history:
             columns.record_loss(columns.job_index_of[JobId(name)], work, loss)
     return Snapshot(
-        version=columns.version, now_ms=now_ms, cluster=built, up=up, free_capacity=free_capacity,
-        jobs=JobTable(columns, now_ms), memo=memo, placement=strategy, **snapshot,
-    )  # fmt: skip
+        version=columns.version,
+        now_ms=now_ms,
+        cluster=built,
+        up=up,
+        free_capacity=free_capacity,
+        jobs=JobTable(columns, now_ms),
+        memo=memo,
+        placement=strategy,
+        **snapshot,
+    )
 
 
 def _hold(
@@ -196,10 +203,13 @@ def _hold(
     write_allocation(columns, job_index, packed_list(allocation), 0)
     ints, floats = columns.ints, columns.floats
     for name, value in (
-        ("phase", int(how.phase)), ("generation", 1), ("attempts", 1),
-        ("as_of_ms", now_ms), ("productive_ms", round(how.since_s * MS_PER_S)),
+        ("phase", int(how.phase)),
+        ("generation", 1),
+        ("attempts", 1),
+        ("as_of_ms", now_ms),
+        ("productive_ms", round(how.since_s * MS_PER_S)),
         ("first_start_ms", round(how.since_s * MS_PER_S)),
-    ):  # fmt: skip
+    ):
         ints[name][job_index] = value
     floats["work_done"][job_index] = floats["work_saved"][job_index] = how.work_done
     floats["service_gpu_s"][job_index] = how.service_gpu_s

@@ -43,18 +43,41 @@ def _jobs(examples: Path) -> list[dict[str, Any]]:
         request("pictures-rigid", "image_classifier.py", "--epochs", "3", workers=one, steps=384, **pictures),
         request("language-elastic", "transformer_lm.py", "--steps", "220", workers=up_to_two, steps=220, **language),
         request(
-            "factors-ps", "matrix_factorisation_ps.py", "--steps", "800", workers=one, servers=one, steps=800,
+            "factors-ps",
+            "matrix_factorisation_ps.py",
+            "--steps",
+            "800",
+            workers=one,
+            servers=one,
+            steps=800,
             model="factors",
         ),
         request("plain", "plain_script.py", workers=one),
-        request("pictures-urgent", "image_classifier.py", "--epochs", "2", workers=one, steps=256, weight=3.0,
-                deadline_s=150.0, **pictures),
+        request(
+            "pictures-urgent",
+            "image_classifier.py",
+            "--epochs",
+            "2",
+            workers=one,
+            steps=256,
+            weight=3.0,
+            deadline_s=150.0,
+            **pictures,
+        ),
         request("pictures-pair", "image_classifier.py", "--epochs", "2", workers=two, steps=256, **pictures),
-        request("language-heavy", "transformer_lm.py", "--steps", "90", workers=one, steps=90, weight=2.0,
-                **language),
-        request("pictures-late", "image_classifier.py", "--epochs", "4", workers=up_to_two, steps=512,
-                deadline_s=280.0, deadline_kind="soft", **pictures),
-    ]  # fmt: skip
+        request("language-heavy", "transformer_lm.py", "--steps", "90", workers=one, steps=90, weight=2.0, **language),
+        request(
+            "pictures-late",
+            "image_classifier.py",
+            "--epochs",
+            "4",
+            workers=up_to_two,
+            steps=512,
+            deadline_s=280.0,
+            deadline_kind="soft",
+            **pictures,
+        ),
+    ]
 
 
 def _environment() -> dict[str, str]:
@@ -108,9 +131,10 @@ def _examples() -> Path:
 
     if find_spec("torch") is None:
         raise InputError(
-            "PyTorch is not installed", "the extra `train`",
+            "PyTorch is not installed",
+            "the extra `train`",
             "Install it with `pip install 'trainmaster[train]'`, or try `trainmaster demo --simulated`.",
-        )  # fmt: skip
+        )
     return folder
 
 

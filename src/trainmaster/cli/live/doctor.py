@@ -24,8 +24,10 @@ _SKEW_S = 5.0
 def doctor(home: Path | None, output: str) -> None:
     """Check the installation and say how to mend it."""
     findings = [
-        *examine(home_folder(home)), guarded("service", lambda: service(home)), guarded("clock", lambda: clock(home)),
-    ]  # fmt: skip
+        *examine(home_folder(home)),
+        guarded("service", lambda: service(home)),
+        guarded("clock", lambda: clock(home)),
+    ]
     failed = any(finding.status == "error" for finding in findings)
     if output == "json":
         click.echo(to_json({"ok": not failed, "checks": [finding.as_json() for finding in findings]}), nl=False)

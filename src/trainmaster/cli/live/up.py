@@ -99,13 +99,32 @@ def up(
     from trainmaster.service.service import Service
 
     options = ServiceOptions(
-        home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
-        placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
-        trust_users=trust_users, root_jobs=root_jobs, elastic_fill=elastic_fill, min_run_s=min_run_s,
-        preempt_notice_s=preempt_notice_s, preempt_loss_s=preempt_loss_s,
-        log_level=log_level, keep_days=keep_days, learn=learn, kubeconfig=kubeconfig, namespace=namespace,
-        agent_host=agent_host, agent_port=agent_port, lease_s=lease,
-    )  # fmt: skip
+        home=home_folder(home).absolute(),
+        host=host,
+        port=port,
+        policy=policy,
+        nodes=nodes,
+        round_s=round_s,
+        placement=placement,
+        backend=backend,
+        stop_jobs=stop_jobs,
+        reset_nodes=reset_nodes,
+        quiet=quiet,
+        trust_users=trust_users,
+        root_jobs=root_jobs,
+        elastic_fill=elastic_fill,
+        min_run_s=min_run_s,
+        preempt_notice_s=preempt_notice_s,
+        preempt_loss_s=preempt_loss_s,
+        log_level=log_level,
+        keep_days=keep_days,
+        learn=learn,
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        agent_host=agent_host,
+        agent_port=agent_port,
+        lease_s=lease,
+    )
     service = Service(options)
 
     def ready(address: str) -> None:

@@ -45,14 +45,14 @@ from trainmaster.core.codes import (
     STOPPING,
     TRIGGERS,
     UNRESERVE,
-)  # fmt: skip
+)
 from trainmaster.core.int_list import IntList, Ints, new_floats
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.core.state.free_resources import FreeResources, any_device_left, fits_gang, give_gang, take_gang
 from trainmaster.core.state.job_arrays import JobArrays, free_index, log_phase, settle
 from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
 from trainmaster.core.state.messages import Messages
-from trainmaster.core.state.packed_allocation import (  # fmt: skip
+from trainmaster.core.state.packed_allocation import (
     gang_devices,
     gang_hosts,
     gang_length,
@@ -74,10 +74,15 @@ class EngineCore:
     """What the functions of this module work on. `named`: jobs have ids, and `job_ended` is called when one is over."""
 
     def __init__(
-        self, columns: JobArrays, nodes: ClusterArrays, planned: FreeResources, physical: FreeResources,
+        self,
+        columns: JobArrays,
+        nodes: ClusterArrays,
+        planned: FreeResources,
+        physical: FreeResources,
         next_phase: Ints,
-        resend_ms: int, backoff_ms: int,
-    ) -> None:  # fmt: skip
+        resend_ms: int,
+        backoff_ms: int,
+    ) -> None:
         self.columns, self.nodes, self.planned, self.physical = columns, nodes, planned, physical
         self.next_phase = next_phase
         self.resend_ms, self.backoff_ms = resend_ms, backoff_ms

@@ -134,9 +134,16 @@ class ServiceWorld(FaultyWorld[Action]):
         self.store = FaultyStore(SqliteStore(self.path, durable=False), self.service_checker)
         self.backend = FaultyBackend(self.world, self.service_checker, self.story, self.clock)
         plane = ControlPlane(
-            scenario.cluster, self.store, self.backend, self.clock, DeclaredSpeeds(scenario.truth.spread_penalty),
-            scenario.settings, scenario.policy, retention=Retention(days=1e6), policies=self._policy,
-        )  # fmt: skip
+            scenario.cluster,
+            self.store,
+            self.backend,
+            self.clock,
+            DeclaredSpeeds(scenario.truth.spread_penalty),
+            scenario.settings,
+            scenario.policy,
+            retention=Retention(days=1e6),
+            policies=self._policy,
+        )
         plane.prepare_nodes()
         plane.open()
         self.plane = plane

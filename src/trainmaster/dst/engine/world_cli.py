@@ -53,8 +53,10 @@ def replay(seed: int) -> int:
     world = World(seed)
     outcome = world.run()
     settings = world.scenario.settings
-    print(f"seed {seed}: policy {outcome.policy}, cluster {world.scenario.cluster.describe()}, "
-          f"placement {settings.placement.name.lower()}, round {settings.round_ms} ms")  # fmt: skip
+    print(
+        f"seed {seed}: policy {outcome.policy}, cluster {world.scenario.cluster.describe()}, "
+        f"placement {settings.placement.name.lower()}, round {settings.round_ms} ms"
+    )
     print(f"faults: {world.faults.rates}")
     print(f"truth: {world.scenario.truth}")
     for line in world.story.lines():

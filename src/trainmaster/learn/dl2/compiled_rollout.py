@@ -24,9 +24,13 @@ def play_compiled(traces: Sequence[SizingTrace], network: ScoringNetwork, floor:
 
 
 def collect_compiled(
-    traces: Sequence[SizingTrace], network: ScoringNetwork, rng: np.random.Generator, kept: float,
-    exploration: float = 0.0, floor: bool = True,
-) -> tuple[Samples, Slots, Floats]:  # fmt: skip
+    traces: Sequence[SizingTrace],
+    network: ScoringNetwork,
+    rng: np.random.Generator,
+    kept: float,
+    exploration: float = 0.0,
+    floor: bool = True,
+) -> tuple[Samples, Slots, Floats]:
     """As `rollout.collect`."""
     samples, slots, mean_s = _run(traces, network, rng, False, kept, exploration, floor)
     assert samples is not None
@@ -35,9 +39,14 @@ def collect_compiled(
 
 
 def _run(
-    traces: Sequence[SizingTrace], network: ScoringNetwork, rng: np.random.Generator, greedy: bool, kept: float,
-    exploration: float, floor: bool,
-) -> tuple[Samples | None, Slots | None, Floats]:  # fmt: skip
+    traces: Sequence[SizingTrace],
+    network: ScoringNetwork,
+    rng: np.random.Generator,
+    greedy: bool,
+    kept: float,
+    exploration: float,
+    floor: bool,
+) -> tuple[Samples | None, Slots | None, Floats]:
     batch = SlotBatch(traces, floor)
     parts: list[tuple[Samples, Slots]] = []
     for b in range(len(traces)):
@@ -60,14 +69,25 @@ def _starts(lengths: Floats) -> npt.NDArray[np.int64]:
 def _laid_out(out: Any) -> tuple[Samples, Slots]:
     s_rows, s_globals, s_numbers, d_rows, d_allowed, d_globals, d_numbers = out
     samples = Samples(
-        d_rows, d_allowed, _starts(d_numbers[:, 0]), d_globals, d_numbers[:, 1].astype(np.int64),
-        d_numbers[:, 2].astype(np.int64), d_numbers[:, 3].copy(), d_numbers[:, 4].astype(np.int64),
+        d_rows,
+        d_allowed,
+        _starts(d_numbers[:, 0]),
+        d_globals,
+        d_numbers[:, 1].astype(np.int64),
+        d_numbers[:, 2].astype(np.int64),
+        d_numbers[:, 3].copy(),
+        d_numbers[:, 4].astype(np.int64),
         d_numbers[:, 5].copy(),
-    )  # fmt: skip
+    )
     last = np.zeros(len(s_numbers), np.bool_)
     last[-1:] = True
     slots = Slots(
-        s_rows, _starts(s_numbers[:, 0]), s_globals, s_numbers[:, 1].copy(), s_numbers[:, 2].copy(),
-        np.zeros(len(s_numbers), np.int64), last,
-    )  # fmt: skip
+        s_rows,
+        _starts(s_numbers[:, 0]),
+        s_globals,
+        s_numbers[:, 1].copy(),
+        s_numbers[:, 2].copy(),
+        np.zeros(len(s_numbers), np.int64),
+        last,
+    )
     return samples, slots

@@ -67,9 +67,10 @@ def check_teacher(name: str, specs: Sequence[JobSpec]) -> None:
             raise InputError("dl2 cannot teach itself", "another policy, such as drf, srtf or optimus")
     if not any(spec.elastic for spec in specs):
         raise InputError(
-            "no job of the lessons is elastic", "jobs whose workers_min is below workers_max",
+            "no job of the lessons is elastic",
+            "jobs whose workers_min is below workers_max",
             "Teach on a trace with elastic jobs (`trainmaster traces generate --elastic 1`).",
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,9 @@ def _record_rule(trace: SizingTrace, rule: GainRule) -> tuple[Sizes, float]:
     while len(batch.alive):
         decisions = batch.decisions()
         slot = int(s.slot[0])
-        row, action, _ = choose(decisions, *rule.scores(decisions.rows, decisions.starts, decisions.globals_),
-                                np.zeros(1), True)  # fmt: skip
+        row, action, _ = choose(
+            decisions, *rule.scores(decisions.rows, decisions.starts, decisions.globals_), np.zeros(1), True
+        )
         held = sizes.setdefault(slot, {})
         for j in decisions.job.tolist():
             held[trace.ids[j]] = (int(s.workers[0, j]), int(s.servers[0, j]))
@@ -149,9 +151,12 @@ class Demonstrations:
 
 
 def demonstrations(
-    traces: Sequence[SizingTrace], recorded: Sequence[Sizes], kept: float, rng: np.random.Generator,
+    traces: Sequence[SizingTrace],
+    recorded: Sequence[Sizes],
+    kept: float,
+    rng: np.random.Generator,
     teachers: Sequence[Teacher] = (),
-) -> Demonstrations:  # fmt: skip
+) -> Demonstrations:
     """States on the way to the recorded sizes, which are carried out, so that the next slot is the teacher's.
 
     A registered policy tells sizes alone, so the order of actions is ours; the rule tells the order too."""
@@ -182,21 +187,29 @@ def both(one: Demonstrations, other: Demonstrations) -> Demonstrations:
     """All demonstrations of the two."""
     a, b = one.samples, other.samples
     samples = Samples(
-        np.concatenate([a.rows, b.rows]), np.concatenate([a.allowed, b.allowed]),
-        np.concatenate([a.starts, b.starts + len(a.rows)]), np.concatenate([a.globals_, b.globals_]),
-        np.concatenate([a.chosen_row, b.chosen_row]), np.concatenate([a.action, b.action]),
-        np.concatenate([a.log_p, b.log_p]), np.concatenate([a.slot, b.slot]),
+        np.concatenate([a.rows, b.rows]),
+        np.concatenate([a.allowed, b.allowed]),
+        np.concatenate([a.starts, b.starts + len(a.rows)]),
+        np.concatenate([a.globals_, b.globals_]),
+        np.concatenate([a.chosen_row, b.chosen_row]),
+        np.concatenate([a.action, b.action]),
+        np.concatenate([a.log_p, b.log_p]),
+        np.concatenate([a.slot, b.slot]),
         np.concatenate([a.own_progress, b.own_progress]),
-    )  # fmt: skip
+    )
     return Demonstrations(
         samples, np.concatenate([one.wanted, other.wanted]), np.concatenate([one.wanted_void, other.wanted_void])
     )
 
 
 def _teach(
-    trace: SizingTrace, sizes: Sizes, kept: float, rng: np.random.Generator,
-    out: list[tuple[Decisions, Singles, float]], rule: GainRule | None,
-) -> None:  # fmt: skip
+    trace: SizingTrace,
+    sizes: Sizes,
+    kept: float,
+    rng: np.random.Generator,
+    out: list[tuple[Decisions, Singles, float]],
+    rule: GainRule | None,
+) -> None:
     batch = SlotBatch([trace])
     s = batch.state
     targets: Mapping[str, tuple[int, int]] = {}

@@ -34,9 +34,15 @@ class Episode:
     """Records of slots (s_*) and of a part of the decisions (d_*): see `Samples` and `Slots` of `rollout`."""
 
     def __init__(
-        self, world: SlotWorld, network: IncrementalNetwork, b: int, state: SlotState, greedy: bool, kept: float,
+        self,
+        world: SlotWorld,
+        network: IncrementalNetwork,
+        b: int,
+        state: SlotState,
+        greedy: bool,
+        kept: float,
         exploration: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.world, self.network, self.b = world, network, b
         self.greedy, self.kept, self.exploration = greedy, kept, exploration
         self.rows, self.features = state.rows[b], state.features[b]
@@ -58,11 +64,14 @@ class Episode:
 
     def records(self) -> tuple[Any, ...]:
         return (
-            np.asarray(self.s_rows)[: self.n_srow], np.asarray(self.s_globals)[: self.n_s],
-            np.asarray(self.s_numbers)[: self.n_s], np.asarray(self.d_rows)[: self.n_drow],
-            np.asarray(self.d_allowed)[: self.n_drow], np.asarray(self.d_globals)[: self.n_d],
+            np.asarray(self.s_rows)[: self.n_srow],
+            np.asarray(self.s_globals)[: self.n_s],
+            np.asarray(self.s_numbers)[: self.n_s],
+            np.asarray(self.d_rows)[: self.n_drow],
+            np.asarray(self.d_allowed)[: self.n_drow],
+            np.asarray(self.d_globals)[: self.n_d],
             np.asarray(self.d_numbers)[: self.n_d],
-        )  # fmt: skip
+        )
 
     def play(self, rng: np.random.Generator) -> None:
         """To the end; `rng` draws what is tried and what is recorded."""

@@ -138,9 +138,13 @@ def _only(decisions: Decisions, episodes: Ints) -> Decisions:
     rows = np.repeat(wanted, ends - decisions.starts)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
     return Decisions(
-        decisions.episodes[wanted], decisions.rows[rows], decisions.allowed[rows], starts,
-        decisions.globals_[wanted], decisions.job[rows],
-    )  # fmt: skip
+        decisions.episodes[wanted],
+        decisions.rows[rows],
+        decisions.allowed[rows],
+        starts,
+        decisions.globals_[wanted],
+        decisions.job[rows],
+    )
 
 
 class _Book:
@@ -173,10 +177,16 @@ class _Book:
             self.waiting.setdefault(slot, []).append(len(self.taken))
             self.taken.append(
                 (
-                    decisions.rows[first:last].copy(), decisions.allowed[first:last].copy(),
-                    decisions.globals_[k].copy(), local, int(action[k]), float(log_p[k]), slot, job,
+                    decisions.rows[first:last].copy(),
+                    decisions.allowed[first:last].copy(),
+                    decisions.globals_[k].copy(),
+                    local,
+                    int(action[k]),
+                    float(log_p[k]),
+                    slot,
+                    job,
                 )
-            )  # fmt: skip
+            )
             self.own.append(0.0)
 
     def close_slots(self, episodes: Ints, ended: Bools, present: Floats, progress: Floats, trained: Floats) -> None:
@@ -253,11 +263,23 @@ def joined(parts: Sequence[Played]) -> Played:
         return np.concatenate(values)
 
     samples = Samples(
-        cat("rows", 0), cat("allowed", 0), cat("starts", 0, rows), cat("globals_", 0), cat("chosen_row", 0),
-        cat("action", 0), cat("log_p", 0), cat("slot", 0, n_slots), cat("own_progress", 0),
-    )  # fmt: skip
+        cat("rows", 0),
+        cat("allowed", 0),
+        cat("starts", 0, rows),
+        cat("globals_", 0),
+        cat("chosen_row", 0),
+        cat("action", 0),
+        cat("log_p", 0),
+        cat("slot", 0, n_slots),
+        cat("own_progress", 0),
+    )
     slots = Slots(
-        cat("rows", 1), cat("starts", 1, slot_rows), cat("globals_", 1), cat("present", 1), cat("progress", 1),
-        cat("episode", 1, n_episodes), cat("last", 1),
-    )  # fmt: skip
+        cat("rows", 1),
+        cat("starts", 1, slot_rows),
+        cat("globals_", 1),
+        cat("present", 1),
+        cat("progress", 1),
+        cat("episode", 1, n_episodes),
+        cat("last", 1),
+    )
     return samples, slots, np.concatenate([mean_s for _, _, mean_s in parts])

@@ -64,9 +64,16 @@ class Trainer(TrainingRun):
     policy, unit, sources = "dl2", "s", ("clusters", "--cluster")
     networks = ("actor", "critic", "actor_optimiser", "critic_optimiser")
     columns = (
-        "iteration", "completion_s", "validation_s", "teacher_s", "entropy", "value_error", "decisions", "lessons",
+        "iteration",
+        "completion_s",
+        "validation_s",
+        "teacher_s",
+        "entropy",
+        "value_error",
+        "decisions",
+        "lessons",
         "loss",
-    )  # fmt: skip
+    )
 
     options: TrainOptions
     clusters: Sequence[SizingSpec] = (SizingSpec(),)
@@ -192,9 +199,12 @@ class Trainer(TrainingRun):
         else:
             entropy = self._replayed(samples, slots, target)
         return {
-            "iteration": float(self.iteration), "completion_s": float(mean_s.mean()), "entropy": entropy,
-            "value_error": float(np.mean((target - value) ** 2)), "decisions": float(len(samples)),
-        }  # fmt: skip
+            "iteration": float(self.iteration),
+            "completion_s": float(mean_s.mean()),
+            "entropy": entropy,
+            "value_error": float(np.mean((target - value) ** 2)),
+            "decisions": float(len(samples)),
+        }
 
     def _clipped(self, samples: Samples, judged: Floats) -> float:
         """PPO (Schulman et al., 2017): several passes, the ratio of probabilities clipped."""
@@ -389,6 +399,13 @@ def take(samples: Samples, picked: npt.NDArray[np.int64]) -> tuple[Samples, npt.
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
     rows = np.repeat(samples.starts[picked] - starts, lengths) + np.arange(int(lengths.sum()))
     return Samples(
-        samples.rows[rows], samples.allowed[rows], starts, samples.globals_[picked], samples.chosen_row[picked],
-        samples.action[picked], samples.log_p[picked], samples.slot[picked], samples.own_progress[picked],
-    ), rows  # fmt: skip
+        samples.rows[rows],
+        samples.allowed[rows],
+        starts,
+        samples.globals_[picked],
+        samples.chosen_row[picked],
+        samples.action[picked],
+        samples.log_p[picked],
+        samples.slot[picked],
+        samples.own_progress[picked],
+    ), rows

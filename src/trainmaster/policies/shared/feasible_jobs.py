@@ -20,10 +20,15 @@ def feasible_when_empty(view: Snapshot, rows: Ints) -> Bools:
     for i, row in enumerate(rows.tolist()):
         workers, devices = int(jobs.workers_min[row]), int(jobs.devices_each[row])
         demand = (
-            workers, devices, int(jobs.share_milli[row]), int(jobs.worker_cpu_milli[row]),
-            int(jobs.worker_mem_mib[row]), int(servers[row]), int(jobs.server_cpu_milli[row]),
+            workers,
+            devices,
+            int(jobs.share_milli[row]),
+            int(jobs.worker_cpu_milli[row]),
+            int(jobs.worker_mem_mib[row]),
+            int(servers[row]),
+            int(jobs.server_cpu_milli[row]),
             int(jobs.server_mem_mib[row]),
-        )  # fmt: skip
+        )
         key = (*demand, tuple(jobs.allowed[row].tolist()))
         if key not in known:
             known[key] = any(

@@ -70,9 +70,12 @@ class Journal:
             case ev.JobRangeChanged():
                 size = _size(event.workers_min, event.workers_max)
                 self.add(
-                    "range", job_id, f"{job_id}: now takes {size}",
-                    workers_min=event.workers_min, workers_max=event.workers_max,
-                )  # fmt: skip
+                    "range",
+                    job_id,
+                    f"{job_id}: now takes {size}",
+                    workers_min=event.workers_min,
+                    workers_max=event.workers_max,
+                )
             case ev.JobTermsChanged(preemptible=True):
                 self.add("checkpoints", job_id, f"{job_id} saves checkpoints: it may be preempted from now on")
             case ev.JobTermsChanged():
@@ -92,9 +95,12 @@ class Journal:
         match event:
             case ev.Started():
                 self.add(
-                    "started", job_id, f"{job_id} runs (attempt {event.generation})",
-                    generation=event.generation, work_done=self._work(event.job_id, event.work_done),
-                )  # fmt: skip
+                    "started",
+                    job_id,
+                    f"{job_id} runs (attempt {event.generation})",
+                    generation=event.generation,
+                    work_done=self._work(event.job_id, event.work_done),
+                )
             case ev.StartFailed():
                 self.exits[event.job_id] = f"did not start: {event.why}"
                 self.add("start-failed", job_id, f"{job_id} did not start: {event.why}", generation=event.generation)
@@ -105,17 +111,25 @@ class Journal:
                 self.exits[event.job_id], self.outputs[event.job_id] = how, event.output
                 error = f": {error_line(event.output)}" if event.output else ""
                 self.add(
-                    "exited", job_id, f"{job_id} ended: {how}{error}"[:MAX_NOTE],
-                    generation=event.generation, code=event.code, why=event.why, output=event.output,
+                    "exited",
+                    job_id,
+                    f"{job_id} ended: {how}{error}"[:MAX_NOTE],
+                    generation=event.generation,
+                    code=event.code,
+                    why=event.why,
+                    output=event.output,
                     work_saved=self._work(event.job_id, event.work_saved),
-                )  # fmt: skip
+                )
             case ev.Stopped():
                 self.exits[event.job_id] = queries.halted_why(self.engine, event.job_id) or "stopped"
                 saved = self._work(event.job_id, event.work_saved)
                 self.add(
-                    "stopped", job_id, f"{job_id} stopped with {saved:g} steps saved",
-                    generation=event.generation, work_saved=saved,
-                )  # fmt: skip
+                    "stopped",
+                    job_id,
+                    f"{job_id} stopped with {saved:g} steps saved",
+                    generation=event.generation,
+                    work_saved=saved,
+                )
             case ev.NodeLost(node) if queries.is_node_up(self.engine, node):
                 name = self.engine.cluster.nodes[node].id
                 self.add("node-lost", None, f"node {name} is gone", node=name, confirmed=event.confirmed)
@@ -164,20 +178,32 @@ class Journal:
             case Launch():
                 places = self.places(command.allocation)
                 self.add(
-                    "launch", job_id, f"{job_id} starts on {_where(places)}",
-                    generation=generation, seq=command.seq, places=places,
-                )  # fmt: skip
+                    "launch",
+                    job_id,
+                    f"{job_id} starts on {_where(places)}",
+                    generation=generation,
+                    seq=command.seq,
+                    places=places,
+                )
             case Resize():
                 places = self.places(command.allocation)
                 self.add(
-                    "resize", job_id, f"{job_id} is resized to {_where(places)}",
-                    generation=generation, seq=command.seq, places=places,
-                )  # fmt: skip
+                    "resize",
+                    job_id,
+                    f"{job_id} is resized to {_where(places)}",
+                    generation=generation,
+                    seq=command.seq,
+                    places=places,
+                )
             case Stop():
                 self.add(
-                    "stop", job_id, f"{job_id} is stopped: {command.why}",
-                    generation=generation, seq=command.seq, why=command.why,
-                )  # fmt: skip
+                    "stop",
+                    job_id,
+                    f"{job_id} is stopped: {command.why}",
+                    generation=generation,
+                    seq=command.seq,
+                    why=command.why,
+                )
 
     def places(self, allocation: Allocation) -> list[dict[str, Any]]:
         nodes = self.engine.cluster.nodes

@@ -105,9 +105,15 @@ def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[Jo
     for k, job_id in enumerate(ids):
         index = None if request.array is None else k
         spec = spec_of(
-            request, job_id, plane.cluster, plane.now_ms, after=after, user=who.name, array_index=index,
+            request,
+            job_id,
+            plane.cluster,
+            plane.now_ms,
+            after=after,
+            user=who.name,
+            array_index=index,
             array_of=None if index is None else ids[0],
-        )  # fmt: skip
+        )
         plane.fitting.check(spec, None, plane.machine)
         specs.append(spec)
     return specs

@@ -132,8 +132,10 @@ class KubernetesJobApi:
                 return there  # the same request again: the same answer
             raise Conflicting(
                 f"there is a TrainingJob '{meta['name']}' in namespace '{meta['namespace']}' already",
-                where="name", expected="another name", remedy="Delete the old one, or leave --name out.",
-            ) from None  # fmt: skip
+                where="name",
+                expected="another name",
+                remedy="Delete the old one, or leave --name out.",
+            ) from None
         except ApiError as error:
             raise refusal_of(error) from None
 
@@ -181,8 +183,9 @@ class KubernetesJobApi:
             owner = facts.get("owner") or {}
             raise Conflicting(
                 f"{job_id} belongs to {owner.get('kind', 'its pods')} {owner.get('name', '')}".strip(),
-                expected="a TrainingJob", remedy="Change that object instead.",
-            )  # fmt: skip
+                expected="a TrainingJob",
+                remedy="Change that object instead.",
+            )
         try:
             await self.client.patch(paths.training_jobs(space, name), change)
         except ApiError as error:

@@ -58,9 +58,10 @@ async def read_pod_log(
     names = sorted(members, key=lambda text: (not text.startswith("worker"), len(text), text))
     if member is not None and member not in members:
         raise NotFound(
-            f"attempt {chosen} of {job_id} has no member '{member[:80]}'", where="member",
+            f"attempt {chosen} of {job_id} has no member '{member[:80]}'",
+            where="member",
             expected=f"one of {', '.join(names)}" if names else "a member that has begun",
-        )  # fmt: skip
+        )
     if not names:
         return Chunk("", chosen, "", [], len(attempts), max(offset, 0), 0)
     picked = member or names[0]

@@ -144,17 +144,26 @@ class KubernetesSession:
         self._sets = NodeSets(self._watch)
         listener = _Later()
         hub = self._hub = AgentHub(
-            self._secret, lease, lambda: plane.now_ms, listener,  # type: ignore[arg-type]
+            self._secret,
+            lease,
+            lambda: plane.now_ms,
+            listener,  # type: ignore[arg-type]
             first_version=max(1, plane.now_ms // 1000),
-        )  # fmt: skip
+        )
         hub.authority_until(self._platform.authority_s)
         agents = tuple(self._platform.agent_addresses(self._watch.local_address()))
         backend = self._backend = KubernetesBackend(
-            self._client, self._watch, lease, driver.deliver, lambda: plane.now_ms,
-            secret=self._secret, hub=hub, job_of=lambda ns, name: self._jobs.objects.get((ns, name)),
+            self._client,
+            self._watch,
+            lease,
+            driver.deliver,
+            lambda: plane.now_ms,
+            secret=self._secret,
+            hub=hub,
+            job_of=lambda ns, name: self._jobs.objects.get((ns, name)),
             options=PodOptions(grace_s=GRACE_S, agents=agents),
             issued=lambda: queries.last_command_seq(plane.live),
-        )  # fmt: skip
+        )
         listener.target = backend.launcher_words
         backend.start(expected)
         backend.gangs = self._gangs(plane, driver, active, expected)

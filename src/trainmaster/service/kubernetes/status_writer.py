@@ -80,9 +80,13 @@ class StatusWriter:
     """`stepped` in the driver's thread after each commit; `run` in the loop of the client, until cancelled."""
 
     def __init__(
-        self, client: KubeClient, gateway: Gateway, object_for: Callable[[str], Json | None],
-        also: Callable[[str, StatusUpdate], None] | None = None, busy: Callable[[], bool] = lambda: False,
-    ) -> None:  # fmt: skip
+        self,
+        client: KubeClient,
+        gateway: Gateway,
+        object_for: Callable[[str], Json | None],
+        also: Callable[[str, StatusUpdate], None] | None = None,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         """`object_for`: the TrainingJob of a job's id, as last seen. `also` is told of jobs that have none. `busy`:
         whether pods are being made."""
         self._client = client

@@ -49,16 +49,18 @@ class LogFolder:
         attempts = self.attempts(job_id)
         if attempt is not None and attempt not in attempts:
             raise NotFound(
-                f"{job_id} has no log of attempt {attempt}", where="attempt",
+                f"{job_id} has no log of attempt {attempt}",
+                where="attempt",
                 expected=f"one of {', '.join(map(str, attempts))}" if attempts else "an attempt that has begun",
-            )  # fmt: skip
+            )
         chosen = attempt if attempt is not None else (attempts[-1] if attempts else 0)
         members = self.members(job_id, chosen) if attempts else []
         if member is not None and member not in members:
             raise NotFound(
-                f"attempt {chosen} of {job_id} has no member '{member[:80]}'", where="member",
+                f"attempt {chosen} of {job_id} has no member '{member[:80]}'",
+                where="member",
                 expected=f"one of {', '.join(members)}" if members else "a member that has begun",
-            )  # fmt: skip
+            )
         name = member if member is not None else (members[0] if members else "")
         if not name:
             return Chunk("", chosen, "", [], len(attempts), max(offset, 0), 0)

@@ -93,8 +93,9 @@ class LocalPlatform:
             if os.path.isabs(word) and os.path.relpath(word, request.workdir) in taken.paths:
                 raise InputError(
                     f"'{word}' is a file of the work folder, and would not come from the snapshot",
-                    f"its relative path, '{os.path.relpath(word, request.workdir)}'", column="command",
-                )  # fmt: skip
+                    f"its relative path, '{os.path.relpath(word, request.workdir)}'",
+                    column="command",
+                )
         return taken.name
 
     def wrap(self, app: Any) -> Any:
@@ -152,9 +153,15 @@ class LocalSession:
         if accounts is not None:
             open_home(self._home.path)
         return LocalBackend(
-            cluster, self._home.path, lease, driver.deliver, lambda: plane.now_ms, self._platform.slowdown,
-            find=find_accelerator, options=Options(accounts=accounts),
-        )  # fmt: skip
+            cluster,
+            self._home.path,
+            lease,
+            driver.deliver,
+            lambda: plane.now_ms,
+            self._platform.slowdown,
+            find=find_accelerator,
+            options=Options(accounts=accounts),
+        )
 
     def opened(self, driver: Driver) -> None:
         pass

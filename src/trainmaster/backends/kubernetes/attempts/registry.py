@@ -78,9 +78,14 @@ class NoLaunchers:
 
 class AttemptRegistry:
     def __init__(
-        self, watch: ClusterWatch, lease: LeaseRule, launchers: Launchers, secret: bytes, options: PodOptions,
+        self,
+        watch: ClusterWatch,
+        lease: LeaseRule,
+        launchers: Launchers,
+        secret: bytes,
+        options: PodOptions,
         job_of: Callable[[str, str], Object | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`job_of(namespace, name)` is the TrainingJob."""
         self.loop = asyncio.get_running_loop()
         self.watch = watch
@@ -152,9 +157,18 @@ class AttemptRegistry:
             return None
         given = (job["spec"]["template"].get("spec") or {}).get("terminationGracePeriodSeconds")
         return RunFacts(
-            key, namespace, name, str(payload["uid"]), seq, run_token(self._secret, key), self.options.agents,
-            self._lease.lease_ms / MS_PER_S, self.options.grace_s if given is None else float(given), spec, job,
-        )  # fmt: skip
+            key,
+            namespace,
+            name,
+            str(payload["uid"]),
+            seq,
+            run_token(self._secret, key),
+            self.options.agents,
+            self._lease.lease_ms / MS_PER_S,
+            self.options.grace_s if given is None else float(given),
+            spec,
+            job,
+        )
 
     def new_run(self, key: RunKey, facts: RunFacts) -> Run:
         """A run that was not known before."""

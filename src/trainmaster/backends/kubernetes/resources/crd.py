@@ -87,9 +87,13 @@ def _number(description: str) -> Json:
 
 
 def _object(
-    description: str, properties: Json, required: tuple[str, ...] = (), rules: tuple[Json, ...] = (),
-    preserve: bool = False, **more: Any,
-) -> Json:  # fmt: skip
+    description: str,
+    properties: Json,
+    required: tuple[str, ...] = (),
+    rules: tuple[Json, ...] = (),
+    preserve: bool = False,
+    **more: Any,
+) -> Json:
     """`preserve`: keep what the schema does not name."""
     made: Json = {"type": "object", "description": description, "properties": properties, **more}
     if preserve:
