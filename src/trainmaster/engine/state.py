@@ -93,13 +93,17 @@ class State(EngineCore):
         self.decide_cpu_s = 0.0
         self._decide_clock: Callable[[], float] | None = None
 
+    def label(self, i: int) -> str:
+        spec = self.columns.specs[i]
+        return super().label(i) if spec is None else f"job '{spec.id}'"
+
     def set_up(self, node: int, up: bool) -> None:
         """A node is up, or down, from now on."""
         self.up[node] = up
         self.nodes.changes += 1
 
     def by_arrival(self, job_indices: Iterable[int]) -> list[int]:
-        """Slots in the order in which the jobs came: job indices are reused, so their own order means nothing."""
+        """Job indices in the order in which the jobs came: job indices are reused, so their own order means nothing."""
         arrival = self.columns.ints["arrival"]
         return sorted(job_indices, key=lambda job_index: int(arrival[job_index]))
 

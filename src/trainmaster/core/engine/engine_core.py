@@ -32,7 +32,6 @@ from trainmaster.core.codes import (
     PAUSE,
     PAUSED,
     PENDING,
-    PHASES,
     PREEMPTED,
     REJECTED,
     REQUEUE,
@@ -43,9 +42,9 @@ from trainmaster.core.codes import (
     SHARE,
     STOP_SENT,
     STOPPING,
-    TRIGGERS,
     UNRESERVE,
 )
+from trainmaster.core.engine.story import N_KEPT, told
 from trainmaster.core.int_list import IntList, Ints, new_floats
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.core.state.free_resources import FreeResources, any_device_left, fits_gang, give_gang, take_gang
@@ -67,7 +66,7 @@ MAX_DOUBLINGS = 6
 
 
 class IllegalTransition(AssertionError):
-    """A fault of the engine, never of a user."""
+    """A fault of the engine, never of a user; it tells the job's last transitions."""
 
 
 class EngineCore:
@@ -112,6 +111,12 @@ class EngineCore:
         """Of jobs without a name that are over: number, phase, end, first start, preemptions, attempts; service, run
         time, work, cost."""
         self.both, self.pending, self.spare = IntList(64), IntList(64), IntList(64)
+        self.moves, self.n_moves = IntList(3 * N_KEPT), 0
+        """The last transitions, for `IllegalTransition`: job index, trigger, time."""
+
+    def label(self, i: int) -> str:
+        """How messages call a job."""
+        return f"job {self.columns.number[i]}"
 
     def job_ended(self, i: int, phase: int) -> None:
         """Called before the index of a job that is over is given back."""
@@ -129,7 +134,8 @@ def move(e: EngineCore, i: int, trigger: int) -> int:
     jobs = e.columns
     phase = e.next_phase[jobs.phase[i] * N_TRIGGERS + trigger]
     if phase < 0:
-        raise IllegalTransition(f"'{TRIGGERS[trigger]}' is not possible in phase {PHASES[jobs.phase[i]]}")
+        raise IllegalTransition(told(e, i, trigger))
+    _remember(e, i, trigger)
     settle(jobs, i, e.now_ms)
     if jobs.phase[i] == PENDING:
         e.n_waiting -= 1
@@ -144,6 +150,12 @@ def move(e: EngineCore, i: int, trigger: int) -> int:
         jobs.waiting_since_ms[i] = e.now_ms
         jobs.reason[i], jobs.reasoned[i] = CAPACITY, e.decisions
     return 0
+
+
+def _remember(e: EngineCore, i: int, trigger: int) -> None:
+    values, at = e.moves.values, e.n_moves % N_KEPT * 3
+    values[at], values[at + 1], values[at + 2] = i, trigger, e.now_ms
+    e.n_moves += 1
 
 
 def _bury(e: EngineCore, i: int, phase: int) -> None:
