@@ -16,11 +16,12 @@ from trainmaster.core.arrays import Ints
 from trainmaster.core.codes import WORDS
 from trainmaster.core.engine.engine_core import set_allocation, set_physical
 from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
-from trainmaster.engine import foreign_usage
-from trainmaster.engine.admission_gate import apply_cap
+from trainmaster.engine.deciding.admission_gate import apply_cap
 from trainmaster.engine.engine import Engine
+from trainmaster.engine.handlers import foreign_usage
 from trainmaster.engine.ports import Commit, Estimator, JsonObject, StoredState
 from trainmaster.engine.records import Ended, Settings
+from trainmaster.model.capacity.packed_allocation import packed_list
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.codec import (
     allocation_from_json,
@@ -33,7 +34,6 @@ from trainmaster.model.codec import (
 from trainmaster.model.command import Command, Launch, Stop
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, Phase
-from trainmaster.model.packed_allocation import packed_list
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from trainmaster.core.arrays import Floats
 from trainmaster.core.engine.engine_core import wanted
-from trainmaster.engine import node_sets, priority_bands
+from trainmaster.engine.deciding import priority_bands
 from trainmaster.engine.engine import Engine
+from trainmaster.engine.handlers import node_sets
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import JobId, JobSpec, Phase, PhaseCode

@@ -18,12 +18,12 @@ from trainmaster.engine.lifecycle import NEXT_PHASE
 from trainmaster.engine.ports import Estimator
 from trainmaster.engine.records import Ended, Notice, Settings
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.free_resources import FreeCapacity
+from trainmaster.model.capacity.packed_allocation import unpacked
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import JobId, Phase
 from trainmaster.model.job_table import JobColumns
-from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why

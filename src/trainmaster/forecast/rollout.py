@@ -27,8 +27,8 @@ from trainmaster.forecast.queue_tail import Span, expected
 from trainmaster.forecast.situation import Situation
 from trainmaster.forecast.worlds import Believed
 from trainmaster.model import event as ev
+from trainmaster.model.capacity.packed_allocation import packed_list
 from trainmaster.model.job import JobId, JobSpec, PhaseCode
-from trainmaster.model.packed_allocation import packed_list
 from trainmaster.model.policy import Policy, pass_of, traits_of
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create

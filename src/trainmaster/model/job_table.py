@@ -25,10 +25,10 @@ from trainmaster.core.state.job_arrays import (
     work_done_column,
 )
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.feasibility import largest_that_fits
+from trainmaster.model.capacity.packed_allocation import unpacked
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.feasibility import largest_that_fits
 from trainmaster.model.job import JobId, JobSpec, PhaseCode
-from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.scaling import Scaling
 from trainmaster.model.units import MS_PER_S
 

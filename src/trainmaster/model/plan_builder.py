@@ -12,8 +12,8 @@ from trainmaster.core.arrays import Ints
 from trainmaster.core.int_list import IntList
 from trainmaster.core.state.free_resources import give_gang
 from trainmaster.model.allocation import Allocation, merged, shrunk, shrunk_counted
+from trainmaster.model.capacity.packed_allocation import Changes, unpacked
 from trainmaster.model.job import PhaseCode
-from trainmaster.model.packed_allocation import Changes, unpacked
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Plan, Rejection
 from trainmaster.model.policy_state import PolicyState

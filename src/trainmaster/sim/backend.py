@@ -20,11 +20,11 @@ from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
 from trainmaster.engine.message_rows import put_report, report_of
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.packed_allocation import packed
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.lease import LeaseRule
-from trainmaster.model.packed_allocation import packed
 from trainmaster.model.scaling import Scaling
 from trainmaster.sim import outages
 from trainmaster.sim.attempt_view import AttemptView

@@ -140,19 +140,8 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
         trace = stretch(trace, 1.0 / wanted.load)
     trace = resample(trace, wanted.resample, wanted.seed)
     jobs = workload(trace, cluster, catalogue, source=wanted.trace)
-    unfit = jobs.unfit
-    if unfit and wanted.unfit == "error":
-        spec, why = unfit[0]
-        line = int(trace.jobs.filter(pl.col("job_id") == spec.id)["line"][0])
-        more = f" (and {len(unfit) - 1} more such jobs)" if len(unfit) > 1 else ""
-        raise InputError(
-            f"job '{spec.id}' can never run: {why}{more}",
-            "jobs that fit the cluster",
-            "Give a larger --cluster, or --unfit reject to count them as rejected.",
-            wanted.trace,
-            line,
-            "gpus",
-        )
+    if jobs.unfit and wanted.unfit == "error":
+        raise _never_fits(trace, *jobs.unfit[0], len(jobs.unfit), wanted.trace)
     fit = jobs.fit
     if truth.loss_period_ms:  # then jobs have epochs, whether their trace says how many or not
         fit = fit.changed(lambda spec: replace(spec, epochs_total=spec.epochs_total or EPOCHS))
@@ -161,7 +150,7 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
         trace.name,
         trace.generated_fields,
         fit,
-        [spec for spec, _ in unfit],
+        [spec for spec, _ in jobs.unfit],
         cluster,
         policy,
         settings,
@@ -170,6 +159,19 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
         catalogue,
         time.process_time() - cpu_begin,
         time.perf_counter() - wall_begin,
+    )
+
+
+def _never_fits(trace: JobTrace, spec: JobSpec, why: str, n: int, path: str) -> InputError:
+    line = int(trace.jobs.filter(pl.col("job_id") == spec.id)["line"][0])
+    more = f" (and {n - 1} more such jobs)" if n > 1 else ""
+    return InputError(
+        f"job '{spec.id}' can never run: {why}{more}",
+        "jobs that fit the cluster",
+        "Give a larger --cluster, or --unfit reject to count them as rejected.",
+        path,
+        line,
+        "gpus",
     )
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from trainmaster.core.sim.run_codes import DECIDE, FAIL_NODES, HEARD, OVER, PAUSED_RUN, RESTLESS, SENT
-from trainmaster.engine import priority_bands
+from trainmaster.engine.deciding import priority_bands
 from trainmaster.engine.engine import Ended, Engine, Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds

@@ -14,11 +14,11 @@ import numpy as np
 from trainmaster.core.engine.engine_core import write_allocation
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.free_resources import FreeCapacity
+from trainmaster.model.capacity.packed_allocation import packed_list
 from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import NO_DEMAND, Demand, JobId, JobSpec, Phase, PhaseCode
 from trainmaster.model.job_table import JobColumns, JobTable
-from trainmaster.model.packed_allocation import packed_list
 from trainmaster.model.placement import Strategy, parse_strategy
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState

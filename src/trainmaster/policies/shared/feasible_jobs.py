@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.core.arrays import Bools, Ints
-from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.shared.sizing import smallest_servers
 

@@ -38,7 +38,7 @@ from trainmaster.service.control.forecasts import LiveForecasts
 from trainmaster.service.control.job_watch import JobWatch
 from trainmaster.service.control.quarantine import DOCUMENT as QUARANTINE
 from trainmaster.service.control.quarantine import build_readable
-from trainmaster.service.control.remap_nodes import check_shape, followed, renode, shape_of
+from trainmaster.service.control.remap_nodes import check_shape, followed, moved_to, shape_of
 from trainmaster.service.control.specs import Fitting
 
 T = TypeVar("T", covariant=True)
@@ -195,7 +195,7 @@ class ControlPlane:
         if stored_state.meta is None:
             return
         if reset:
-            self.store.commit(renode(stored_state, self.cluster, self.estimator))
+            self.store.commit(moved_to(stored_state, self.cluster, self.estimator))
         else:
             check_shape(stored_state.meta, self.cluster)
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from trainmaster.jobspec.engine import demand_of, payload_of, to_engine
 from trainmaster.jobspec.model import JobRequest
+from trainmaster.model.capacity.feasibility import fits_when_empty
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
-from trainmaster.model.feasibility import fits_when_empty
 from trainmaster.model.job import Demand, JobSpec
 from trainmaster.model.units import GPU_MILLI, UNLIMITED
 

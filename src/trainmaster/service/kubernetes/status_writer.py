@@ -21,7 +21,7 @@ from trainmaster.backends.kubernetes.resources.events import (
     JobEvent,
     event_body,
     event_name,
-    happening_of,
+    job_event_of,
     object_of,
 )
 from trainmaster.backends.kubernetes.resources.status import (
@@ -126,9 +126,9 @@ class StatusWriter:
                     wait_s = SETTLE_S if phase in (PhaseCode.PENDING, PhaseCode.RESERVED) else SOON_S
                 self._due_s[job_id] = min(self._due_s.get(job_id, now_s + wait_s), now_s + wait_s)
             for entry in entries:
-                happening = None if entry.job_id is None else happening_of(entry)
-                if happening is not None:
-                    self._events.append((entry.job_id or "", happening))
+                job_event = None if entry.job_id is None else job_event_of(entry)
+                if job_event is not None:
+                    self._events.append((entry.job_id or "", job_event))
                 if entry.job_id is not None and entry.kind in ("stalled", "progress"):  # no column of the job changes
                     self._due_s[entry.job_id] = min(self._due_s.get(entry.job_id, now_s + SOON_S), now_s + SOON_S)
         self._rouse()
@@ -302,30 +302,30 @@ class StatusWriter:
             return
         slots = asyncio.Semaphore(WRITERS)
 
-        async def one(job_id: str, happening: JobEvent) -> None:
+        async def one(job_id: str, job_event: JobEvent) -> None:
             tj = self._object_for(job_id)
             if tj is not None:
                 async with slots:
-                    await self.event(object_of(tj), happening)
+                    await self.event(object_of(tj), job_event)
 
-        await asyncio.gather(*(one(job_id, happening) for job_id, happening in taken))
+        await asyncio.gather(*(one(job_id, job_event) for job_id, job_event in taken))
 
-    async def event(self, about: Json, happening: JobEvent) -> None:
+    async def event(self, about: Json, job_event: JobEvent) -> None:
         now = stamp_of(time.time())
         try:
             try:
-                await self._client.create(paths.core("events", about["namespace"]), event_body(about, happening, now))
+                await self._client.create(paths.core("events", about["namespace"]), event_body(about, job_event, now))
             except Conflict:
-                await self._count_up(about, happening, now)
+                await self._count_up(about, job_event, now)
             self.tally.events += 1
-            self.tally.by_reason[happening.reason] = self.tally.by_reason.get(happening.reason, 0) + 1
+            self.tally.by_reason[job_event.reason] = self.tally.by_reason.get(job_event.reason, 0) + 1
         except ApiError:
             self.tally.faults += 1  # an Event that is lost is not worth a second queue: the status says it too
 
-    async def _count_up(self, about: Json, happening: JobEvent, now: str) -> None:
-        path = paths.core("events", about["namespace"], event_name(about, happening))
+    async def _count_up(self, about: Json, job_event: JobEvent, now: str) -> None:
+        path = paths.core("events", about["namespace"], event_name(about, job_event))
         present = await self._client.get(path)
-        more = {"count": int(present.get("count") or 1) + 1, "lastTimestamp": now, "message": happening.message}
+        more = {"count": int(present.get("count") or 1) + 1, "lastTimestamp": now, "message": job_event.message}
         await self._client.patch(path, more)
 
 

@@ -34,7 +34,7 @@ class JobEvent:
         return f"{self.reason}\0{self.said or self.message}"
 
 
-def happening_of(entry: LogEntry) -> JobEvent | None:
+def job_event_of(entry: LogEntry) -> JobEvent | None:
     """None for what the status shows well enough, and for what the user did just now."""
     text = _without_id(entry)
     details = entry.details
@@ -69,17 +69,17 @@ def _without_id(entry: LogEntry) -> str:
     return clipped(text[:1].upper() + text[1:])
 
 
-def event_body(about: Json, happening: JobEvent, now: str, count: int = 1) -> dict[str, Any]:
+def event_body(about: Json, job_event: JobEvent, now: str, count: int = 1) -> dict[str, Any]:
     """`about`: apiVersion, kind, namespace, name and uid of the object that the user created."""
-    name = event_name(about, happening)
+    name = event_name(about, job_event)
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": name, "namespace": about["namespace"]},
         "involvedObject": {key: about[key] for key in _REFERENCE if key in about},
-        "reason": happening.reason,
-        "message": happening.message,
-        "type": "Warning" if happening.warning else "Normal",
+        "reason": job_event.reason,
+        "message": job_event.message,
+        "type": "Warning" if job_event.warning else "Normal",
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": COMPONENT,
@@ -89,8 +89,8 @@ def event_body(about: Json, happening: JobEvent, now: str, count: int = 1) -> di
     }
 
 
-def event_name(about: Json, happening: JobEvent) -> str:
-    digest = hashlib.sha256(f"{about.get('uid', '')}\0{happening.key}".encode()).hexdigest()[:16]
+def event_name(about: Json, job_event: JobEvent) -> str:
+    digest = hashlib.sha256(f"{about.get('uid', '')}\0{job_event.key}".encode()).hexdigest()[:16]
     return f"{about['name'][: MAX_NAME - 17]}.{digest}"
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from trainmaster.core.state.free_resources import FreeResources, add_gang, gang_fits
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.packed_allocation import packed_list
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Demand
-from trainmaster.model.packed_allocation import packed_list
 from trainmaster.model.units import GPU_MILLI
 
 
