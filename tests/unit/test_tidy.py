@@ -60,7 +60,7 @@ RETIRED_IN_TEXT = re.compile(r"\b(?:incarnations?|keepers?|reigns?|burials?|reca
 """The same in docstrings and comments, where a word is never anything else."""
 
 LONG_LINES, MANY_PARAMETERS = 60, 10
-LIMITS = {"long functions": 8, "functions with many parameters": 15, "fmt: skip": 0, "undocumented functions": 61}
+LIMITS = {"long functions": 4, "functions with many parameters": 14, "fmt: skip": 0, "undocumented functions": 60}
 """Functions above 60 lines; functions with more than 10 parameters; statements kept from the formatter that are no
 table; public functions of core, engine and policies without a docstring."""
 FILES_PER_FOLDER = 23
