@@ -131,7 +131,7 @@ class ServiceWorld(FaultyWorld[Action]):
 
     def start(self) -> None:
         scenario = self.scenario
-        self.store = FaultyStore(SqliteStore(self.path, durable=False), self.service_checker)
+        self.store = FaultyStore(self.path, self.service_checker)
         self.backend = FaultyBackend(self.world, self.service_checker, self.story, self.clock)
         plane = ControlPlane(
             scenario.cluster,

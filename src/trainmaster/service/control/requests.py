@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from trainmaster.engine import queries
@@ -134,69 +134,70 @@ def of_team(request: JobRequest, who: Principal) -> JobRequest:
 
 
 @dataclass
-class Act:
+class _OnJob:
+    """What a user wants of a job of their own."""
+
+    job: str
+    who: Principal
+    changes = True
+    _job_id: str = field(default="", init=False)
+
+    def _found(self, plane: ControlPlane) -> JobId:
+        """The job's id; refuses jobs of others."""
+        self._job_id = find(plane, self.job)
+        owned(plane, self._job_id, self.who)
+        return JobId(self._job_id)
+
+    def answer(self, plane: ControlPlane) -> Json:
+        return Views(plane, self.who).job(self._job_id)
+
+
+def _spec_of(plane: ControlPlane, job_id: str) -> JobSpec:
+    """Of a job that is not over."""
+    spec = queries.spec_of(plane.live, job_id) or plane.stage.specs.get(job_id)
+    if spec is None:
+        raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
+    return spec
+
+
+@dataclass
+class Act(_OnJob):
     """Cancel, pause or resume a job. Asking for what already is so is no fault."""
 
-    job: str
     what: str
-    who: Principal
-    changes = True
-    _job_id: str = ""
 
     def prepare(self, plane: ControlPlane) -> None:
-        job_id = self._job_id = find(plane, self.job)
-        owned(plane, job_id, self.who)
-        if not queries.is_active(plane.live, job_id) and job_id not in plane.stage.specs:
-            if self.what != "cancel":
-                raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
+        job_id = self._found(plane)
+        if self.what != "cancel":
+            _spec_of(plane, job_id)
+        elif not queries.is_active(plane.live, job_id) and job_id not in plane.stage.specs:
             return
         kind = {"cancel": ev.JobCancelled, "pause": ev.JobPaused, "resume": ev.JobResumed}[self.what]
-        plane.stage.events.append(kind(JobId(job_id)))
-
-    def answer(self, plane: ControlPlane) -> Json:
-        return Views(plane, self.who).job(self._job_id)
+        plane.stage.events.append(kind(job_id))
 
 
 @dataclass
-class Resize:
-    job: str
+class Resize(_OnJob):
     workers: Workers
-    who: Principal
-    changes = True
-    _job_id: str = ""
 
     def prepare(self, plane: ControlPlane) -> None:
-        job_id = self._job_id = find(plane, self.job)
-        owned(plane, job_id, self.who)
-        spec = queries.spec_of(plane.live, job_id) or plane.stage.specs.get(job_id)
-        if spec is None:
-            raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
-        plane.fitting.check(spec, (self.workers.min, self.workers.max))
-        plane.stage.events.append(ev.JobRangeChanged(JobId(job_id), self.workers.min, self.workers.max))
-
-    def answer(self, plane: ControlPlane) -> Json:
-        return Views(plane, self.who).job(self._job_id)
+        job_id, size = self._found(plane), (self.workers.min, self.workers.max)
+        plane.fitting.check(_spec_of(plane, job_id), size)
+        plane.stage.events.append(ev.JobRangeChanged(job_id, *size))
 
 
 @dataclass
-class Edit:
+class Edit(_OnJob):
     """Change fields of a job that waits, runs or is paused: those of `EDITABLE`, checked as at submission."""
 
-    job: str
     changes_asked: Mapping[str, Any]
-    who: Principal
-    changes = True
-    _job_id: str = ""
 
     def prepare(self, plane: ControlPlane) -> None:
-        job_id = self._job_id = find(plane, self.job)
-        owned(plane, job_id, self.who)
-        spec = queries.spec_of(plane.live, job_id)
-        if spec is None:
-            raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
-        for field in self.changes_asked:
-            if field not in EDITABLE:
-                raise InputError("cannot be changed", f"one of {', '.join(sorted(EDITABLE))}", column=field)
+        job_id = self._found(plane)
+        spec = _spec_of(plane, job_id)
+        for name in self.changes_asked:
+            if name not in EDITABLE:
+                raise InputError("cannot be changed", f"one of {', '.join(sorted(EDITABLE))}", column=name)
         fields = request_from({**request_of(spec), **self.changes_asked})
         for event in spec_diff(fields, spec):
             if isinstance(event, ev.JobRangeChanged):
@@ -205,9 +206,6 @@ class Edit:
                     raise Conflict(f"{job_id} runs", where="servers", expected=waits, remedy="Pause it first.")
                 plane.fitting.check(spec, (fields.workers.min, fields.workers.max))
             plane.stage.events.append(event)
-
-    def answer(self, plane: ControlPlane) -> Json:
-        return Views(plane, self.who).job(self._job_id)
 
 
 @dataclass
