@@ -22,7 +22,7 @@ from trainmaster.forecast.process import ForecastProcess
 from trainmaster.model.policy import Policy
 from trainmaster.policies.registry import create
 from trainmaster.service.control.clock import Clock, SystemClock
-from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.control.control_plane import ControlPlane, Listeners
 from trainmaster.service.control.forecasts import LiveForecasts
 from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.log_setup import log_entries
@@ -81,9 +81,7 @@ class LeaderSession:
             option or "fifo",
             emulated=platform.emulated,
             retention=platform.retention,
-            told=partial(log_entries, self._log),
-            committed=part.on_commit,
-            forgotten=part.forget_jobs,
+            listeners=Listeners(partial(log_entries, self._log), part.on_commit, part.forget_jobs),
             force_policy=option,
             keep_policy=not platform.alone,
             live_forecasts=live_forecasts,

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainmaster.engine.ports import Archive, Commit, StoredState
+from trainmaster.engine.ports import Archive, Backend, Commit, StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.command import Command
 from trainmaster.service.api.job_api import JobApi
 from trainmaster.service.control.control_plane import ControlPlane, Retention
 from trainmaster.service.control.gateway import Gateway
@@ -21,12 +20,6 @@ from trainmaster.service.local.tokens import Tokens
 
 Fatal = Callable[[BaseException], None]
 """Told, from any thread, of a fault after which the service must end."""
-
-
-class LiveBackend(Protocol):
-    def perform(self, command: Command) -> None: ...
-
-    def observe(self) -> None: ...
 
 
 class PlatformSession(Protocol):
@@ -41,7 +34,7 @@ class PlatformSession(Protocol):
         """The nodes, given what the store says of those that jobs are on."""
         ...
 
-    def open_backend(self, plane: ControlPlane, driver: Driver, stored_state: StoredState) -> LiveBackend: ...
+    def open_backend(self, plane: ControlPlane, driver: Driver, stored_state: StoredState) -> Backend: ...
 
     def opened(self, driver: Driver) -> None:
         """The scheduler thread runs: begin to take in jobs and to publish."""

@@ -308,6 +308,9 @@ class World:
 
     # -- the run -------------------------------------------------------------------------------------
 
+    def about(self) -> str:
+        return str(self.weather)
+
     def _failed(self, _: Any, context: dict[str, Any]) -> None:
         self._note(context.get("exception") or RuntimeError(context.get("message")))
 
@@ -386,19 +389,7 @@ def run_seed(seed: int) -> Outcome:
     return run_world(seed)[1]
 
 
-def replay(seed: int) -> int:
-    """Print the whole story of a seed; the same bytes each time."""
-    from trainmaster.dst.engine.world_cli import summary
-
-    world, outcome = run_world(seed)
-    print(f"seed {seed}: policy {outcome.policy}, {world.weather}")
-    for line in world.story.lines():
-        print(line)
-    print(summary(outcome))
-    return 1 if outcome.violation else 0
-
-
 if __name__ == "__main__":
     from trainmaster.dst.engine import world_cli
 
-    world_cli.main(None, "trainmaster.dst.kubernetes.world", run_seed, replay)
+    world_cli.main("trainmaster.dst.kubernetes.world", run_seed, run_world)

@@ -95,6 +95,16 @@ class Retention:
     log_lines: int = 1_000_000
 
 
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told, in the scheduler thread: of the log entries of each commit, of the commit itself, and of the ids of
+    jobs that the history no longer holds."""
+
+    told: Callable[[Sequence[Any]], None] = lambda _: None
+    committed: Callable[[Commit], None] = lambda _: None
+    forgotten: Callable[[Sequence[str]], None] = lambda _: None
+
+
 @dataclass
 class Tally:
     """Counters for the metrics; of this process only."""
@@ -146,16 +156,12 @@ class ControlPlane:
         force_policy: str | None = None,
         keep_policy: bool = False,
         policies: Callable[[str], Policy] = create,
-        told: Callable[[Sequence[Any]], None] = lambda _: None,
-        committed: Callable[[Commit], None] = lambda _: None,
-        forgotten: Callable[[Sequence[str]], None] = lambda _: None,
+        listeners: Listeners | None = None,
         live_forecasts: LiveForecasts | None = None,
         follow_nodes: bool = False,
     ) -> None:
         """`policy` decides in a new store, `force_policy` in any; with `keep_policy` not in one that was last opened
-        with the same, so that what was chosen since stays. `told` receives the log entries of each commit, `committed`
-        the commit itself, `forgotten` the ids of jobs that the history no longer holds. `backend` may be set later,
-        before `open`."""
+        with the same, so that what was chosen since stays. `backend` may be set later, before `open`."""
         self.cluster = cluster
         self.store = store
         self.backend: Backend
@@ -171,9 +177,7 @@ class ControlPlane:
         self.fitting = Fitting(cluster)
         self._follow_nodes = follow_nodes
         """Whether nodes may be others than when the store was written, without anybody asking for it."""
-        self._told = told
-        self._committed = committed
-        self._forgotten = forgotten
+        self._listeners = listeners or Listeners()
         self.live_forecasts = live_forecasts
         self.watch = JobWatch()
         self.policies = policies
@@ -416,8 +420,8 @@ class ControlPlane:
             self.watch.stir(now_ms)
         self._count(events, commands, ended)
         if journal.entries:
-            self._alone("event log", self._told, journal.entries)
-        self._alone("commit", self._committed, commit)
+            self._alone("event log", self._listeners.told, journal.entries)
+        self._alone("commit", self._listeners.committed, commit)
         self._dispatch(commands)
 
     def _commit(self, journal: Journal, ended: list[Ended]) -> Commit:
@@ -506,6 +510,6 @@ class ControlPlane:
             try:
                 age_ms = int(keep.days * DAY_MS) + self.time.unseen_ms
                 gone = self.store.prune(now_ms - age_ms, keep.ended_jobs, keep.log_lines)
-                self._forgotten(gone)
+                self._listeners.forgotten(gone)
             except StoreError:
                 self.tally.store_faults += 1  # tried again in an hour; nothing depends on it

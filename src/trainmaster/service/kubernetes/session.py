@@ -142,14 +142,8 @@ class KubernetesSession:
         lease, port = plane.settings.lease, self._platform.agent_port
         self._watch.list_nodes(plane.cluster)
         self._sets = NodeSets(self._watch)
-        listener = _Later()
-        hub = self._hub = AgentHub(
-            self._secret,
-            lease,
-            lambda: plane.now_ms,
-            listener,  # type: ignore[arg-type]
-            first_version=max(1, plane.now_ms // 1000),
-        )
+        version = max(1, plane.now_ms // 1000)
+        hub = self._hub = AgentHub(self._secret, lease, lambda: plane.now_ms, first_version=version)
         hub.authority_until(self._platform.authority_s)
         agents = tuple(self._platform.agent_addresses(self._watch.local_address()))
         backend = self._backend = KubernetesBackend(
@@ -164,7 +158,7 @@ class KubernetesSession:
             options=PodOptions(grace_s=GRACE_S, agents=agents),
             issued=lambda: queries.last_command_seq(plane.live),
         )
-        listener.target = backend.launcher_words
+        hub.listener = backend.launcher_words
         backend.start(expected)
         backend.gangs = self._gangs(plane, driver, active, expected)
         await hub.listen(self._platform.agent_bind, port, advertise=agents[0])
@@ -335,15 +329,6 @@ class KubernetesSession:
         if self._hub is not None:
             with contextlib.suppress(TimeoutError):
                 self._portal.call(self._hub.close(), 5.0)
-
-
-class _Later:
-    """Passes what launchers say to a backend that is made after the hub."""
-
-    target: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.target, name)
 
 
 def _listed(stored_state: StoredState) -> list[Node]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,7 +116,7 @@ class StatusWriter:
             for job_id, key in keys.items():
                 if key is None:
                     self._keys.pop(job_id, None)
-                    self._due_s[job_id] = min(self._due_s.get(job_id, now_s + SOON_S), now_s + SOON_S)
+                    self._due(job_id, now_s + SOON_S)
                     continue
                 phase = key[0]
                 if key == self._keys.get(job_id):
@@ -124,13 +124,13 @@ class StatusWriter:
                 else:
                     self._keys[job_id] = key
                     wait_s = SETTLE_S if phase in (PhaseCode.PENDING, PhaseCode.RESERVED) else SOON_S
-                self._due_s[job_id] = min(self._due_s.get(job_id, now_s + wait_s), now_s + wait_s)
+                self._due(job_id, now_s + wait_s)
             for entry in entries:
                 job_event = None if entry.job_id is None else job_event_of(entry)
                 if job_event is not None:
                     self._events.append((entry.job_id or "", job_event))
                 if entry.job_id is not None and entry.kind in ("stalled", "progress"):  # no column of the job changes
-                    self._due_s[entry.job_id] = min(self._due_s.get(entry.job_id, now_s + SOON_S), now_s + SOON_S)
+                    self._due(entry.job_id, now_s + SOON_S)
         self._rouse()
 
     def published_waiting(self, job_id: str, reason: str, message: str) -> None:
@@ -154,10 +154,13 @@ class StatusWriter:
 
     def look_at(self, job_id: str) -> None:
         """Something is to be said of a job that no step tells."""
-        due_s = time.monotonic() + SOON_S
         with self._lock:
-            self._due_s[job_id] = min(self._due_s.get(job_id, due_s), due_s)
+            self._due(job_id, time.monotonic() + SOON_S)
         self._rouse()
+
+    def _due(self, job_id: str, at_s: float) -> None:
+        """Look at it then at the latest."""
+        self._due_s[job_id] = min(self._due_s.get(job_id, at_s), at_s)
 
     def foreseen(self, finish_s: Mapping[str, float], now_s: float) -> None:
         """A forecast has come, in a thread of its own: when each job is expected to end, in seconds since the epoch.
@@ -228,13 +231,7 @@ class StatusWriter:
             self._again(job_ids)
             await asyncio.sleep(1.0)
             return
-        slots = asyncio.Semaphore(WRITERS)
-
-        async def one(job_id: str, update: StatusUpdate) -> None:
-            async with slots:
-                await self._write(job_id, update)
-
-        await asyncio.gather(*(one(job_id, update) for job_id, update in updates.items()))
+        await _few_at_once([self._write(job_id, update) for job_id, update in updates.items()])
 
     async def _write(self, job_id: str, update: StatusUpdate) -> None:
         eta_s = update.view["eta_s"]
@@ -298,17 +295,8 @@ class StatusWriter:
     async def _publish_events(self) -> None:
         with self._lock:
             taken, self._events = self._events[:BATCH], self._events[BATCH:]
-        if not taken:
-            return
-        slots = asyncio.Semaphore(WRITERS)
-
-        async def one(job_id: str, job_event: JobEvent) -> None:
-            tj = self._object_for(job_id)
-            if tj is not None:
-                async with slots:
-                    await self.event(object_of(tj), job_event)
-
-        await asyncio.gather(*(one(job_id, job_event) for job_id, job_event in taken))
+        found = [(self._object_for(job_id), job_event) for job_id, job_event in taken]
+        await _few_at_once([self.event(object_of(tj), job_event) for tj, job_event in found if tj is not None])
 
     async def event(self, about: Json, job_event: JobEvent) -> None:
         now = stamp_of(time.time())
@@ -327,6 +315,17 @@ class StatusWriter:
         present = await self._client.get(path)
         more = {"count": int(present.get("count") or 1) + 1, "lastTimestamp": now, "message": job_event.message}
         await self._client.patch(path, more)
+
+
+async def _few_at_once(writes: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """All of them, `WRITERS` at a time."""
+    turns = asyncio.Semaphore(WRITERS)
+
+    async def one(write: Coroutine[Any, Any, None]) -> None:
+        async with turns:
+            await write
+
+    await asyncio.gather(*map(one, writes))
 
 
 def _look(job_ids: Sequence[str]) -> Request[dict[str, StatusUpdate]]:

@@ -92,7 +92,7 @@ class AgentHub:
         secret: bytes,
         lease: LeaseRule,
         now_ms: Callable[[], int],
-        listener: HubListener,
+        listener: HubListener | None = None,
         *,
         first_version: int = 1,
         notice_port: int = NOTICE_PORT,
@@ -100,7 +100,8 @@ class AgentHub:
         self._secret = secret
         self._lease = lease
         self._now_ms = now_ms
-        self._listener = listener
+        self.listener: HubListener = listener  # type: ignore[assignment]
+        """May be set later, before `listen`."""
         self.first_version = first_version
         """Of memberships that this leader sends: beyond whatever the one before may have sent."""
         self._notice_port = notice_port
@@ -273,7 +274,7 @@ class AgentHub:
                 return
             trainer.ended = True
         trainer.begun = trainer.begun or isinstance(message, Began)
-        self._listener.said(trainer.run.key, trainer.name, message)
+        self.listener.said(trainer.run.key, trainer.name, message)
 
     def gone(self, line: AgentLine) -> None:
         self._lines.discard(line)
@@ -281,7 +282,7 @@ class AgentHub:
         trainer = line.owner
         if isinstance(trainer, Trainer) and trainer.line is line:
             trainer.line = None
-            self._listener.detached(trainer.run.key, trainer.name)
+            self.listener.detached(trainer.run.key, trainer.name)
 
     def _attach(self, line: AgentLine, attach: Attach) -> None:
         key = RunKey(attach.job_id, attach.generation)
@@ -318,7 +319,7 @@ class AgentHub:
         trainer.begun = trainer.begun or attach.begun
         trainer.answered_ms = self._now_ms()
         line.send(Welcome(self._lease.lease_ms / 1000))
-        self._listener.attached(trainer.run.key, trainer.name, trainer.host, attach.begun)
+        self.listener.attached(trainer.run.key, trainer.name, trainer.host, attach.begun)
 
     # -- time --------------------------------------------------------------------------------------------
 
@@ -342,7 +343,7 @@ class AgentHub:
         trainer.lapsed, trainer.fenced = True, trainer.fenced or "its lease ran out"
         if trainer.line is not None:
             trainer.line.close()
-        self._listener.lapsed(trainer.run.key, trainer.name)
+        self.listener.lapsed(trainer.run.key, trainer.name)
 
     # -- telling adopted launchers who leads -------------------------------------------------------------
 

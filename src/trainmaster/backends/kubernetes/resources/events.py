@@ -34,33 +34,22 @@ class JobEvent:
         return f"{self.reason}\0{self.said or self.message}"
 
 
+_TOLD = {
+    "launch": ("Scheduled", False), "resize": ("Resized", False), "stop": ("Stopped", False),
+    "start-failed": ("StartFailed", True), "exited": ("Exited", True), "finished": ("Finished", False),
+    "failed": ("Failed", True), "rejected": ("Rejected", True), "cancelled": ("Cancelled", False),
+    "stalled": ("Stalled", True), "progress": ("Progressing", False),
+}  # fmt: skip
+"""By kind of log entry: the reason, and whether it is a warning."""
+
+
 def job_event_of(entry: LogEntry) -> JobEvent | None:
     """None for what the status shows well enough, and for what the user did just now."""
-    text = _without_id(entry)
-    details = entry.details
-    match entry.kind:
-        case "launch":
-            return JobEvent("Scheduled", f"{text} (attempt {details.get('generation', 1)})")
-        case "resize":
-            return JobEvent("Resized", text)
-        case "stop":
-            return JobEvent("Stopped", text)
-        case "start-failed":
-            return JobEvent("StartFailed", text, warning=True)
-        case "exited" if details.get("code") != 0:
-            return JobEvent("Exited", text, warning=True)
-        case "finished":
-            return JobEvent("Finished", text)
-        case "failed" | "rejected":
-            return JobEvent(entry.kind.capitalize(), text, warning=True)
-        case "stalled":
-            return JobEvent("Stalled", text, warning=True, said="stalled")
-        case "progress":
-            return JobEvent("Progressing", text)
-        case "cancelled":
-            return JobEvent("Cancelled", text)
-        case _:
-            return None
+    if entry.kind not in _TOLD or (entry.kind == "exited" and entry.details.get("code") == 0):
+        return None
+    reason, warning = _TOLD[entry.kind]
+    attempt = f" (attempt {entry.details.get('generation', 1)})" if entry.kind == "launch" else ""
+    return JobEvent(reason, _without_id(entry) + attempt, warning, "stalled" if entry.kind == "stalled" else "")
 
 
 def _without_id(entry: LogEntry) -> str:
