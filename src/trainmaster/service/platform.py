@@ -23,7 +23,8 @@ Fatal = Callable[[BaseException], None]
 
 
 class PlatformSession(Protocol):
-    """The platform's part of one leadership. All but `halt` block, and are called from a thread of their own."""
+    """The platform's part of one leadership. All but `halt` block, and are called from a thread of their own. What a
+    platform has nothing to do about it leaves as it is here."""
 
     database: Path
     """The SQLite file from which forecasts read the jobs."""
@@ -38,23 +39,23 @@ class PlatformSession(Protocol):
 
     def opened(self, driver: Driver) -> None:
         """The scheduler thread runs: begin to take in jobs and to publish."""
-        ...
+        return
 
     def on_commit(self, commit: Commit) -> None:
         """In the scheduler thread, after each commit."""
-        ...
+        return
 
     def on_forecast(self, finish_s: Mapping[str, float], now_s: float) -> None:
         """In any thread: when jobs are expected to finish, in seconds since the epoch."""
-        ...
+        return
 
     def forget_jobs(self, job_ids: Sequence[str]) -> None:
-        """The history no longer holds these jobs."""
-        ...
+        """The history no longer holds these jobs. On Kubernetes objects, pods and their logs are the cluster's."""
+        return
 
     def halt(self) -> None:
         """In the event loop: leadership is lost. Nothing acts when this returns."""
-        ...
+        return
 
     def close(self) -> None: ...
 
@@ -78,7 +79,7 @@ class Platform(Protocol):
 
     def prepare(self) -> None:
         """Blocks: what can be done before being elected."""
-        ...
+        return
 
     def leading(self) -> bool: ...
 
@@ -88,10 +89,11 @@ class Platform(Protocol):
 
     def wrap(self, app: Any) -> Any:
         """The application as requests from outside meet it."""
-        ...
+        return app
 
     def tokens_needed(self) -> bool:
         """Whether a service that others can reach needs a file of tokens."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        return

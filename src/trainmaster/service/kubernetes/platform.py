@@ -37,7 +37,7 @@ from trainmaster.service.local.home import Home
 from trainmaster.service.local.platform import settings_of
 from trainmaster.service.local.tokens import Tokens
 from trainmaster.service.options import ServiceOptions
-from trainmaster.service.platform import Fatal
+from trainmaster.service.platform import Fatal, Platform
 from trainmaster.stores.journal import JournalStore
 
 NAMESPACE = "trainmaster-system"
@@ -50,9 +50,7 @@ RESEND_MS = 20_000
 RETENTION = Retention(days=14, ended_jobs=5_000, log_lines=5_000)
 
 
-class KubernetesPlatform:
-    """See `trainmaster.service.platform.Platform`."""
-
+class KubernetesPlatform(Platform):
     name = "kubernetes"
     alone = False
     emulated = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.kubernetes.gang_status_writer import GangStatusWriter
 from trainmaster.service.kubernetes.job_source import JobSource
 from trainmaster.service.kubernetes.status_writer import StatusWriter
+from trainmaster.service.platform import PlatformSession
 from trainmaster.stores.mirror import MirroredJournal
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ def _in_use(plane: ControlPlane) -> set[str]:
     return {plane.cluster.nodes[node].id for node in queries.nodes_in_use(plane.live)}
 
 
-class KubernetesSession:
-    """See `trainmaster.service.platform.PlatformSession`."""
-
+class KubernetesSession(PlatformSession):
     def __init__(self, platform: KubernetesPlatform) -> None:
         self._platform = platform
         self._client, self._portal = platform.client, platform.portal
@@ -305,9 +304,6 @@ class KubernetesSession:
     def on_forecast(self, finish_s: Mapping[str, float], now_s: float) -> None:
         if self._status_writer is not None and not self._halted:
             self._status_writer.foreseen(finish_s, now_s)
-
-    def forget_jobs(self, job_ids: Sequence[str]) -> None:
-        """Objects, pods and their logs are the cluster's."""
 
     # -- the end -----------------------------------------------------------------------------------------
 

@@ -10,13 +10,12 @@ from typing import Any, Protocol
 
 from trainmaster.backends.local.snapshots import SnapshotStore
 from trainmaster.engine import queries
-from trainmaster.engine.ports import Archive, Commit, StoredState
+from trainmaster.engine.ports import Archive, Backend, StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.accelerators import find_accelerator
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.cluster import Cluster, parse_cluster
-from trainmaster.model.command import Command
 from trainmaster.model.errors import InputError
 from trainmaster.model.placement import parse_strategy
 from trainmaster.service.api.job_api import LocalJobApi
@@ -28,27 +27,21 @@ from trainmaster.service.local.home import Home
 from trainmaster.service.local.logs import LogFolder
 from trainmaster.service.local.tokens import Tokens
 from trainmaster.service.options import ServiceOptions
-from trainmaster.service.platform import Fatal
+from trainmaster.service.platform import Fatal, Platform, PlatformSession
 from trainmaster.stores.sqlite import SqliteStore
 
 KEEP_DAYS = 30.0
 
 
-class ProcessBackend(Protocol):
+class ProcessBackend(Backend, Protocol):
     """The local backend, or the simulated one."""
 
     def start(self) -> None: ...
 
-    def perform(self, command: Command) -> None: ...
-
-    def observe(self) -> None: ...
-
     def close(self, end_jobs: bool = False) -> None: ...
 
 
-class LocalPlatform:
-    """See `trainmaster.service.platform.Platform`."""
-
+class LocalPlatform(Platform):
     alone = True
     follow_nodes = False
 
@@ -68,9 +61,6 @@ class LocalPlatform:
 
     async def start(self, address: str, on_lead: Callable[[], None], on_lose: Any, fatal: Fatal) -> None:  # noqa: ARG002
         on_lead()
-
-    def prepare(self) -> None:
-        pass
 
     def leading(self) -> bool:
         return True
@@ -98,19 +88,11 @@ class LocalPlatform:
                 )
         return taken.name
 
-    def wrap(self, app: Any) -> Any:
-        return app
-
     def tokens_needed(self) -> bool:
         return not self.home.has_tokens_file
 
-    async def close(self) -> None:
-        pass
 
-
-class LocalSession:
-    """See `trainmaster.service.platform.PlatformSession`."""
-
+class LocalSession(PlatformSession):
     def __init__(self, platform: LocalPlatform) -> None:
         self._platform = platform
         self._home = platform.home
@@ -163,15 +145,6 @@ class LocalSession:
             options=Options(accounts=accounts),
         )
 
-    def opened(self, driver: Driver) -> None:
-        pass
-
-    def on_commit(self, commit: Commit) -> None:
-        pass
-
-    def on_forecast(self, finish_s: Mapping[str, float], now_s: float) -> None:
-        pass
-
     def forget_jobs(self, job_ids: Sequence[str]) -> None:
         """In a thread of its own: checkpoints may be large. What a crash leaves is found at the next start."""
         self._remove(job_ids, [spec.payload for spec in queries.active_specs(self._plane.live)])
@@ -185,9 +158,6 @@ class LocalSession:
             self._platform.snapshots.sweep(used)
 
         threading.Thread(target=remove, name="remove-jobs", daemon=True).start()
-
-    def halt(self) -> None:
-        pass
 
     def close(self) -> None:
         if self._backend is not None:
