@@ -22,7 +22,7 @@ from trainmaster.engine.persistence import Recorder
 from trainmaster.engine.ports import StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.process import ForecastProcess
 from trainmaster.forecast.rollout import roll
 from trainmaster.forecast.situation import Belief, Situation

@@ -28,7 +28,7 @@ import numpy as np
 
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.worker import answer, outlook_from_json
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev

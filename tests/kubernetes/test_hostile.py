@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -71,10 +72,7 @@ HOSTILE: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, An
     ({}, {"hostname": "$(reboot)"}, {}, {}, "spec.template.spec.hostname"),
     ({}, {}, {"labels": {"a b": "c"}}, {}, "spec.template.metadata.labels"),
     ({}, {}, {"labels": {"a": "x" * 64}}, {}, "spec.template.metadata.labels"),
-    ({}, {"nodeSelector": {"no/such": "node"}}, {}, {}, "nodeSelector wants no/such=node"),
     ({}, {}, {}, {"utility": {"kind": "moon"}}, "spec.utility"),
-    ({}, {}, {}, {"gpusPerWorker": 64}, "nvidia.com/gpu 64 wanted, 8 there"),
-    ({}, {}, {}, {"gpuResource": "amd.com/gpu", "gpusPerWorker": 1}, "amd.com/gpu 1 wanted, 0 there"),
     *((container, pod, {}, {}, told) for container, pod, told in UNCOUNTED),
 ]
 
@@ -112,6 +110,36 @@ def _states(cluster: KubeCluster, namespace: str, names: list[str], wanted: Call
         time.sleep(0.5)
 
 
+NOWHERE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "selects": ({"nodeSelector": {"no/such": "node"}}, {}, "nodeSelector wants no/such=node"),
+    "large": ({}, {"gpusPerWorker": 64}, "nvidia.com/gpu 64 wanted, 8 there"),
+    "vendor": ({}, {"gpuResource": "amd.com/gpu", "gpusPerWorker": 1}, "amd.com/gpu 1 wanted, 0 there"),
+    "wide": ({}, {"gpusPerWorker": 8, "workers": {"min": 1000, "max": 1000}}, "1000 workers do not fit"),
+}
+
+
+def test_a_job_that_no_node_can_take_waits_alone_until_one_can(fake_cluster: KubeCluster, service: Path) -> None:
+    """Under fifo, before everybody else in order of arrival."""
+    meta = {"annotations": {"trainmaster.dev/fake-run": "600s"}}
+    fake_cluster.kubectl("delete", "tj", "--all", "-n", "default")
+    fake_cluster.apply(*(job(name, {}, pod, meta, **spec) for name, (pod, spec, _) in NOWHERE.items()))
+    time.sleep(1.1)
+    fake_cluster.apply(job("behind", {}, {}, meta))
+    _states(fake_cluster, "default", ["behind"], lambda status: status.get("state") == "running")
+    found = _states(fake_cluster, "default", [*NOWHERE], lambda status: status.get("reason") == "NoNode")
+    for name, (_, _, told) in NOWHERE.items():
+        assert found[name]["state"] == "pending" and told in found[name]["message"], found[name]
+    fake_cluster.kubectl("label", "node", "fake-00000", "no/such=node")
+    try:
+        _states(fake_cluster, "default", ["selects"], lambda status: status.get("state") == "running")
+    finally:
+        fake_cluster.kubectl("label", "node", "fake-00000", "no/such-")
+    fewer = {"spec": {"workers": {"min": 1, "max": 1000}}}
+    fake_cluster.kubectl("patch", "tj", "wide", "-n", "default", "--type=merge", "-p", json.dumps(fewer))
+    _states(fake_cluster, "default", ["wide"], lambda status: status.get("reason") != "NoNode")
+    fake_cluster.kubectl("delete", "tj", "--all", "-n", "default")
+
+
 def test_a_job_that_is_pinned_waits_alone(fake_cluster: KubeCluster, service: Path) -> None:
     """Under fifo: who waits for one node holds up nobody who wants another."""
     meta = {"annotations": {"trainmaster.dev/fake-run": "600s"}}
@@ -132,9 +160,9 @@ def test_a_job_that_is_pinned_waits_alone(fake_cluster: KubeCluster, service: Pa
 
 def test_what_a_limit_range_adds_is_asked_of_nodes(fake_cluster: KubeCluster, service: Path) -> None:
     fake_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "limited"}})
-    for name, default, told in (
-        ("much", {"cpu": "1000"}, "cpu 1000 wanted"),
-        ("disk", {"ephemeral-storage": "1Gi"}, "ephemeral-storage"),
+    for name, default, state, told in (
+        ("much", {"cpu": "1000"}, "pending", "cpu 1000 wanted"),
+        ("disk", {"ephemeral-storage": "1Gi"}, "rejected", "ephemeral-storage"),
     ):
         limits = [{"type": "Container", "defaultRequest": default}]
         rule = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits", "namespace": "limited"}}
@@ -142,6 +170,6 @@ def test_what_a_limit_range_adds_is_asked_of_nodes(fake_cluster: KubeCluster, se
         body = job(name, {"env": [{"name": "A", "value": name}]}, {}, {})
         body["metadata"]["namespace"] = "limited"
         fake_cluster.apply(body)
-        found = _states(fake_cluster, "limited", [name], lambda status: bool(status.get("state")))
-        assert (found[name]["state"], told in found[name]["message"]) == ("rejected", True), found
+        found = _states(fake_cluster, "limited", [name], lambda status: bool(status.get("message")))
+        assert (found[name]["state"], told in found[name]["message"]) == (state, True), found
     fake_cluster.kubectl("delete", "namespace", "limited", "--wait=false")

@@ -29,7 +29,7 @@ from trainmaster.backends.local.run_folder import EndRecord, JobFolder, end_from
 from trainmaster.cli.live.submission.job_options import JobOptions, option_of
 from trainmaster.cli.live.submission.request import build
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.gang import protocol as wire
 from trainmaster.gang.actions import Seat
 from trainmaster.gang.attempt import Attempt, Rules

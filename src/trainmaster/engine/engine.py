@@ -83,6 +83,8 @@ class Engine(State):
             end_backoffs(self)
         if self.notices:
             preemption_notice.review(self)
+        if self.no_room:
+            admission_gate.hold_back_without_room(self)
         while True:
             if self.gate_changed:
                 admission_gate.review(self)
@@ -345,6 +347,7 @@ HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.JobResumed: user_events.resumed,
     ev.JobRangeChanged: user_events.size_range_changed,
     ev.JobTermsChanged: user_events.terms_changed,
+    ev.JobRoomChanged: admission_gate.room_changed,
     ev.JobHalted: halts.halted,
     ev.EntityChanged: admission_gate.entity_changed,
     ev.PolicyChanged: user_events.policy_changed,

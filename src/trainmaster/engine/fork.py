@@ -14,8 +14,8 @@ _VALUES = (
 )  # fmt: skip
 """Numbers, and objects that are replaced, never changed."""
 _BOOKS = (
-    "details", "rejections", "known", "ended_as", "gated", "caps", "entity_weights", "entity_policies", "quotas",
-    "used", "foreign_usage", "short", "memo_columns", "halted", "notices", "saves_at_stop",
+    "details", "rejections", "known", "ended_as", "gated", "no_room", "caps", "entity_weights", "entity_policies",
+    "quotas", "used", "foreign_usage", "short", "memo_columns", "halted", "notices", "saves_at_stop",
 )  # fmt: skip
 _BOOKS_OF_BOOKS = ("doubts", "ended_on", "waits_for")
 
@@ -55,5 +55,15 @@ def _copy_columns(columns: JobColumns, copy: JobColumns) -> None:
         setattr(copy, name, _copied(getattr(columns, name)))
     copy.memo = {name: values.copy() for name, values in columns.memo.items()}
     copy.losses = {job_index: list(points) for job_index, points in columns.losses.items()}
-    for name in ("specs", "job_index_of", "curves", "entities", "node_set_names", "_curve_index", "_entity_index"):
+    for name in (
+        "specs",
+        "job_index_of",
+        "curves",
+        "entities",
+        "node_set_names",
+        "_curve_index",
+        "_entity_index",
+        "beliefs",
+        "_own_curve",
+    ):
         setattr(copy, name, getattr(columns, name).copy())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainmaster.engine import learned_speeds
 from trainmaster.engine.deciding.admission_gate import apply_cap
 from trainmaster.engine.state import State, nodes_of
 from trainmaster.model import event as ev
@@ -51,6 +52,7 @@ def grew(state: State, event: ev.ClusterGrew) -> None:
     for job_index in state.columns.rows.tolist():  # what did not fit may fit now
         if state.columns.spec(job_index).elastic:
             apply_cap(state, job_index)
+    learned_speeds.believe_all(state)  # what does not fit on one node now, may then
     state.changed = True
 
 

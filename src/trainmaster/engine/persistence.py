@@ -16,6 +16,7 @@ from trainmaster.core.arrays import Ints
 from trainmaster.core.codes import WORDS
 from trainmaster.core.engine.engine_core import set_allocation, set_physical
 from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
+from trainmaster.engine import learned_speeds
 from trainmaster.engine.deciding.admission_gate import apply_cap
 from trainmaster.engine.engine import Engine
 from trainmaster.engine.handlers import foreign_usage
@@ -137,6 +138,7 @@ def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
         {job_index: frozenset(jobs) for job_index, jobs in engine.waits_for.items()},
         dict(engine.gated),
         dict(engine.caps),
+        dict(engine.no_room),
         {job_index: tuple(points) for job_index, points in engine.columns.losses.items()},
     )
 
@@ -188,6 +190,7 @@ def job_record(engine: Engine, job_index: int, waits: _Waits | None = None) -> J
         "waits_for": sorted(engine.waits_for.get(job_index, ())),
         "held_back": None if job_index not in engine.gated else int(engine.gated[job_index]),
         "cap": engine.caps.get(job_index),
+        "no_room": engine.no_room.get(job_index, ""),
     }
 
 
@@ -319,6 +322,7 @@ def restore(
         "plans_refused",
     ):
         setattr(engine, name, meta[name])
+    learned_speeds.believe_restored(engine)
     return engine
 
 
@@ -361,6 +365,8 @@ def _enter(engine: Engine, record: Mapping[str, Any]) -> None:
         engine.waits_for[job_index] = set(record["waits_for"])
     if record["held_back"] is not None:
         engine.gated[job_index] = Why(record["held_back"])
+    if record.get("no_room"):
+        engine.no_room[job_index] = record["no_room"]
     if record["cap"] is not None:
         engine.caps[job_index] = record["cap"]
         apply_cap(engine, job_index)

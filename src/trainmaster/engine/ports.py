@@ -23,8 +23,10 @@ class Estimator(Protocol):
 
         0 where the job cannot run.
 
-        An estimator that knows how jobs fare on shared devices also has
-        `pair_speeds(spec_a, spec_b, types) -> J x 2 array | None` (see `Snapshot.pair_speeds`).
+        An estimator that learns also has `observe(measurement) -> News`, and, if it learns curves,
+        `table(spec, cluster) -> SpeedTable` and `group(spec)`, the same for jobs alike. One that knows how jobs fare on
+        shared devices has `pair_speeds(spec_a, spec_b, types[, probability])`, a J x 2 array or None (see
+        `Snapshot.pair_speeds`).
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -159,6 +160,12 @@ def work_saved(engine: Engine, job_id: str) -> float:
     return float("nan") if job_index is None else float(engine.columns.floats["work_saved"][job_index])
 
 
+def lacking_room(engine: Engine, job_id: str) -> str:
+    """Why the nodes that there are could not take a job even if they were empty; empty: they could."""
+    job_index = engine.columns.job_index_of.get(JobId(job_id))
+    return "" if job_index is None else engine.no_room.get(job_index, "")
+
+
 def halted_why(engine: Engine, job_id: str) -> str | None:
     """Which limit the present attempt is being stopped for; None: for none."""
     job_index = engine.columns.job_index_of.get(JobId(job_id))
@@ -204,11 +211,14 @@ def status_keys(engine: Engine, job_ids: Iterable[str]) -> dict[str, tuple[int, 
     """Numbers that change whenever the status of a job should be published again, phase first; None: not active."""
     job_index_of = engine.columns.job_index_of
     why, _ = engine.reasons()
+    texts = {job_index: crc32(text.encode()) for job_index, text in engine.no_room.items()}
     columns = [why if name == "reason" else engine.columns.ints[name] for name in STATUS_COLUMNS]
     found: dict[str, tuple[int, ...] | None] = {}
     for job_id in job_ids:
         job_index = job_index_of.get(JobId(job_id))
-        found[job_id] = None if job_index is None else tuple(int(column[job_index]) for column in columns)
+        found[job_id] = None
+        if job_index is not None:
+            found[job_id] = (*(int(column[job_index]) for column in columns), texts.get(job_index, 0))
     return found
 
 

@@ -73,6 +73,8 @@ class State(EngineCore):
         """Jobs that must finish before this one may start."""
         self.gated: dict[int, Why] = {}
         """Jobs that policies do not see yet, and why."""
+        self.no_room: dict[int, str] = {}
+        """Why the nodes that there are could not take a job even if they were empty; such jobs do not compete."""
         self.caps: dict[int, int] = {}
         """Largest number of workers that a team's quota leaves a job, where that is less than it takes."""
         self.halted: dict[int, str] = {}
@@ -214,8 +216,8 @@ class State(EngineCore):
             )
         )
         self.ended_as[spec.id] = phase
-        if self.waits_for or self.quotas or self.gated:
-            for book in (self.gated, self.waits_for, self.caps):
+        if self.waits_for or self.quotas or self.gated or self.no_room:
+            for book in (self.gated, self.waits_for, self.caps, self.no_room):
                 book.pop(job_index, None)
             self.gate_changed = True
         columns.forget(job_index)

@@ -33,8 +33,10 @@ class DeclaredSpeeds:
             spread = np.array([spec.steps_per_s_spread.get(name, spread[k]) for k, name in enumerate(types)])
         return here, spread
 
-    def pair_speeds(self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str]) -> Floats | None:
-        """Steps per second of both on the same devices, J x 2; None when no type is known."""
+    def pair_speeds(
+        self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str], _probability: float = 0.5
+    ) -> Floats | None:
+        """Steps per second of both on the same devices, J x 2, at every probability; None when no type is known."""
         if self.pairs is None:
             return None
         kept = self.pairs.kept_by_type(spec_a, spec_b, tuple(types))

@@ -24,6 +24,7 @@ from trainmaster.estimate.matrix_completion import CompletionOptions, LowRankMod
 from trainmaster.estimate.references import Column, Hide, ReferenceMatrix, measured, reference_matrix
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.scaling import Measurement, News
 
 Rule = Literal["completed", "nearest"]
 
@@ -166,7 +167,7 @@ class MatrixEstimator:
             spread[k] = here[k] if apart is None else math.exp(estimate.values[apart])
         return here, spread
 
-    def pair_speeds(self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str]) -> Floats:
+    def pair_speeds(self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str], _probability: float = 0.5) -> Floats:
         """(types, 2): estimated steps per second of both when they share the same devices; 0, 0 if they do not fit.
 
         Each row knows what it keeps beside the reference most like the other, and what that one keeps; the two views
@@ -187,18 +188,21 @@ class MatrixEstimator:
                 out[k, 1] = alone_b[k] * min(1.0, math.exp((b_of_a + b_of_b) / 2.0 - caution))
         return out
 
-    def observe(self, job_id: JobId, accelerator: str, steps_per_s: float, *, spread: bool = False) -> None:
-        """A measured speed of a job that was profiled; anything else is ignored."""
-        known = self._jobs.get(job_id)
-        if known is None or not steps_per_s > 0.0 or math.isinf(steps_per_s):
-            return
-        column = Column("spread" if spread and known.gpus > 1 else "alone", accelerator.lower())
+    def observe(self, measured: Measurement) -> News:
+        """A measured speed of a job that was profiled, at its reference size; anything else is ignored."""
+        spec, steps_per_s = measured.spec, measured.steps_per_s
+        known, job_id = self._jobs.get(spec.id), spec.id
+        other_size = (measured.workers, measured.servers) != (spec.workers_ref, spec.servers_ref)
+        if known is None or not 0.0 < steps_per_s < math.inf or other_size or measured.beside is not None:
+            return News.NONE
+        column = Column("spread" if measured.spread and known.gpus > 1 else "alone", measured.accelerator.lower())
         average = known.speeds.get(column)
         if average is None:
             known.speeds[column] = _Average(math.log(steps_per_s), MEASURED_SD**2)
         else:
             average.add(math.log(steps_per_s))
         self._estimates.pop(job_id, None)
+        return News.OF_THE_JOB
 
     def forget(self, job_id: JobId) -> None:
         """The job is over."""

@@ -15,7 +15,9 @@ import numpy as np
 
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.likeness import LIKE_IT, Expectation
-from trainmaster.estimate.profiles import MEASURED_SIGMA, JobProfiles, LearningEstimator, Speeds
+from trainmaster.estimate.profiles import JobProfiles
+from trainmaster.estimate.speeds.knowledge import Knowledge
+from trainmaster.estimate.speeds.learned import MEASURED_SIGMA, LearningEstimator, Speeds
 from trainmaster.forecast.arrivals import Arrivals
 from trainmaster.forecast.situation import Belief, Costs, Situation, from_json, to_json
 from trainmaster.model.codec import spec_from_json, spec_to_json
@@ -27,7 +29,11 @@ RECENT_JOBS = 200
 
 
 def question(
-    situation: Situation, database: Path, profiles: JobProfiles, newcomers: Sequence[JobSpec] = ()
+    situation: Situation,
+    database: Path,
+    profiles: JobProfiles,
+    knowledge: Knowledge,
+    newcomers: Sequence[JobSpec] = (),
 ) -> dict[str, Any]:
     """`situation` without jobs; its beliefs are those about jobs that have measured something. `newcomers` are jobs
     that have not been submitted."""
@@ -35,6 +41,7 @@ def question(
         "situation": to_json(situation),
         "database": str(database),
         "book": profiles.to_json(),
+        "speeds": knowledge.to_json(),
         "newcomers": [spec_to_json(spec) for spec in newcomers],
     }
 
@@ -51,9 +58,14 @@ def costs_of(profiles: JobProfiles, presumed_ms: int = 0) -> Costs:
     )
 
 
+def _estimator(asked: Mapping[str, Any]) -> LearningEstimator:
+    known = Knowledge.from_json(asked.get("speeds", {}))
+    return LearningEstimator(DeclaredSpeeds(), JobProfiles.from_json(asked["book"]), known)
+
+
 def newcomers_of(asked: Mapping[str, Any], types: Sequence[str]) -> list[JobSpec]:
     """The jobs that are not there yet, as fast as they are believed to be."""
-    estimator = LearningEstimator(DeclaredSpeeds(), JobProfiles.from_json(asked["book"]))
+    estimator = _estimator(asked)
     found = []
     for data in asked.get("newcomers", ()):
         spec = spec_from_json(data)
@@ -97,11 +109,11 @@ def _own_speeds(record: Mapping[str, Any], sigma: float) -> Speeds:
 
 def situation_of(asked: Mapping[str, Any]) -> Situation:
     """The whole situation, with the store's jobs and a belief about each. Raises `StoreError`, `InputError`."""
-    profiles = JobProfiles.from_json(asked["book"])
     known = from_json(asked["situation"])
     newcomers = [spec_from_json(data) for data in asked.get("newcomers", ())]
     stored_state = read_active(Path(asked["database"]), {name for spec in newcomers for name in spec.after})
-    estimator = LearningEstimator(DeclaredSpeeds(), profiles)
+    estimator = _estimator(asked)
+    profiles = estimator.profiles
     beliefs: dict[str, Belief] = {}
     types = known.cluster.types
     specs = [spec_from_json(record["spec"]) for record in stored_state.jobs.values()]

@@ -58,6 +58,14 @@ class JobTermsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRoomChanged:
+    """Whether the nodes that there are could take the job if they were empty. `lacks`: why not; empty: they could."""
+
+    job_id: JobId
+    lacks: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobHalted:
     """The service ends the present attempt: `why` says which limit it broke. It counts as a failed attempt; `final`: as
     the last one."""
@@ -248,7 +256,7 @@ UserEvent = (
     | EntityChanged | PolicyChanged
 )  # fmt: skip
 Report = (
-    Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeSet | ClusterGrew | NodeUsed
-    | NodeLost | Inventory
+    JobRoomChanged | Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeSet
+    | ClusterGrew | NodeUsed | NodeLost | Inventory
 )  # fmt: skip
 Event = UserEvent | Report | Woken

@@ -29,7 +29,7 @@ from trainmaster.model.capacity.feasibility import largest_that_fits
 from trainmaster.model.capacity.packed_allocation import unpacked
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import JobId, JobSpec, PhaseCode
-from trainmaster.model.scaling import Scaling
+from trainmaster.model.scaling import Scaling, SpeedTable
 from trainmaster.model.units import MS_PER_S
 
 MAX_LOSSES = 32
@@ -96,7 +96,11 @@ class JobColumns(JobArrays):
         self.curves: list[Scaling] = []
         self.entities: list[str] = []
         self.node_set_names: list[str] = [""]
+        self.beliefs: dict[int, SpeedTable] = {}
+        """What is learned of speeds, by job index; jobs that are absent are as fast as they say."""
         self._curve_index: dict[Scaling, int] = {}
+        self._own_curve: dict[int, int] = {}
+        """Where in `curves` the learned curve of a job index is."""
         self._entity_index: dict[str, int] = {}
 
     @property
@@ -194,6 +198,7 @@ class JobColumns(JobArrays):
         del self.job_index_of[spec.id]
         self.specs[job_index] = None
         self.losses.pop(job_index, None)
+        self.beliefs.pop(job_index, None)
 
     def record_loss(self, job_index: int, work_done: float, loss: float) -> None:
         """Keep a measured loss. A full history loses every second point, so that it spans the whole run;
@@ -202,6 +207,20 @@ class JobColumns(JobArrays):
         if len(history) >= MAX_LOSSES:
             history = history[::2]
         self.losses[job_index] = [*history, (work_done, loss)]
+
+    def believe(self, job_index: int, table: SpeedTable) -> None:
+        """Take what is learned of a job's speed for the speed and the curve that it said."""
+        ints, kinds = self.ints, range(len(self.cluster.types))
+        size = int(ints["workers_ref"][job_index]), int(ints["servers_ref"][job_index])
+        can = self.throughput[job_index] > 0
+        self.throughput[job_index] = can * [table.speed(kind, *size) for kind in kinds]
+        self.throughput_spread[job_index] = can * [table.speed(kind, *size, spread=True) for kind in kinds]
+        self.beliefs[job_index] = table
+        at = self._own_curve.setdefault(job_index, len(self.curves))
+        if at == len(self.curves):
+            self.curves.append(table.scaling)
+        self.curves[at] = table.scaling
+        ints["curve"][job_index] = at
 
     def intern_curve(self, scaling: Scaling) -> int:
         index = self._curve_index.get(scaling)
@@ -230,6 +249,9 @@ class JobColumns(JobArrays):
 
     def rate_of(self, job_index: int, accelerator: int, workers: int, servers: int, spread: bool) -> float:
         """Estimated steps per second of a job at a size on a type (-1: no GPU, the first type's figure)."""
+        if (belief := self.beliefs.get(job_index)) is not None:
+            can = self.throughput[job_index, max(accelerator, 0)] > 0
+            return belief.speed(accelerator, workers, servers, spread) if can else 0.0
         table = self.throughput_spread if spread else self.throughput
         base = float(table[job_index, max(accelerator, 0)])
         ref_w, ref_s = int(self.ints["workers_ref"][job_index]), int(self.ints["servers_ref"][job_index])
@@ -237,6 +259,10 @@ class JobColumns(JobArrays):
 
     def scaled_rate(self, i: int, base: float, workers: int, servers: int) -> float:
         """The same at another size than the reference, where `base` steps are done."""
+        if (belief := self.beliefs.get(i)) is not None:
+            allocation = self.allocations[i]
+            spread = allocation is not None and allocation.spread
+            return belief.speed(int(self.ints["held_type"][i]), workers, servers, spread)
         curve = self.curves[self.ints["curve"][i]]
         reference = float(curve.speed(int(self.ints["workers_ref"][i]), int(self.ints["servers_ref"][i])))
         return base * float(curve.speed(workers, servers)) / reference
@@ -384,6 +410,29 @@ class JobTable:
     def rate_at(self, row: int, accelerator: int, workers: int, servers: int = 0, spread: bool = False) -> float:
         """Estimated steps per second at another size or type."""
         return self._source().rate_of(int(self.job_indices[row]), accelerator, workers, servers, spread)
+
+    def speed_at(
+        self, row: int, accelerator: int, workers: int, servers: int = 0, spread: bool = False, probability: float = 0.5
+    ) -> float:
+        """Steps per second that the job exceeds with this probability, at any size and type, on one node or several.
+        Of a job of which nothing is learned, what it says at every probability."""
+        at = int(self.job_indices[row])
+        middle = self._source().rate_of(at, accelerator, workers, servers, spread)
+        belief = self._source().beliefs.get(at)
+        if belief is None or probability == 0.5 or middle == 0.0:
+            return middle
+        return belief.speed(accelerator, workers, servers, spread, probability)
+
+    def belief(self, row: int) -> SpeedTable | None:
+        """What is learned of the job's speed; None: nothing, it is as fast as it says."""
+        return self._source().beliefs.get(int(self.job_indices[row]))
+
+    @property
+    def belief_version(self) -> Floats:
+        """By row: changes whenever what is learned of the job's speed does; 0: nothing is."""
+        beliefs = self._source().beliefs
+        found = (beliefs.get(at) for at in self.job_indices.tolist())
+        return np.array([0.0 if belief is None else float(belief.version) for belief in found])
 
     def freeze(self) -> None:
         """Read every column now, so that the table outlives the engine's next step."""

@@ -68,6 +68,8 @@ def sentence(reason: Reason | None) -> str:
             return f"{needs}; has had its share for now{held}"
         case Why.NEXT_ROUND:
             return f"{needs}; decided at the next round"
+        case Why.NO_NODE if "lacks" in facts:
+            return f"{facts['lacks']}; it starts when there are nodes that can take it, and keeps nobody waiting"
         case Why.NO_NODE:
             return f"{needs}; {_SUMMARY[Why.NO_NODE]}"
         case Why.NEVER_FITS:

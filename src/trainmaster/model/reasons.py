@@ -27,7 +27,7 @@ class Why(IntEnum):
     STARTING = 7
     """It has its devices; they are being freed or the gang is starting."""
     NO_NODE = 8
-    """No node of an acceptable type is up."""
+    """No node that could take it is up."""
     NEVER_FITS = 9
     """It asks for more than the cluster has."""
     PAUSED = 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,14 +14,15 @@ from trainmaster.core.engine.placement import Placer
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.job import JobSpec, PhaseCode
+from trainmaster.model.job import PhaseCode
 from trainmaster.model.job_table import JobTable
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
 from trainmaster.model.units import GPU_MILLI
 
-PairSpeeds = Callable[[JobSpec, JobSpec, Sequence[str]], "npt.NDArray[np.float64] | None"]
+PairSpeeds = Callable[..., "npt.NDArray[np.float64] | None"]
+"""(spec_a, spec_b, types[, probability])."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,13 @@ class Snapshot:
         """Random numbers that depend only on seed, version and salt, so that a replay draws the same."""
         return np.random.Generator(np.random.PCG64([self.seed, self.version, salt]))
 
-    def pair_speeds(self, row_a: int, row_b: int) -> npt.NDArray[np.float64] | None:
-        """Steps per second of both jobs (columns) when they share the same devices, by type (rows); 0 where
-        they cannot or nothing is known. None: nothing is known of them at all."""
+    def pair_speeds(self, row_a: int, row_b: int, probability: float = 0.5) -> npt.NDArray[np.float64] | None:
+        """Steps per second of both jobs (columns) when they share the same devices, by type (rows), that each exceeds
+        with this probability; 0 where they cannot or nothing is known. None: nothing is known of them at all."""
         if self.pair_source is None:
             return None
-        return self.pair_source(self.jobs.spec(row_a), self.jobs.spec(row_b), self.cluster.types)
+        asked = self.jobs.spec(row_a), self.jobs.spec(row_b), self.cluster.types
+        return self.pair_source(*asked) if probability == 0.5 else self.pair_source(*asked, probability)
 
     def draft(self) -> PlanBuilder:
         return PlanBuilder(self)

@@ -16,7 +16,7 @@ from structlog.stdlib import BoundLogger
 
 from trainmaster.engine.ports import Archive
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.forecast import Outlook
 from trainmaster.forecast.process import ForecastProcess
 from trainmaster.model.policy import Policy

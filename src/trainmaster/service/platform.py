@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (methods that leave out what a platform has nothing to do about)
 """What a service needs of the place it runs on: election, store, backend, access to jobs, logs.
 
 `local` is one machine, where this process always leads; `kubernetes` elects one leader among replicas.

@@ -22,6 +22,7 @@ from trainmaster.model.job_table import JobColumns, JobTable
 from trainmaster.model.placement import Strategy, parse_strategy
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
+from trainmaster.model.scaling import Measurement
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 
@@ -216,6 +217,12 @@ def _hold(
     floats["rate"][job_index] = columns.rate_of(
         job_index, allocation.accelerator, allocation.workers, allocation.servers, allocation.spread
     )
+
+
+def a_measurement(spec: JobSpec, accelerator: str, steps_per_s: float, **more: Any) -> Measurement:
+    """What a job measures at its reference size on one node."""
+    size = {"workers": spec.workers_ref, "servers": spec.servers_ref, "spread": False, "seconds": 60.0}
+    return Measurement(spec, accelerator, steps_per_s=steps_per_s, **{**size, **more})
 
 
 def row_of(view: Snapshot, job_id: str) -> int:

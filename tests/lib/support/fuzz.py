@@ -43,6 +43,7 @@ from trainmaster.traces.schema import JOB_COLUMNS
 T = TypeVar("T")
 SHARES = {"rest": 0.60, "lines": 0.20, "training-jobs": 0.14, "traces": 0.05, "schema": 0.01}
 """Of all cases; the dearer a case, the fewer."""
+RUN = 10_000
 SMALL = [value for value in (*HOSTILE.values(), *ODD.values()) if len(str(value)[:2000]) < 1000]
 SCALARS = st.sampled_from(SMALL) | st.integers() | st.floats() | st.text(max_size=20)
 VALUES = st.recursive(
@@ -51,8 +52,11 @@ VALUES = st.recursive(
 
 
 def _hypothesis(cases: int, number: int, strategy: st.SearchStrategy[T], check: Callable[[T], None]) -> None:
-    quick = settings(max_examples=cases, database=None, deadline=None, suppress_health_check=[*HealthCheck])  # type: ignore[arg-type]
-    seed(number)(quick(given(strategy)(check)))()
+    """In runs of their own seeds: hypothesis remembers all that a run has tried."""
+    for begun in range(0, cases, RUN):
+        examples = min(RUN, cases - begun)
+        quick = settings(max_examples=examples, database=None, deadline=None, suppress_health_check=[*HealthCheck])  # type: ignore[arg-type]
+        seed(number * 1_000_003 + begun)(quick(given(strategy)(check)))()
 
 
 def rest(cases: int, number: int, home: Path) -> str:

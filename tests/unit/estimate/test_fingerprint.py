@@ -16,6 +16,7 @@ from trainmaster.estimate.fingerprint import MatrixEstimator, ReferenceModels
 from trainmaster.estimate.references import Column, reference_matrix
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.testing.builders import a_measurement
 
 TYPES = ("fast", "middle", "slow")
 
@@ -101,7 +102,7 @@ def test_measurements_take_over_and_help_the_other_types() -> None:
     missing = next(c.accelerator for k, c in enumerate(row.columns) if c.kind == "alone" and not row.profiled[k])
     sd = row.log_sd[row.columns.index(Column("alone", missing))]
     for _ in range(8):
-        estimator.observe(spec.id, missing, spec.steps_per_s[missing])
+        estimator.observe(a_measurement(spec, missing, spec.steps_per_s[missing]))
     after = estimator.profile(spec, TYPES)[0]
     true = np.array([spec.steps_per_s[t] for t in TYPES])
     at = TYPES.index(missing)
@@ -117,10 +118,10 @@ def test_moving_average_follows_a_change_and_damps_noise() -> None:
     estimator.profile(spec, TYPES)
     rng = np.random.default_rng(0)
     for _ in range(60):
-        estimator.observe(spec.id, "fast", 5.0 * math.exp(rng.normal(0, 0.1)))
+        estimator.observe(a_measurement(spec, "fast", 5.0 * math.exp(rng.normal(0, 0.1))))
     assert estimator.profile(spec, TYPES)[0][0] == pytest.approx(5.0, rel=0.15)
     for _ in range(15):
-        estimator.observe(spec.id, "fast", 2.5)
+        estimator.observe(a_measurement(spec, "fast", 2.5))
     assert estimator.profile(spec, TYPES)[0][0] == pytest.approx(2.5, rel=0.01)
 
 
@@ -130,8 +131,8 @@ def test_senseless_measurements_are_ignored(speed: float) -> None:
     estimator = MatrixEstimator(table, 0.3)
     spec = job(table, "m1")
     before = estimator.profile(spec, TYPES)[0]
-    estimator.observe(spec.id, "fast", speed)
-    estimator.observe(JobId("nobody"), "fast", 3.0)
+    estimator.observe(a_measurement(spec, "fast", speed))
+    estimator.observe(a_measurement(replace(spec, id=JobId("nobody")), "fast", 3.0))
     assert estimator.profile(spec, TYPES)[0] == pytest.approx(before)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.likeness import Expectation, Level, LogFigure, expect, levels_of
-from trainmaster.estimate.profiles import KEPT_KINDS, JobProfiles, LearningEstimator
+from trainmaster.estimate.profiles import KEPT_KINDS, JobProfiles
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.situation import Belief
 from trainmaster.forecast.worker_request import belief_of
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.testing.builders import a_measurement
 
 TYPES = ("k80", "v100")
 
@@ -132,9 +135,9 @@ def test_steps_alone_are_unknown_until_a_job_of_the_script_has_measured() -> Non
     estimator = LearningEstimator(DeclaredSpeeds())
     first = job("python", "a.py", work_total=1000.0)
     assert not belief_of(estimator, first, TYPES).known
-    estimator.observe("x", "v100", 20.0)
-    running = LearningEstimator(DeclaredSpeeds(), estimator.so_far([first]))
-    found = belief_of(running, job("python", "a.py", work_total=500.0, workers_ref=2), TYPES)
+    estimator.observe(a_measurement(first, "v100", 20.0))
+    running = LearningEstimator(DeclaredSpeeds(), *estimator.so_far([first]))
+    found = belief_of(running, replace(job("python", "a.py", "--fast", work_total=500.0), id=JobId("y")), TYPES)
     assert (found.known, found.basis) == (True, "1 job of the same script")
     assert found.speeds is not None and max(found.speeds) == pytest.approx(20.0, rel=0.1)
 
@@ -153,8 +156,8 @@ def test_what_is_kept_is_bounded_and_survives_a_file() -> None:
     profiles = JobProfiles()
     for k in range(KEPT_KINDS + 50):
         profiles.add_seconds(job("python", f"{k}.py"), 10.0, "v100")
-        profiles.add_speed(job("python", f"{k}.py"), "v100", 2.0, 1.0)
-    assert max(len(profiles.seconds), len(profiles.ratios), len(profiles.speeds)) <= KEPT_KINDS
+        profiles.add_ratio(job("python", f"{k}.py"), 2.0, 1.0)
+    assert max(len(profiles.seconds), len(profiles.ratios)) <= KEPT_KINDS
     again = JobProfiles.from_json(profiles.to_json())
     assert again == profiles
     assert belief(again, job("python", f"{KEPT_KINDS + 49}.py")).known

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import JobProfiles, LearningEstimator, kind_of
+from trainmaster.estimate.profiles import JobProfiles
+from trainmaster.estimate.speeds.knowledge import Knowledge, profile_of
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.accuracy import AccuracyLog
 from trainmaster.forecast.forecast import Band, Outlook
 from trainmaster.forecast.situation import Belief
 from trainmaster.forecast.worlds import Believed
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.testing.builders import a_measurement
 
 JOB = JobSpec(JobId("a"), model="resnet", steps_per_s={"v100": 10.0, "k80": 4.0})
 TYPES = ("k80", "v100")
@@ -27,9 +30,9 @@ def speed(estimator: LearningEstimator, spec: JobSpec = JOB) -> list[float]:
 def test_a_change_of_speed_is_followed_within_three_reports() -> None:
     estimator = LearningEstimator(DeclaredSpeeds())
     for _ in range(20):
-        estimator.observe("a", "v100", 10.0)
+        estimator.observe(a_measurement(JOB, "v100", 10.0))
     for _ in range(3):
-        estimator.observe("a", "v100", 5.0)
+        estimator.observe(a_measurement(JOB, "v100", 5.0))
     assert speed(estimator)[1] == pytest.approx(5.0, rel=0.05)
     assert speed(estimator)[0] == pytest.approx(2.0, rel=0.05), "the other type moves by the same factor"
 
@@ -37,17 +40,18 @@ def test_a_change_of_speed_is_followed_within_three_reports() -> None:
 def test_a_job_that_measures_is_surer_than_one_that_declares() -> None:
     estimator = LearningEstimator(DeclaredSpeeds())
     before = estimator.sigma(JOB)
-    estimator.observe("a", "v100", 8.0)
+    estimator.observe(a_measurement(JOB, "v100", 8.0))
     assert estimator.sigma(JOB) < before / 3
 
 
 def test_the_next_of_its_kind_begins_with_what_was_measured_also_after_a_restart() -> None:
     estimator = LearningEstimator(DeclaredSpeeds())
-    estimator.observe("a", "v100", 5.0)
+    estimator.observe(a_measurement(JOB, "v100", 5.0))
     estimator.ended(JOB, 1000.0, finished=True)
-    again = LearningEstimator(DeclaredSpeeds(), JobProfiles.from_json(estimator.profiles.to_json()))
+    profiles, known = estimator.profiles.to_json(), estimator.knowledge.to_json()
+    again = LearningEstimator(DeclaredSpeeds(), JobProfiles.from_json(profiles), Knowledge.from_json(known))
     nxt = replace(JOB, id=JobId("b"))
-    assert speed(again, nxt) == pytest.approx([2.0, 5.0])
+    assert speed(again, nxt) == pytest.approx([2.0, 5.0], rel=1e-4)
     steps = again.profiles.steps_of(nxt)
     assert steps is not None and steps.median == pytest.approx(1000.0)
     assert 0.5 < steps.sigma < 0.8, "one job does not tell how much the next may differ"
@@ -58,17 +62,17 @@ def test_the_next_of_its_kind_begins_with_what_was_measured_also_after_a_restart
 def test_a_type_that_cannot_run_the_job_stays_so() -> None:
     estimator = LearningEstimator(DeclaredSpeeds())
     only = replace(JOB, steps_per_s={"v100": 10.0})
-    estimator.observe("a", "v100", 5.0)
-    assert speed(estimator, only) == pytest.approx([0.0, 5.0])
+    estimator.observe(a_measurement(JOB, "v100", 5.0))
+    assert speed(estimator, only) == pytest.approx([0.0, 5.0], rel=1e-4)
 
 
 def test_kinds() -> None:
     plain = JobSpec(JobId("x"), payload={"command": ["python", "code/train.py", "--lr", "1"]})
     other = {"command": ["python3", "code/train.py", "--lr", "0.5"]}
-    assert kind_of(plain) == kind_of(replace(plain, id=JobId("y"), payload=other))
-    assert kind_of(replace(plain, name="run-7")) == kind_of(replace(plain, name="run-12"))
-    assert kind_of(replace(plain, name="walk-7")) != kind_of(replace(plain, name="run-12"))
-    assert kind_of(JobSpec(JobId("z"))) == ""
+    assert profile_of(plain) == profile_of(replace(plain, id=JobId("y"), payload=other))
+    assert profile_of(replace(plain, name="run-7")) == profile_of(replace(plain, name="run-12"))
+    assert profile_of(replace(plain, name="walk-7")) != profile_of(replace(plain, name="run-12"))
+    assert profile_of(JobSpec(JobId("z"))) != profile_of(JobSpec(JobId("y"))), "nothing says that they are alike"
 
 
 def test_predictions_are_judged_where_they_were_made() -> None:

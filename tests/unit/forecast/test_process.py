@@ -13,6 +13,7 @@ from trainmaster.engine.persistence import Recorder
 from trainmaster.engine.ports import StoredState
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.profiles import JobProfiles
+from trainmaster.estimate.speeds.knowledge import Knowledge
 from trainmaster.forecast.process import ForecastProcess
 from trainmaster.forecast.situation import Belief, Situation
 from trainmaster.forecast.worker_request import question, situation_of
@@ -35,7 +36,7 @@ def asked(tmp_path: Path) -> dict[str, Any]:
     profiles = JobProfiles()
     profiles.add_cost("launch", 2.0)
     known = Situation(0, "fifo", cluster, StoredState(), Settings(), {"j0": Belief(0.03)})
-    return question(known, tmp_path / "trainmaster.db", profiles)
+    return question(known, tmp_path / "trainmaster.db", profiles, Knowledge())
 
 
 def test_the_store_fills_in_what_was_not_said(asked: dict[str, Any]) -> None:

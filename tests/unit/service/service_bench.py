@@ -11,7 +11,7 @@ from trainmaster.dst.control_plane.inline_asgi import Call, PausingGateway, Repl
 from trainmaster.engine.ports import Archive
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.forecast import Outlook
 from trainmaster.forecast.process import Unforeseen
 from trainmaster.forecast.worker import answer, outlook_from_json

@@ -17,7 +17,7 @@ from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench
 from trainmaster.dst.control_plane.inline_asgi import Call, exchange
 from trainmaster.engine.engine import HANDLERS, Engine
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.jobspec.limits import Workers
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model import event as ev
@@ -153,7 +153,7 @@ def examples(bench: Bench, job: JobId) -> dict[type, ev.Event]:
         type(event): event
         for event in (
             ev.JobSubmitted(JobSpec(JobId("job-9"), name="late")), ev.JobCancelled(job), ev.JobPaused(job),
-            ev.JobResumed(job), ev.JobHalted(job, "why"), ev.JobRangeChanged(job, 1, 2),
+            ev.JobResumed(job), ev.JobHalted(job, "why"), ev.JobRoomChanged(job, ""), ev.JobRangeChanged(job, 1, 2),
             ev.JobTermsChanged(job, priority=1), ev.EntityChanged("team", 2.0), ev.PolicyChanged(), ev.Woken(),
             ev.Started(job, 1, 0.0, 0), ev.StartFailed(job, 1, "why"),
             ev.Resized(job, 1, 2, 0.0, 0), ev.Progressed(job, 1, 5.0, 0, 1.0, 0.5),

@@ -9,7 +9,7 @@ from service_bench import Bench
 
 from trainmaster.engine import queries
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.forecast import Outlook
 from trainmaster.forecast.rollout import roll
 from trainmaster.forecast.situation import Situation, from_json, to_json

@@ -11,7 +11,7 @@ import pytest
 
 from trainmaster.engine.records import Ended
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.forecast import Band, Outlook
 from trainmaster.forecast.worker_request import costs_of
 from trainmaster.model import event as ev
@@ -19,7 +19,8 @@ from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Launch, Stop
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.service.api.metrics import _forecast_metrics
-from trainmaster.service.control.forecasts import ACCURACY, PROFILES, PUT_OFF_MS, LiveForecasts
+from trainmaster.service.control.forecasts import ACCURACY, PROFILES, PUT_OFF_MS, SPEEDS, LiveForecasts
+from trainmaster.testing.builders import a_measurement
 
 JOB = JobSpec(JobId("job-1"), model="m", work_total=100.0, steps_per_s={"v100": 1.0})
 
@@ -100,18 +101,18 @@ def test_forecasts_wait_while_many_jobs_are_being_started_but_not_for_ever(
 
 
 def test_what_was_learned_survives_a_restart(live_forecasts: LiveForecasts) -> None:
-    live_forecasts.estimator.observe("job-1", "v100", 2.0)
+    live_forecasts.estimator.observe(a_measurement(JOB, "v100", 2.0))
     live_forecasts.stepped(1_000, [], [Stop(JobId("job-1"), 1, 7, "moved")], [])
     live_forecasts.stepped(3_000, [ev.Stopped(JobId("job-1"), 1, 10.0)], [], [])
     live_forecasts.stepped(9_000, [], [], [finished(JOB, 9_000)])
     documents = live_forecasts.documents(20_000)
-    assert set(documents) == {PROFILES, ACCURACY}
+    assert set(documents) == {PROFILES, SPEEDS, ACCURACY}
     assert live_forecasts.documents(20_001) == {}, "not at every step"
     again = LiveForecasts(LearningEstimator(DeclaredSpeeds()), Path("unused.db"))
     again.opened(documents.get)
     assert again.estimator.profiles.cost_ms("stop") == 2000
     alike = JobSpec(JobId("job-2"), model="m", work_total=5.0, steps_per_s={"v100": 1.0})
-    assert again.estimator.profile(alike, ("v100",))[0].tolist() == pytest.approx([2.0])
+    assert again.estimator.profile(alike, ("v100",))[0].tolist() == pytest.approx([2.0], rel=1e-4)
 
 
 @pytest.mark.parametrize("begins_with", [0.0, float("nan")], ids=["measured", "not measured"])

@@ -15,7 +15,7 @@ from trainmaster.engine import queries
 from trainmaster.model.errors import InputError
 from trainmaster.service.api.metrics import exposition
 from trainmaster.service.api.problems import Refusal
-from trainmaster.service.kubernetes.job_source import JobSource, News, TakeJobs
+from trainmaster.service.kubernetes.job_source import JobSource, News, ReviewRoom, TakeJobs
 from trainmaster.service.kubernetes.job_writer import KubernetesJobApi
 
 FAULT = InputError("asks for more than the cluster has", "fewer GPUs")
@@ -62,12 +62,17 @@ def _source(scheduler: _Scheduler, refused: list[str]) -> JobSource:
     def note(job: Any, _: InputError) -> None:
         refused.append(job["metadata"]["name"])
 
-    return JobSource(scheduler, list, _NoSets(), note)  # type: ignore[arg-type]
+    return JobSource(scheduler, _Room(), _NoSets(), note)  # type: ignore[arg-type]
 
 
 class _Room:
-    def check(self, spec: Any, template: Any) -> None:
-        """Everything fits."""
+    """Everything fits, but for jobs of these names."""
+
+    def __init__(self, **lacking: str) -> None:
+        self.lacking = lacking
+
+    def lacks(self, spec: Any) -> str:
+        return self.lacking.get(spec.name, "") if spec.workers_min > 1 else ""
 
 
 def _training_job(name: str, uid: str, after: list[str] | None = None, namespace: str = "vision") -> dict[str, Any]:
@@ -164,7 +169,7 @@ def test_an_object_that_cannot_be_read_is_refused_alone() -> None:
     async def run() -> None:
         scheduler, told = _Scheduler(), dict[str, InputError]()
         source = JobSource(
-            scheduler, list, Sets(), lambda job, fault: told.__setitem__(job["metadata"]["name"], fault)  # type: ignore[arg-type]
+            scheduler, _Room(), Sets(), lambda job, fault: told.__setitem__(job["metadata"]["name"], fault)  # type: ignore[arg-type]
         )  # fmt: skip
         deep: dict[str, Any] = {}
         for _ in range(260):
@@ -182,9 +187,10 @@ def test_an_object_that_cannot_be_read_is_refused_alone() -> None:
 
 def test_a_job_that_makes_the_control_plane_fail_is_refused_alone(tmp_path: Path) -> None:
     class Room:
-        def check(self, spec: Any, template: Any) -> None:
+        def lacks(self, spec: Any) -> str:
             if spec.name == "odd":
                 raise RecursionError("maximum recursion depth exceeded")
+            return ""
 
     bench = Bench(tmp_path)
     jobs = [_training_job("odd", "a1b2c3d4-0"), _training_job("good", "a1b2c3d5-0")]
@@ -193,6 +199,33 @@ def test_a_job_that_makes_the_control_plane_fail_is_refused_alone(tmp_path: Path
     assert [job["metadata"]["name"] for job, _ in refused] == ["odd"]
     bench.pass_s(60)
     assert bench.state(job_id_of_object(jobs[1])) == "finished"
+
+
+def test_a_job_that_no_node_can_take_waits_alone_until_there_are_others(tmp_path: Path) -> None:
+    """Under strict fifo, over a restart, and when its user asks for less."""
+    lacks = "no node can take a worker; n0: disk=ssd wanted"
+    bench, room = Bench(tmp_path, nodes="v100=8x4"), _Room(wide=lacks, other=lacks)
+    wide, other = (_training_job(name, f"a1b2c3d{k}-0") for k, name in enumerate(("wide", "other")))
+    for each in (wide, other):
+        each["spec"]["workers"] = {"min": 2, "max": 2}
+    behind = _training_job("behind", "a1b2c3d7-0")
+    news = [News(each, False, None) for each in (wide, other, behind)]
+    assert bench.plane.batch([TakeJobs(news, room)]) == [[]]  # type: ignore[arg-type]
+    bench.pass_s(1)
+    assert bench.state(job_id_of_object(behind)) == "running"
+    for _ in range(2):
+        shown = bench.get(f"/jobs/{job_id_of_object(wide)}")
+        assert (shown["state"], shown["why"]) == ("pending", "no_node") and shown["reason"].startswith(lacks)
+        bench.start()
+    fewer = {**other, "spec": {**other["spec"], "workers": {"min": 1, "max": 2}}}
+    bench.plane.batch([TakeJobs([News(fewer, False, other)], room)])  # type: ignore[arg-type]
+    bench.pass_s(1)
+    assert bench.state(job_id_of_object(other)) == "running"
+    bench.plane.batch([ReviewRoom(_Room(wide="the cluster has no nodes"))])  # type: ignore[arg-type]
+    assert "the cluster has no nodes" in bench.get(f"/jobs/{job_id_of_object(wide)}")["reason"]
+    bench.plane.batch([ReviewRoom(_Room())])  # type: ignore[arg-type]
+    bench.pass_s(1)
+    assert bench.state(job_id_of_object(wide)) == "running"
 
 
 def test_jobs_by_kubectl_are_counted(tmp_path: Path) -> None:

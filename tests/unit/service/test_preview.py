@@ -10,7 +10,7 @@ from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench
 
 from trainmaster.dst.control_plane.inline_asgi import Call, exchange
 from trainmaster.estimate.declared import DeclaredSpeeds
-from trainmaster.estimate.profiles import LearningEstimator
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.service.control.forecasts import LiveForecasts
 from trainmaster.stores.sqlite import SqliteStore
 

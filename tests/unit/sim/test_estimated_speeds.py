@@ -14,6 +14,7 @@ from trainmaster.engine.engine import Settings
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.scaling import Measurement, News
 from trainmaster.policies.registry import create
 from trainmaster.sim.experiment import Experiment, prepare
 from trainmaster.sim.run import simulate
@@ -33,9 +34,10 @@ class Wrong:
         speeds = np.array([self.believed.get((spec.id, kind), 2.0) for kind in types])
         return speeds, speeds
 
-    def observe(self, job_id: JobId, accelerator: str, steps_per_s: float, *, spread: bool = False) -> None:
-        self.heard.append((job_id, accelerator, steps_per_s, spread))
-        self.believed[job_id, accelerator] = steps_per_s
+    def observe(self, measured: Measurement) -> News:
+        self.heard.append((measured.spec.id, measured.accelerator, measured.steps_per_s, measured.spread))
+        self.believed[measured.spec.id, measured.accelerator] = measured.steps_per_s
+        return News.OF_THE_JOB
 
 
 def jobs() -> list[JobSpec]:

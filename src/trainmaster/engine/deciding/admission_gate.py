@@ -1,7 +1,9 @@
-"""What is kept from policies before any policy sees it: jobs that wait for other jobs, and jobs over a team's quota.
+"""What is kept from policies before any policy sees it: jobs that wait for other jobs, for nodes that could take them,
+and jobs over a team's quota.
 
 A job that is kept from policies is pending like any other, but absent from snapshots. Dependencies: it is released when
-all jobs it names have finished, and rejected when one of them ended otherwise. Quotas: a team's jobs are
+all jobs it names have finished, and rejected when one of them ended otherwise. Nodes: a backend whose nodes come and go
+says which jobs none of them could ever take; these wait alone, and nobody waits behind them. Quotas: a team's jobs are
 released in order of arrival while the GPUs that released jobs may come to use stay within its quota; an elastic
 job counts with its largest size, cut down to what is left. Released jobs stay released (a policy may have
 promised them something), except while they wait and the quota has been lowered.
@@ -31,6 +33,29 @@ def arrived(state: State, job_index: int, spec: JobSpec) -> None:
     elif spec.entity in state.quotas:
         state.gated[job_index] = Why.QUOTA
     state.gate_changed = True
+
+
+def room_changed(state: State, event: ev.JobRoomChanged) -> None:
+    """A job fits, or no longer fits, the nodes that there are."""
+    job_index = state.columns.job_index_of.get(event.job_id)
+    if job_index is None:
+        return
+    if event.lacks:
+        state.no_room[job_index] = event.lacks
+        return
+    state.no_room.pop(job_index, None)
+    if state.gated.get(job_index) == Why.NO_NODE:
+        _release(state, job_index)
+    state.gate_changed = True
+
+
+def hold_back_without_room(state: State) -> None:
+    """Those that wait are no business of policies; what runs goes on."""
+    for job_index in state.by_arrival(state.no_room):
+        waits = int(state.columns.ints["phase"][job_index]) == PhaseCode.PENDING and job_index not in state.waits_for
+        if waits and state.gated.get(job_index) != Why.NO_NODE:
+            _close_gate(state, job_index, Why.NO_NODE)
+            state.gate_changed = True
 
 
 def entity_changed(state: State, event: ev.EntityChanged) -> None:
@@ -76,9 +101,16 @@ def _review_dependencies(state: State) -> None:
                 break
             if not waits_for:
                 del state.waits_for[job_index]
-                _open_gate(state, job_index)
-                if columns.spec(job_index).entity in state.quotas:
-                    state.gated[job_index] = Why.QUOTA
+                _release(state, job_index)
+                if state.no_room:
+                    hold_back_without_room(state)
+
+
+def _release(state: State, job_index: int) -> None:
+    """What it waited for is there; its team's quota is still to be looked at."""
+    _open_gate(state, job_index)
+    if state.columns.spec(job_index).entity in state.quotas:
+        state.gated[job_index] = Why.QUOTA
 
 
 def _review_quotas(state: State) -> None:
@@ -100,7 +132,8 @@ def _review_quotas(state: State) -> None:
 def _review_team(state: State, job_indices: list[int], quota_milli: int) -> None:
     """`job_indices` in order of arrival."""
     ints = state.columns.ints
-    job_indices = [job_index for job_index in job_indices if job_index not in state.waits_for]
+    apart = (Why.DEPENDENCY, Why.NO_NODE)
+    job_indices = [job_index for job_index in job_indices if state.gated.get(job_index) not in apart]
     used_milli = 0
     for job_index in job_indices:
         if job_index not in state.gated and int(ints["phase"][job_index]) != PhaseCode.PAUSED:
@@ -145,9 +178,9 @@ def _most_milli(state: State, job_index: int) -> int:
     return max(most, int(ints["held_gpu_milli"][job_index]), 0 if held is None else held.gpu_milli)
 
 
-def _close_gate(state: State, job_index: int) -> None:
+def _close_gate(state: State, job_index: int, why: Why = Why.QUOTA) -> None:
     _uncap(state, job_index)
-    state.gated[job_index] = Why.QUOTA
+    state.gated[job_index] = why
     state.changed = True
 
 
@@ -184,6 +217,8 @@ def details(state: State, job_index: int) -> dict[str, Any]:
     spec = state.columns.spec(job_index)
     if job_index in state.waits_for:
         return {"after": ", ".join(sorted(state.waits_for[job_index], key=_by_number))}
+    if state.gated.get(job_index) == Why.NO_NODE:
+        return {"lacks": state.no_room.get(job_index, "")}
     quota_milli = state.quotas.get(spec.entity, 0)
     return {"entity": spec.entity, "quota_gpus": quota_milli / GPU_MILLI}
 

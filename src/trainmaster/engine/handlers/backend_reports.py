@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from trainmaster.core.engine import engine_core as core
+from trainmaster.engine import learned_speeds
 from trainmaster.engine.deciding import preemption_notice
 from trainmaster.engine.handlers import nodes
 from trainmaster.engine.state import State
@@ -39,29 +40,9 @@ def progressed(state: State, event: ev.Progressed) -> None:
         saved = state.columns.floats["work_saved"]
         saved[job_index] = max(saved[job_index], event.saved)
     if event.rate is not None and event.rate >= 0:
-        _learn_speed(state, job_index, event.rate)
+        learned_speeds.measured(state, job_index, event)
     if event.loss is not None:
         state.columns.record_loss(job_index, event.work_done, event.loss)
-
-
-def _learn_speed(state: State, job_index: int, steps_per_s: float) -> None:
-    """Tell an estimator that learns what a job measured, and believe what it now says of the job's types."""
-    observe = getattr(state.estimator, "observe", None)
-    columns = state.columns
-    if observe is None:
-        return
-    allocation, spec = columns.allocations[job_index], columns.spec(job_index)
-    if allocation is None or allocation.accelerator < 0:
-        return
-    if allocation.share_milli < spec.worker.share_milli:
-        return  # and for a job that has its devices to itself
-    if allocation.workers != spec.workers_ref or allocation.servers != spec.servers_ref:
-        # Estimates are for the reference size; the job's own curve restates what another size measured.
-        here = float(spec.scaling.speed(allocation.workers, allocation.servers))
-        steps_per_s *= float(spec.scaling.speed(spec.workers_ref, spec.servers_ref)) / here if here > 0 else 1.0
-    types = state.cluster.types
-    observe(spec.id, types[allocation.accelerator], steps_per_s, spread=allocation.spread)
-    columns.throughput[job_index], columns.throughput_spread[job_index] = state.estimator.profile(spec, types)
 
 
 def exited(state: State, event: ev.Exited) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trainmaster.core.codes import USER_CANCELLED, USER_PAUSED, USER_RESIZED
 from trainmaster.core.engine.engine_core import drop_allocation, move, resize, stop, unreserve, wanted
 from trainmaster.core.state.job_arrays import log_phase
+from trainmaster.engine import learned_speeds
 from trainmaster.engine.deciding import admission_gate, elastic_fill
 from trainmaster.engine.lifecycle import LIVE, Trigger
 from trainmaster.engine.state import State
@@ -29,6 +30,7 @@ def submitted(state: State, event: ev.JobSubmitted) -> None:
     state.known.add(spec.id)
     here, spread = state.estimator.profile(spec, state.cluster.types)
     job_index = state.columns.add(spec, state.now_ms, here, spread)
+    learned_speeds.believe(state, job_index)
     state.columns.ints["reasoned"][job_index] = state.decisions
     state.n_waiting += 1
     state.changed = True

@@ -64,7 +64,9 @@ def own_part(places: Sequence[Place]) -> Floats:
     w = np.log2([place.workers for place in places])
     p = np.log2([1.0 + place.servers for place in places])
     across = np.array([crosses(place) for place in places])
-    same = np.array([[a[:4] == b[:4] for b in places] for a in places])
+    number: dict[tuple[object, ...], int] = {}
+    which = np.array([number.setdefault(place[:4], len(number)) for place in places])
+    same = which[:, None] == which[None, :]
     walk = np.minimum.outer(w, w) + np.minimum.outer(p, p)
     return WALK**2 * walk + BOUNDARY**2 * np.logical_and.outer(across, across) + OWN**2 * same
 
@@ -82,6 +84,14 @@ def profiles_alike(a: Profile, b: Profile, same_model: float = SAME_MODEL, apart
         return 0.0
     doublings = abs(math.log2(a.batch / b.batch)) if a.batch > 0 and b.batch > 0 else 2.0
     return same_model * math.exp(-doublings / apart)
+
+
+def alike_table(profiles: Sequence[Profile]) -> Floats:
+    """How alike each two of them are."""
+    number: dict[Profile, int] = {}
+    which = np.array([number.setdefault(profile, len(number)) for profile in profiles], np.int64)
+    table = np.array([[profiles_alike(a, b) for b in number] for a in number]).reshape(len(number), len(number))
+    return table[np.ix_(which, which)]
 
 
 def pairs_alike(a: Profile, b: Profile) -> float:

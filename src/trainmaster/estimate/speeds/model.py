@@ -14,7 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from trainmaster.core.arrays import Floats
-from trainmaster.estimate.speeds.axes import KNOTS, design, own_part, pairs_alike, profiles_alike, types_alike
+from trainmaster.estimate.speeds.axes import (
+    KNOTS,
+    alike_table,
+    design,
+    own_part,
+    pairs_alike,
+    profiles_alike,
+    types_alike,
+)
 from trainmaster.estimate.speeds.observations import Observation, Place, Profile, merged
 from trainmaster.estimate.speeds.population import FLAT, Population
 
@@ -63,9 +71,10 @@ class SpeedModel:
             if seen.profile.model:
                 self._models.setdefault(seen.profile.model, {})[seen.profile.key] = seen.profile
 
-    def estimate(self, profile: Profile, places: Sequence[Place]) -> Estimate:
-        """Without any measurement of the profile its level is unknown (a very wide band), its shape is not."""
-        found = self._alone_at(profile, [place._replace(partner="") for place in places])
+    def estimate(self, profile: Profile, places: Sequence[Place], own: Sequence[Observation] = ()) -> Estimate:
+        """Without any measurement of the profile its level is unknown (a very wide band), its shape is not. `own`: what
+        the run in question showed itself; then this is how fast that run is, which differs from others."""
+        found = self._alone_at(profile, [place._replace(partner="") for place in places], own)
         shared = np.array([bool(place.partner) for place in places])
         if not shared.any():
             return found
@@ -91,8 +100,13 @@ class SpeedModel:
 
     # -- how it is done ------------------------------------------------------------------------------
 
-    def _alone_at(self, profile: Profile, places: Sequence[Place]) -> Estimate:
-        return _with_band(*self._curve(profile, places))
+    def _alone_at(self, profile: Profile, places: Sequence[Place], own: Sequence[Observation] = ()) -> Estimate:
+        if not own:
+            return _with_band(*self._curve(profile, places))
+        mean, cov = self._curve(profile, [*(seen.place for seen in own), *places])
+        values = np.array([seen.log_speed for seen in own]) - mean[: len(own)]
+        noise = [seen.variance for seen in own]
+        return _with_band(*_condition(mean[len(own) :], cov + BETWEEN_RUNS**2, values, noise))
 
     def _curve(self, profile: Profile, places: Sequence[Place]) -> tuple[Floats, Floats]:
         """Mean and covariance of the logarithms of the speeds alone."""
@@ -102,7 +116,7 @@ class SpeedModel:
         rows = design(everywhere, self.population.types)
         prior = rows @ self.population.cov @ rows.T
         sizes = rows[:, :KNOTS] @ self.population.cov[:KNOTS, :KNOTS] @ rows[:, :KNOTS].T
-        alike = np.array([[profiles_alike(a, b) for b in who] for a in who])
+        alike = alike_table(who)
         own = np.where(alike == 1.0, own_part(everywhere) + FLAT, 0.0)
         prior = alike * (prior - (1.0 - types_alike(everywhere)) * sizes) + own
         mean = rows @ self.population.mean + np.log([place.workers for place in everywhere])

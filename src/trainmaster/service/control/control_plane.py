@@ -174,7 +174,7 @@ class ControlPlane:
         self.retention = retention or Retention()
         self.tally = Tally()
         self.stage = Stage()
-        self.fitting = Fitting(cluster)
+        self.fitting = Fitting(cluster, follow_nodes)
         self._follow_nodes = follow_nodes
         """Whether nodes may be others than when the store was written, without anybody asking for it."""
         self._listeners = listeners or Listeners()
@@ -217,7 +217,7 @@ class ControlPlane:
             self.recorder = Recorder.of_new(self.engine)
             self.stage.events.append(ev.Woken())
         self.cluster = cluster
-        self.fitting = Fitting(cluster)
+        self.fitting = Fitting(cluster, self._follow_nodes)
 
     def open(self) -> None:
         """Read the store, send what is pending, ask for an inventory. Raises `StoreError`."""

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainmaster.engine import queries
 from trainmaster.engine.ports import StoredState
 from trainmaster.engine.records import Ended
-from trainmaster.estimate.profiles import JobProfiles, LearningEstimator
+from trainmaster.estimate.profiles import JobProfiles
+from trainmaster.estimate.speeds.knowledge import Knowledge
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.accuracy import AccuracyLog
 from trainmaster.forecast.forecast import Band, Outlook
 from trainmaster.forecast.situation import Belief, Situation
@@ -45,7 +47,7 @@ PUT_OFF_MS = 120_000
 it said would be out of date before it was read."""
 SAVE_MS = 10_000
 LOADING_MS_MIN = 30_000
-PROFILES, ACCURACY = "profiles", "accuracy"
+PROFILES, SPEEDS, ACCURACY = "profiles", "speeds", "accuracy"
 
 
 class Forecaster(Protocol):
@@ -97,9 +99,13 @@ class LiveForecasts:
 
     def opened(self, document: Callable[[str], Mapping[str, Any] | None]) -> None:
         """Remember what earlier processes learned."""
-        profiles, judged = document(PROFILES), document(ACCURACY)
+        profiles, speeds, judged = document(PROFILES), document(SPEEDS), document(ACCURACY)
         if profiles is not None:
             self.estimator.profiles = JobProfiles.from_json(profiles)
+        if speeds is not None:
+            self.estimator.knowledge = Knowledge.from_json(speeds)
+        elif profiles is not None:  # of a version that kept speeds there
+            self.estimator.knowledge.take_old(profiles.get("speeds", {}))
         if judged is not None:
             self.accuracy = AccuracyLog.from_json(judged)
 
@@ -190,7 +196,11 @@ class LiveForecasts:
         self._unsaved = False
         self._next_save_ms = now_ms + SAVE_MS
         with self._lock:
-            return {PROFILES: self.estimator.profiles.to_json(), ACCURACY: self.accuracy.to_json()}
+            return {
+                PROFILES: self.estimator.profiles.to_json(),
+                SPEEDS: self.estimator.knowledge.to_json(),
+                ACCURACY: self.accuracy.to_json(),
+            }
 
     # -- looking ahead -------------------------------------------------------------------------------
 
@@ -248,7 +258,7 @@ class LiveForecasts:
         specs: dict[str, JobSpec] = {
             spec.id: spec for spec in sorted(queries.active_specs(engine), key=lambda spec: spec.id)
         }
-        measuring = [spec for spec in specs.values() if self.estimator.has_measured(spec.id)]
+        measuring = [spec for spec in specs.values() if self.estimator.has_measured(spec)]
         measured: dict[str, Belief] = {spec.id: Belief(self.estimator.sigma(spec)) for spec in measuring}
         starting = {
             job_id: (begun.sent_ms, begun.work)
@@ -260,7 +270,8 @@ class LiveForecasts:
         )
         with self._lock:
             widening = self.accuracy.widening()
-        return {**question(situation, self.database, self.estimator.so_far(measuring), newcomers), "widening": widening}
+        known = self.estimator.so_far(measuring)
+        return {**question(situation, self.database, *known, newcomers), "widening": widening}
 
     @property
     def _loading_ms(self) -> int:

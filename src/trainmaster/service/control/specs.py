@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -94,14 +95,26 @@ def _memory(mib: int) -> str:
 
 
 class Fitting:
-    """Refuses what a cluster could not run even if it were empty: it would wait for ever, and others behind it."""
+    """Refuses what a cluster could not run even if it were empty: it would wait for ever, and others behind it.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Where nodes come and go (`follows`), such a job waits alone: a change is taken, and a preview says so."""
+
+    def __init__(self, cluster: Cluster, follows: bool = False) -> None:
         self.cluster = cluster
+        self.follows = follows
         self._known: dict[tuple[int, Demand, int, int], bool] = {}
 
     def check(self, spec: JobSpec, workers: tuple[int, int] | None = None, machine: Demand | None = None) -> None:
         """`workers`: another range than the job's own; `machine`: what emulated nodes really have."""
+        if not self.follows:
+            self._check(spec, workers, machine)
+        elif workers is None:
+            try:
+                self._check(spec, workers, machine)
+            except InputError as error:
+                raise replace(error, remedy="As it is, it would wait until there are nodes that can take it.") from None
+
+    def _check(self, spec: JobSpec, workers: tuple[int, int] | None, machine: Demand | None) -> None:
         workers_min, workers_max = workers or (spec.workers_min, spec.workers_max)
         self._check_processes(spec, workers_max)
         cluster = self.cluster

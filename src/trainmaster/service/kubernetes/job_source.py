@@ -23,7 +23,7 @@ from trainmaster.engine import queries
 from trainmaster.engine.ports import EndedFilter
 from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError, TrainmasterError
-from trainmaster.model.job import JobId
+from trainmaster.model.job import JobId, JobSpec
 from trainmaster.service.api.problems import Unavailable
 from trainmaster.service.control.control_plane import ControlPlane, Request
 
@@ -84,7 +84,11 @@ class TakeJobs:
         if current is not None:
             if item.gone:
                 return [ev.JobCancelled(job_id)]
-            return list(training_job_diff(item.before, tj, current, queries.is_paused(engine, job_id)))
+            changes = list(training_job_diff(item.before, tj, current, queries.is_paused(engine, job_id)))
+            for change in changes:
+                if isinstance(change, ev.JobRangeChanged):
+                    current = replace(current, workers_min=change.workers_min, workers_max=change.workers_max)
+            return [*changes, *room_news(plane, current, self.room)]
         over = (tj.get("status") or {}).get("state") in OVER
         if (
             item.gone
@@ -100,9 +104,8 @@ class TakeJobs:
         spec = replace(spec_of_trainingjob(asked, epoch_ms, after), node_set=item.node_set)
         for described in (tj, asked):  # first by the names that its user wrote
             check_admission(described)
-        self.room.check(spec, tj["spec"]["template"])
         plane.stage.specs[job_id] = spec
-        events: list[ev.Event] = [ev.JobSubmitted(spec)]
+        events: list[ev.Event] = [ev.JobSubmitted(spec), *room_news(plane, spec, self.room)]
         if tj["spec"].get("suspend"):
             events.append(ev.JobPaused(job_id))
         return events
@@ -128,6 +131,26 @@ class CancelOthers:
         return None
 
 
+@dataclass
+class ReviewRoom:
+    """Nodes are others than they were: jobs that none of them could take wait alone, those that now fit compete."""
+
+    room: KnownRoom
+    changes = True
+
+    def prepare(self, plane: ControlPlane) -> None:
+        for spec in queries.active_specs(plane.live):
+            plane.stage.events.extend(room_news(plane, spec, self.room))
+
+    def answer(self, plane: ControlPlane) -> None:  # noqa: ARG002 - part of the protocol
+        return None
+
+
+def room_news(plane: ControlPlane, spec: JobSpec, room: KnownRoom) -> list[ev.Event]:
+    lacks = room.lacks(spec)
+    return [] if lacks == queries.lacking_room(plane.live, spec.id) else [ev.JobRoomChanged(spec.id, lacks)]
+
+
 def job_named(plane: ControlPlane, namespace: str, text: str) -> JobId:
     """The job that `spec.after` means by an id or a name within its namespace: of several the latest."""
     name = text.removeprefix(f"{namespace}.")
@@ -151,12 +174,12 @@ class JobSource:
     def __init__(
         self,
         inbox: Inbox,
-        nodes: Callable[[], Iterable[Json]],
+        room: KnownRoom,
         sets: NodeSets,
         refused: Callable[[Json, InputError], None],
         templates: TemplateCheck | None = None,
     ) -> None:
-        """`nodes` are the node objects; `refused` is told, in the loop, of objects that cannot be jobs; `templates`
+        """`refused` is told, in the loop, of objects that cannot be jobs; `templates`
         knows which templates can be pods."""
         self._sets = sets
         self._templates = templates
@@ -167,7 +190,7 @@ class JobSource:
         self._loop = asyncio.get_running_loop()
         self._dirty: dict[str, tuple[Json, bool]] = {}
         self._told: dict[str, Json] = {}
-        self._room = KnownRoom(nodes)
+        self._room = room
         self._unsure: set[str] = set()
         self._faults: dict[str, InputError] = {}
         """Objects that cannot be jobs, while they exist."""
@@ -207,9 +230,6 @@ class JobSource:
         self._faults[job_id] = fault
         self._refused(job, fault)
         self._decided(job_id, fault)
-
-    def nodes_changed(self) -> None:
-        self._room.forget()
 
     def stop(self) -> None:
         self._stopped = True

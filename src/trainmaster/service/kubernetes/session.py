@@ -37,7 +37,7 @@ from trainmaster.service.control.remap_nodes import followed
 from trainmaster.service.control.requests import Read
 from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.kubernetes.gang_status_writer import GangStatusWriter
-from trainmaster.service.kubernetes.job_source import JobSource
+from trainmaster.service.kubernetes.job_source import JobSource, ReviewRoom
 from trainmaster.service.kubernetes.status_writer import StatusWriter
 from trainmaster.service.platform import PlatformSession
 from trainmaster.stores.mirror import MirroredJournal
@@ -89,8 +89,6 @@ class KubernetesSession(PlatformSession):
         self._nodes_left = False
         """Nodes are others than they were, but jobs are on them: looked at again when something has changed."""
         self._sets_due = False
-        self._room = KnownRoom(self._nodes)
-        """For gangs of other controllers."""
         self._driver: Driver | None = None
         self._backend: KubernetesBackend | None = None
         self._hub: AgentHub | None = None
@@ -141,6 +139,7 @@ class KubernetesSession(PlatformSession):
         lease, port = plane.settings.lease, self._platform.agent_port
         self._watch.list_nodes(plane.cluster)
         self._sets = NodeSets(self._watch)
+        self._room = KnownRoom(self._nodes, self._sets.asked)
         version = max(1, plane.now_ms // 1000)
         hub = self._hub = AgentHub(self._secret, lease, lambda: plane.now_ms, first_version=version)
         hub.authority_until(self._platform.authority_s)
@@ -166,9 +165,6 @@ class KubernetesSession(PlatformSession):
     def _gangs(self, plane: ControlPlane, driver: Driver, active: list[JobSpec], expected: list[Launch]) -> GangRuns:
         """Pods of other controllers that name our scheduler."""
 
-        def check(spec: JobSpec, pod: Object) -> None:
-            self._room.check(spec, {"spec": pod["spec"]})
-
         def node_set(spec: JobSpec, pod: Object) -> str:
             wanted = {"template": {"spec": pod["spec"]}, "gpuResource": spec.payload["gpu_resource"]}
             name = self._sets.name_for({"spec": {**wanted, **({} if spec.worker.gpu_milli else {"gpusPerWorker": 0})}})
@@ -182,8 +178,8 @@ class KubernetesSession(PlatformSession):
             lambda: plane.now_ms,
             plane.time.epoch_ms,
             self._watch.name_of,
-            check,
             node_set,
+            self._room.lacks,
         )
         gangs.start(self._watch.foreign_pods(), active, expected)
         self._watch.foreign = gangs.pod_changed
@@ -208,7 +204,7 @@ class KubernetesSession(PlatformSession):
             gang_writer = GangStatusWriter(self._client, backend.gangs, status_writer)
             status_writer.also = gang_writer.tell
             self._tasks.append(asyncio.ensure_future(gang_writer.run()))
-        self.source = JobSource(driver, self._nodes, self._sets, self._refused, TemplateCheck(self._client))
+        self.source = JobSource(driver, self._room, self._sets, self._refused, TemplateCheck(self._client))
         self._watch.on_nodes = self._look_at_sets
         self._look_at_sets()  # what changed since the gangs' sets were made was told to nobody
         self.source.begin(self._jobs.objects.values())
@@ -246,24 +242,24 @@ class KubernetesSession(PlatformSession):
             self._sets_due = True
             asyncio.get_running_loop().call_later(SETS_GATHER_S, self._tell_sets)
 
-    def _forget_room(self) -> None:
+    def _review_room(self) -> None:
         """What would fit is another matter now."""
         self._room.forget()
-        if self.source is not None:
-            self.source.nodes_changed()
+        if not self._halted and self._driver is not None:
+            with contextlib.suppress(Unavailable):
+                self._driver.put(ReviewRoom(self._room), lambda _: None)
 
     def _tell_sets(self) -> None:
         self._sets_due = False
-        self._forget_room()
         if not self._halted and self._driver is not None:
             for news in self._sets.news():
                 self._driver.deliver(news)
+        self._review_room()
 
     def _take_nodes(self) -> None:
         self._nodes_due = False
         if self._halted or self._driver is None or self._backend is None or not self._watch.outgrown():
             return
-        self._forget_room()
         loop = asyncio.get_running_loop()
 
         def answered(outcome: Any) -> None:
@@ -277,6 +273,7 @@ class KubernetesSession(PlatformSession):
 
     def _look_at_rest(self) -> None:
         self._nodes_left = self._watch.outgrown()
+        self._review_room()
 
     def authority_until(self, monotonic_s: float) -> None:
         if self._hub is not None and not self._halted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -18,8 +19,10 @@ from trainmaster.model import event as ev
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.command import Launch
 from trainmaster.model.job import JobId, JobSpec, Phase
+from trainmaster.model.reason_text import sentence
 from trainmaster.model.reasons import Why
 from trainmaster.policies.fifo import Fifo
+from trainmaster.policies.registry import create
 from trainmaster.stores.memory import MemoryStore
 
 CLUSTER = parse_cluster("v100=8x8")
@@ -152,6 +155,60 @@ def test_weights_and_policies_of_teams_reach_the_policy() -> None:
     assert (view.entity_weights, view.entity_policies) == ({}, {})
 
 
+LACKS = "no node can take a worker; n0: disk=ssd wanted"
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo:elastic=true", "srtf", "gavel-max-min", "deadline", "dorm"])
+def test_a_job_that_no_node_can_take_waits_alone(policy: str) -> None:
+    """Its demand looks possible to a policy; only the backend knows better."""
+    engine = Engine(CLUSTER, create(policy), DeclaredSpeeds(), Settings())
+    first = job("first", 8)
+    assert engine.step(0, ev.JobSubmitted(first), ev.JobRoomChanged(first.id, LACKS)) == []
+    assert submit(engine, 1, job("second", 4)) == ["second"], "nobody waits behind it"
+    reason = Explainer(engine).reason("first")
+    assert why(engine, "first") == Why.NO_NODE and reason is not None
+    assert sentence(reason).startswith(LACKS)
+    assert all(spec.id != "first" for spec in map(engine.snapshot().jobs.spec, range(1)))
+    engine.step(2, ev.JobRoomChanged(first.id, ""))
+    assert why(engine, "first") != Why.NO_NODE
+    assert finish(engine, 3, "second") == ["first"] or launched(engine.step(engine.next_wake_ms)) == ["first"]
+
+
+def test_its_place_among_others_is_that_of_its_arrival() -> None:
+    engine = Engine(CLUSTER, Fifo(), DeclaredSpeeds(), Settings())
+    submit(engine, 0, job("holds", 8))
+    engine.step(1, ev.JobSubmitted(job("first", 8)), ev.JobRoomChanged(JobId("first"), LACKS))
+    submit(engine, 2, job("later", 8))
+    engine.step(3, ev.JobRoomChanged(JobId("first"), ""))
+    assert finish(engine, 4, "holds") == ["first"]
+
+
+def test_quotas_and_dependencies_go_on_beside_it() -> None:
+    engine = new()
+    red: Any = {"entity": "red"}
+    engine.step(0, ev.EntityChanged("red", 1.0, 4000))
+    late = job("late", 2, after=(JobId("a"),), **red)
+    engine.step(1, ev.JobSubmitted(job("big", 4, **red)), ev.JobRoomChanged(JobId("big"), LACKS))
+    assert submit(engine, 2, job("a", 1, **red)) == ["a"], "it takes nothing of the quota"
+    engine.step(3, ev.JobSubmitted(late), ev.JobRoomChanged(late.id, LACKS))
+    assert why(engine, "late") == Why.DEPENDENCY
+    assert finish(engine, 4, "a") == [] and why(engine, "late") == Why.NO_NODE
+    assert launched(engine.step(5, ev.JobRoomChanged(late.id, ""))) == ["late"]
+    assert engine.step(6, ev.JobRoomChanged(JobId("big"), "")) == [] and why(engine, "big") == Why.QUOTA
+    assert finish(engine, 7, "late") == ["big"]
+
+
+def test_what_runs_goes_on_and_a_pause_changes_nothing() -> None:
+    engine = new()
+    submit(engine, 0, job("a"))
+    engine.step(1, ev.Started(JobId("a"), 1, 0.0, 1))
+    assert engine.step(2, ev.JobRoomChanged(JobId("a"), LACKS)) == []
+    engine.step(3, ev.JobPaused(JobId("a")))
+    engine.step(4, ev.Stopped(JobId("a"), 1, 0.0))
+    assert launched(engine.step(5, ev.JobResumed(JobId("a")))) == [] and why(engine, "a") == Why.NO_NODE
+    assert launched(engine.step(6, ev.JobRoomChanged(JobId("a"), ""))) == ["a"]
+
+
 _ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), st.integers(1, 4), st.integers(0, 3), st.sampled_from(["", "red", "blue"])),
@@ -159,12 +216,13 @@ _ACTIONS = st.lists(
         st.tuples(st.just("quota"), st.integers(0, 8), st.just(0), st.sampled_from(["red", "blue"])),
         st.tuples(st.sampled_from(["pause", "resume", "cancel"]), st.integers(0, 11), st.just(0), st.just("")),
         st.tuples(st.just("range"), st.integers(0, 11), st.integers(1, 4), st.just("")),
+        st.tuples(st.just("room"), st.integers(0, 11), st.just(0), st.sampled_from(["", "no such node"])),
     ),
     max_size=40,
 )
 
 
-@examples(max_examples=60, deadline=None, derandomize=True)
+@examples(max_examples=100, deadline=None, derandomize=True)
 @example(actions=[("submit", 1, 0, ""), ("submit", 4, 0, ""), ("submit", 1, 3, "red"), ("quota", 0, 0, "red")])
 @given(actions=_ACTIONS)
 def test_never_early_never_over_quota_and_the_same_after_a_restart(actions: list[tuple[str, int, int, str]]) -> None:
@@ -188,6 +246,8 @@ def test_never_early_never_over_quota_and_the_same_after_a_restart(actions: list
             if before is None or number * 1000 < before:
                 lowered.add(entity)
             event = ev.EntityChanged(entity, 1.0, number * 1000)
+        elif kind == "room":
+            event = ev.JobRoomChanged(name, entity)
         elif kind == "range":
             event = ev.JobRangeChanged(name, more, more + 1)
         elif kind == "finish":
@@ -205,6 +265,7 @@ def test_never_early_never_over_quota_and_the_same_after_a_restart(actions: list
         for command in commands:
             if isinstance(command, Launch):
                 assert set(command.spec.after) <= finished, f"{command.job_id} starts too early"
+                assert engine.columns.job_index_of[command.job_id] not in engine.no_room, "no node can take it"
         for team in ("red", "blue"):
             used = sum(
                 held.gpu_milli

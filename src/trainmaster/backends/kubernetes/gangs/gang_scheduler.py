@@ -88,18 +88,18 @@ class GangRuns:
         now_ms: Callable[[], int],
         epoch_ms: int,
         node_name: Callable[[int], str],
-        check: Callable[[JobSpec, Object], None] = lambda _spec, _pod: None,
         node_set: Callable[[JobSpec, Object], str] = lambda _spec, _pod: "",
+        lacks: Callable[[JobSpec], str] = lambda _: "",
     ) -> None:
-        """`check` raises `InputError` for a gang that can never fit; `node_name` names a node by its index;
-        `node_set` names the nodes that a gang may use."""
+        """`node_name` names a node by its index; `node_set` names the nodes that a gang may use; `lacks` says why these
+        could not take it even if they were empty."""
         self._client = client
         self._writer = PodWriter(client)
         self._deliver = deliver
         self._now_ms = now_ms
         self._epoch_ms = epoch_ms
         self._node_name = node_name
-        self._check = check
+        self._lacks = lacks
         self._node_set = node_set
         self.gangs: dict[GangKey, Gang] = {}
         self.by_id: dict[str, Gang] = {}
@@ -125,6 +125,8 @@ class GangRuns:
             if gang is None:  # all its pods are gone
                 gang = self.gangs[_key_of(spec)] = Gang(_key_of(spec))
             gang.spec, gang.size = spec, spec.workers_min
+            for pod in list(gang.pods.values())[:1]:
+                self._node_set(spec, pod)  # so that changes of its nodes are told
             self.by_id[spec.id] = gang
             gang.bound = gang.placed()  # also if its command is under way: it is said again
             if launch is not None:
@@ -195,7 +197,6 @@ class GangRuns:
                     self._look(gang.key, UNTOLD_S)
                 return
             spec = gang_spec(GangFacts(gang.key, size, tuple(waiting)), self._epoch_ms)
-            self._check(spec, waiting[0])
             spec = replace(spec, node_set=self._node_set(spec, waiting[0]))
         except (InputError, QuantityError) as error:
             gang.fault = str(error)
@@ -209,6 +210,8 @@ class GangRuns:
             gang.spec = spec
             self.by_id[spec.id] = gang
             self._deliver(ev.JobSubmitted(spec))
+            if lacks := self._lacks(spec):
+                self._deliver(ev.JobRoomChanged(spec.id, lacks))
 
     async def _size(self, gang: Gang, waiting: list[Object]) -> int:
         if gang.key.kind == "Label":

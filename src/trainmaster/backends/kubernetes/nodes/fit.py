@@ -5,7 +5,6 @@ Nodes that lack the same things are told together, so that a thousand nodes make
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,7 +12,6 @@ from typing import Any
 
 from trainmaster.backends.kubernetes.nodes.matching import why_not
 from trainmaster.backends.kubernetes.resources.quantity import QuantityError, parse_quantity
-from trainmaster.model.errors import InputError
 from trainmaster.model.job import Demand, JobSpec
 from trainmaster.model.units import GPU_MILLI
 
@@ -23,6 +21,7 @@ OTHER_TYPE = "is not among gpuTypes"
 MAX_NAMED = 3
 MAX_KNOWN = 10_000
 MAX_GROUPS = 6
+MAX_TEXT = 1_000
 _MIB = 2**20
 
 
@@ -34,11 +33,11 @@ class Room:
     lacking: dict[str, list[str]] = field(default_factory=dict)
 
 
-def room_for(spec: JobSpec, template: Json, nodes: Iterable[Json]) -> Room:
+def room_for(spec: JobSpec, asked: Json, nodes: Iterable[Json]) -> Room:
     resource = spec.payload.get("gpu_resource", "nvidia.com/gpu")
     found = Room()
     for node in sorted(nodes, key=lambda node: node["metadata"]["name"]):
-        why = _lacks(spec, template["spec"], node, resource)
+        why = _lacks(spec, asked, node, resource)
         if why is None:
             gpu_type = type_of(node) if spec.worker.gpu_milli else ""
             found.room[gpu_type] = found.room.get(gpu_type, 0) + workers_on(spec.worker, node, resource)
@@ -50,55 +49,53 @@ def room_for(spec: JobSpec, template: Json, nodes: Iterable[Json]) -> Room:
 class KnownRoom:
     """Jobs whose workers ask for the same are judged once for the present nodes, however many there are of either."""
 
-    def __init__(self, nodes: Callable[[], Iterable[Json]]) -> None:
+    def __init__(self, nodes: Callable[[], Iterable[Json]], asked: Callable[[str], Json | None]) -> None:
+        """`asked`: what the pods of a set of nodes demand of these, see `NodeSets.asked`."""
         self._nodes = nodes
-        self._known: dict[str, Room] = {}
+        self._asked = asked
+        self._known: dict[tuple[object, ...], Room] = {}
 
     def forget(self) -> None:
         """Nodes have changed."""
         self._known = {}
 
-    def check(self, spec: JobSpec, template: Json) -> None:
-        pod = template.get("spec") or {}
-        asked = [pod.get(name) for name in ("nodeSelector", "affinity", "tolerations")]
-        shape = [repr(spec.worker), list(spec.gpu_types), spec.payload.get("gpu_resource"), asked]
-        key = json.dumps(shape, sort_keys=True)
+    def lacks(self, spec: JobSpec) -> str:
+        """Why the smallest gang could not be placed even if all nodes were empty and in order; empty: it could, or
+        its set of nodes is not known."""
+        key = (spec.worker, spec.gpu_types, spec.payload.get("gpu_resource"), spec.node_set)
         known = self._known
         if key not in known:
+            asked = self._asked(spec.node_set)
+            if asked is None:
+                return ""
             if len(known) >= MAX_KNOWN:
                 known.clear()
-            known[key] = room_for(spec, template, self._nodes())
-        _check(spec, known[key])
+            known[key] = room_for(spec, asked, self._nodes())
+        return lack(spec, known[key])
 
 
-def check_fits(spec: JobSpec, template: Json, nodes: Iterable[Json]) -> None:
-    """Raise `InputError` when the smallest gang could never be placed on these nodes, empty and in order."""
-    _check(spec, room_for(spec, template, nodes))
-
-
-def _check(spec: JobSpec, found: Room) -> None:
+def lack(spec: JobSpec, found: Room) -> str:
     room, lacking = found.room, found.lacking
     if not room and not lacking:
-        raise InputError("the cluster has no nodes", "at least one", column="spec.workers.min")
-    most = max(room.values(), default=0)
-    if most >= spec.workers_min:
-        return
+        return "the cluster has no nodes"
+    if max(room.values(), default=0) >= spec.workers_min:
+        return ""
     if room:
         gpu_types = ", ".join(f"{count} on {gpu_type or 'nodes'}" for gpu_type, count in sorted(room.items()))
-        what = f"{spec.workers_min} workers never fit: there is room for {gpu_types}"
-        raise InputError(f"{what}{_told(lacking)}", "a gang that fits an empty cluster", column="spec.workers.min")
-    field_name, expected = _at_fault(spec, lacking)
-    raise InputError(f"no node can ever take a worker{_told(lacking)}", expected, column=field_name)
+        what = f"{spec.workers_min} workers do not fit (spec.workers.min): there is room for {gpu_types}"
+    else:
+        what = f"no node can take a worker ({_at_fault(spec, lacking)})"
+    return f"{what}{_told(lacking)}"[:MAX_TEXT]
 
 
-def _at_fault(spec: JobSpec, lacking: Mapping[str, list[str]]) -> tuple[str, str]:
-    """The field that all nodes refuse, and what would be right there."""
+def _at_fault(spec: JobSpec, lacking: Mapping[str, list[str]]) -> str:
+    """The field that all nodes refuse."""
     if all(why.endswith(OTHER_TYPE) for why in lacking):
-        return "spec.gpuTypes", f"values of the node label {TYPE_LABEL}, or no list at all"
+        return "spec.gpuTypes"
     resource = spec.payload.get("gpu_resource", "nvidia.com/gpu")
     if all(why.startswith(f"{resource} ") and ", " not in why.partition(" wanted, ")[2] for why in lacking):
-        return "spec.gpusPerWorker", f"at most as many {resource} as a node has"
-    return "spec.template", "a node that fits"
+        return "spec.gpusPerWorker"
+    return "spec.template"
 
 
 def type_of(node: Json) -> str:
@@ -125,9 +122,9 @@ def workers_on(demand: Demand, node: Json, resource: str) -> int:
     return int(min(counts))
 
 
-def _lacks(spec: JobSpec, pod_spec: Json, node: Json, resource: str) -> str | None:
+def _lacks(spec: JobSpec, asked: Json, node: Json, resource: str) -> str | None:
     """What the node lacks for one worker."""
-    refused = why_not(pod_spec, node, lasting=True)
+    refused = why_not(asked, node, lasting=True)
     if refused is not None:
         return refused
     if spec.worker.gpu_milli and spec.gpu_types and type_of(node) not in spec.gpu_types:

@@ -40,6 +40,11 @@ class NodeSets:
         self._asked.setdefault(name, (asked, resource))
         return name
 
+    def asked(self, name: str) -> dict[str, Any] | None:
+        """What the pods of a set demand of nodes: selector, required node affinity, tolerations."""
+        found = self._asked.get(name)
+        return None if found is None else found[0]
+
     def news(self) -> list[ev.NodeSet]:
         """Sets that are new or have changed since this was last asked."""
         found = []

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.backends.kubernetes.nodes.fit import check_fits
+from trainmaster.backends.kubernetes.nodes.fit import KnownRoom
 from trainmaster.backends.kubernetes.nodes.matching import why_not
-from trainmaster.model.errors import InputError
 from trainmaster.model.job import Demand, JobId, JobSpec
 
 
@@ -81,48 +80,56 @@ def job(workers: int = 1, gpus: int = 1, cpu_milli: int = 0, types: tuple[str, .
     return JobSpec(JobId("a"), workers_min=workers, workers_max=workers, worker=demand, gpu_types=types)
 
 
-TEMPLATE: dict[str, Any] = {"spec": {}}
+def lacks(spec: JobSpec, nodes: list[Any], asked: dict[str, Any] | None = None) -> str:
+    return KnownRoom(lambda: nodes, lambda _: asked or {}).lacks(spec)
 
 
-def refusal(spec: JobSpec, nodes: list[Any], template: dict[str, Any] = TEMPLATE) -> str:
-    with pytest.raises(InputError) as caught:
-        check_fits(spec, template, nodes)
-    return str(caught.value)
+def test_what_fits_lacks_nothing() -> None:
+    assert lacks(job(workers=8), [node("n0"), node("n1")]) == ""
+    assert lacks(job(workers=3, gpus=0, cpu_milli=8000), [node("n0"), node("n1", kind="K80"), node("n2")]) == ""
 
 
-def test_what_fits_is_not_refused() -> None:
-    check_fits(job(workers=8), TEMPLATE, [node("n0"), node("n1")])
-    check_fits(job(workers=3, gpus=0, cpu_milli=8000), TEMPLATE, [node("n0"), node("n1", kind="K80"), node("n2")])
+def test_a_cluster_without_nodes_has_no_room_yet() -> None:
+    assert lacks(job(), []) == "the cluster has no nodes"
+
+
+def test_other_nodes_are_looked_at_once_told() -> None:
+    nodes = [node("n0")]
+    room = KnownRoom(lambda: nodes, lambda _: {})
+    assert room.lacks(job(gpus=8)) != ""
+    nodes.append(node("big", gpus=8))
+    room.forget()
+    assert room.lacks(job(gpus=8)) == ""
 
 
 def test_each_node_says_what_it_lacks() -> None:
-    text = refusal(job(gpus=8, cpu_milli=9000), [node("n0"), node("n1"), node("big", gpus=8)])
+    text = lacks(job(gpus=8, cpu_milli=9000), [node("n0"), node("n1"), node("big", gpus=8)])
     assert "n0, n1: nvidia.com/gpu 8 wanted, 4 there, cpu 9 wanted, 8 there" in text
     assert "big: cpu 9 wanted, 8 there" in text
 
 
 def test_a_gang_stays_on_one_type() -> None:
-    text = refusal(job(workers=5), [node("n0"), node("n1", kind="K80")])
+    text = lacks(job(workers=5), [node("n0"), node("n1", kind="K80")])
     assert "4 on K80, 4 on V100" in text
     assert "spec.workers.min" in text
 
 
 def test_types_selectors_and_taints_are_named() -> None:
     nodes = [node("n0"), node("n1", taints=[TAINT]), node("n2", kind="K80")]
-    text = refusal(job(types=("H100",)), nodes)
+    text = lacks(job(types=("H100",)), nodes)
     assert "type K80 is not among gpuTypes" in text and "taint team=x:NoSchedule" in text
-    assert "nodeSelector wants disk=ssd" in refusal(job(), nodes, {"spec": {"nodeSelector": {"disk": "ssd"}}})
+    assert "nodeSelector wants disk=ssd" in lacks(job(), nodes, {"nodeSelector": {"disk": "ssd"}})
 
 
 def test_the_field_that_all_nodes_refuse_is_named() -> None:
     nodes = [node("n0"), node("n1", kind="K80", gpus=2)]
-    assert refusal(job(types=("v100",)), nodes).startswith("'spec.gpuTypes'")
-    assert refusal(job(gpus=8), nodes).startswith("'spec.gpusPerWorker'")
-    assert refusal(job(gpus=8, cpu_milli=9000), nodes).startswith("'spec.template'")
-    assert refusal(job(gpus=8), [node("n0"), node("n1", taints=[TAINT])]).startswith("'spec.template'")
+    assert "(spec.gpuTypes)" in lacks(job(types=("v100",)), nodes)
+    assert "(spec.gpusPerWorker)" in lacks(job(gpus=8), nodes)
+    assert "(spec.template)" in lacks(job(gpus=8, cpu_milli=9000), nodes)
+    assert "(spec.template)" in lacks(job(gpus=8), [node("n0"), node("n1", taints=[TAINT])])
 
 
 def test_a_thousand_nodes_make_a_short_text() -> None:
-    text = refusal(job(gpus=8), [node(f"n{k:04}") for k in range(1000)])
+    text = lacks(job(gpus=8), [node(f"n{k:04}") for k in range(1000)])
     assert "n0000, n0001, n0002 and 997 more" in text
     assert len(text) < 400
