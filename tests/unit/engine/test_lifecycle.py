@@ -7,7 +7,7 @@ from trainmaster.core.engine.engine_core import move
 from trainmaster.core.engine.story import N_KEPT
 from trainmaster.engine.lifecycle import LIVE, TABLE, IllegalTransition, Trigger, next_phase
 from trainmaster.model import event as ev
-from trainmaster.model.job import STATE_OF, TERMINAL, Phase, State
+from trainmaster.model.job import STATE_OF, TERMINAL, JobId, Phase, State
 
 LEGAL = """
 PENDING    reserve RESERVED, reject REJECTED, cancel CANCELLED, pause PAUSED, give-up FAILED
@@ -71,4 +71,4 @@ def test_an_illegal_move_tells_the_story_of_its_job() -> None:
         match=r"^'resume' is not possible in phase RUNNING: job 'b', generation 1, at 6 s; "
         r"before: reserve at 5 s, launch at 5 s, started at 5 s$",
     ):
-        move(engine, engine.columns.job_index_of["b"], Trigger.RESUME)
+        move(engine, engine.columns.job_index_of[JobId("b")], Trigger.RESUME)

@@ -38,17 +38,17 @@ NOTICES_AT_ONCE = 100
 class HubListener(Protocol):
     """What the backend is told. Calls come from the loop, one at a time, and must not block."""
 
-    def attached(self, key: RunKey, member: str, host: str, begun: bool) -> None:
+    def attached(self, key: RunKey, member: str, host: str, begun: bool, /) -> None:
         """A launcher speaks for this member from now on. `begun`: its command was started before."""
         ...
 
-    def detached(self, key: RunKey, member: str) -> None: ...
+    def detached(self, key: RunKey, member: str, /) -> None: ...
 
-    def said(self, key: RunKey, member: str, message: Message) -> None:
+    def said(self, key: RunKey, member: str, message: Message, /) -> None:
         """Of the launcher itself (`Began`, `Ended`, `Membership` that it has heard of), or of its member."""
         ...
 
-    def lapsed(self, key: RunKey, member: str) -> None:
+    def lapsed(self, key: RunKey, member: str, /) -> None:
         """Its lease has certainly run out: it has ended itself, and will not be renewed."""
         ...
 
