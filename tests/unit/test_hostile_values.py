@@ -268,7 +268,7 @@ def test_what_is_taken_is_kept(field: str, tmp_path: Path) -> None:
 
 def routes(bench: Bench) -> Iterator[tuple[str, str, dict[str, Any], list[str]]]:
     """Method, path, operation and the fields of the body, of every route."""
-    document = bench.app.app.app.openapi()  # type: ignore[attr-defined]
+    document = bench.openapi()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import replace
 from typing import Any
 
 from trainmaster.jobspec.model import CHANGEABLE, JobFields, JobRequest
+from trainmaster.model.errors import InputError
 from trainmaster.model.job import NO_DEMAND, DeadlineKind, Demand, JobId, JobSpec
+from trainmaster.model.scaling import LINEAR
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS, ms_from_s
 from trainmaster.model.utility import parse_utility
 
@@ -46,8 +49,9 @@ def to_engine(
     """`after`: ids of the jobs that `fields` names; `more`: further fields of `JobSpec`, such as measured speeds."""
     if fields.utility is not None:
         parse_utility(fields.utility)
-    copied = {key: getattr(fields, key) for key in COPIED}
+    copied: dict[str, Any] = {key: getattr(fields, key) for key in COPIED}
     copied = {**copied, "gpu_types": tuple(fields.gpu_types), "entity": fields.entity or "", **more}
+    copied["scaling"] = replace(copied.get("scaling", LINEAR), workers_per_server=workers_per_server(fields))
     deadline_ms, deadline_kind = deadline_of(fields, submit_ms)
     return JobSpec(
         id=JobId(job_id),
@@ -72,6 +76,28 @@ def to_engine(
     )
 
 
+def workers_per_server(fields: JobFields) -> float:
+    """How many workers the bandwidth of a server feeds; 0: nobody said."""
+    worker, server = fields.worker_mbps, fields.server_mbps
+    if worker is None or server is None:
+        if worker is None and server is None:
+            return 0.0
+        missing = "worker_mbps" if worker is None else "server_mbps"
+        raise InputError("is missing", "bandwidth of both roles, or of neither", column=missing)
+    if server < worker:
+        what = f"{server:g} Mbit/s of a server feed no worker of {worker:g}"
+        raise InputError(what, "at least worker_mbps", column="server_mbps")
+    if not fields.servers.max:
+        raise InputError("a job without parameter servers states bandwidths", "servers, or neither", column="servers")
+    if fields.workers.min * worker > fields.servers.max * server * (1 + 1e-9):
+        raise InputError(
+            f"{fields.servers.max} servers of {server:g} Mbit/s cannot feed {fields.workers.min} workers of {worker:g}",
+            f"at least {math.ceil(fields.workers.min * worker / server)} servers",
+            column="servers.max",
+        )
+    return server / worker
+
+
 def deadline_of(fields: JobFields, submit_ms: int) -> tuple[int, DeadlineKind]:
     if fields.deadline_s is None:
         return NEVER_MS, DeadlineKind.NONE
@@ -88,6 +114,13 @@ def preemptible_of(fields: JobFields) -> bool:
 def demand_of(request: JobRequest) -> Demand:
     gpu_milli = round(request.gpus_per_worker * GPU_MILLI)
     return Demand(gpu_milli, math.ceil(request.cpus_per_worker * 1000), request.memory_mib_per_worker)
+
+
+def server_demand_of(request: JobRequest) -> Demand:
+    """Kept by a job without servers that says what they would need: it may be given some later."""
+    if not request.servers.max and not request.model_fields_set & {"cpus_per_server", "memory_mib_per_server"}:
+        return NO_DEMAND
+    return Demand(0, math.ceil(request.cpus_per_server * 1000), request.memory_mib_per_server)
 
 
 def payload_of(request: JobRequest, user: str, array_index: int | None, array_of: str | None) -> dict[str, Any]:
@@ -144,6 +177,8 @@ def _known(spec: JobSpec) -> dict[str, Any]:
         "gpus_per_worker": spec.worker.gpu_milli / GPU_MILLI,
         "cpus_per_worker": spec.worker.cpu_milli / 1000,
         "memory_mib_per_worker": spec.worker.mem_mib,
+        "cpus_per_server": spec.server.cpu_milli / 1000,
+        "memory_mib_per_server": spec.server.mem_mib,
         "steps": spec.work_total,
         "epochs": spec.epochs_total,
         "preemptible": spec.preemptible,

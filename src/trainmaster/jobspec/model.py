@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 
 from trainmaster.jobspec import limits as of
 from trainmaster.jobspec.limits import Range, Workers
+from trainmaster.model.units import SERVER_CPU_MILLI
 
 SIZE, WORK, ORDER = "Size and placement", "Work", "Order and limits"
 _LIKE_AN_ID = re.compile(r"^job-\d+$")
@@ -59,6 +60,17 @@ class JobFields(BaseModel):
     servers: Annotated[
         Range, Field(description="Number of parameter servers."), Option((), SIZE, "range", "A..B"), Crd(default=False)
     ] = Range(min=0, max=0)
+    worker_mbps: Annotated[
+        of.Positive | None,
+        Field(
+            description="Bandwidth in Mbit/s that a worker needs to its parameter servers. With --server-mbps: a "
+            "policy that chooses the numbers gives as many servers as the workers need."
+        ),
+        Option((), SIZE),
+    ] = None
+    server_mbps: Annotated[
+        of.Positive | None, Field(description="Bandwidth in Mbit/s of a parameter server."), Option((), SIZE)
+    ] = None
     gpus_per_worker: Annotated[
         of.Gpus,
         Field(description="GPUs of each worker (0.5: half of one); 0: no GPU. Kubernetes: whole GPUs."),
@@ -190,6 +202,16 @@ class JobRequest(JobFields):
         int,
         Field(ge=0, le=of.MAX_INTEGER, description="Memory of each worker in MiB. Option: 512M, 8GiB."),
         Option(("--memory",), SIZE, "memory", "8GiB"),
+    ] = 0
+    cpus_per_server: Annotated[
+        float,
+        Field(ge=0, le=1e6, allow_inf_nan=False, description="CPUs of each parameter server."),
+        Option((), SIZE),
+    ] = SERVER_CPU_MILLI / 1000
+    memory_mib_per_server: Annotated[
+        int,
+        Field(ge=0, le=of.MAX_INTEGER, description="Memory of each parameter server in MiB. Option: 512M, 8GiB."),
+        Option(("--memory-per-server",), SIZE, "memory", "8GiB"),
     ] = 0
     env: Annotated[
         of.Environment,

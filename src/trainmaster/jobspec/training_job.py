@@ -24,9 +24,11 @@ def to_training_job(request: JobRequest, namespace: str, wanted: str, index: int
         told = "copies a folder for a service on one machine; a pod runs what its image holds"
         raise InputError(told, "no such field on Kubernetes", column="snapshot")
     spec = _spec(request)
-    spec["template"] = _template(request, request.command, index)
-    if request.server_command is not None and request.servers.max:
-        spec["serverTemplate"] = _template(request, request.server_command, index)
+    worker = request.cpus_per_worker, request.memory_mib_per_worker
+    spec["template"] = _template(request, request.command, worker, index)
+    if request.servers.max:
+        server = request.cpus_per_server, request.memory_mib_per_server
+        spec["serverTemplate"] = _template(request, request.server_command or request.command, server, index)
     notes = {"trainmaster.dev/request": wanted, "trainmaster.dev/submitted-by": user}
     meta = {"name": _name(request, wanted, index), "namespace": namespace, "annotations": notes}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
@@ -67,7 +69,9 @@ def _name(request: JobRequest, wanted: str, index: int | None) -> str:
     return name
 
 
-def _template(request: JobRequest, command: list[str], index: int | None) -> dict[str, Any]:
+def _template(request: JobRequest, command: list[str], size: tuple[float, int], index: int | None) -> dict[str, Any]:
+    """`size`: CPUs and MiB of memory."""
+    cpus, memory_mib = size
     env = [{"name": name, "value": value} for name, value in sorted(request.env.items())]
     if index is not None:
         env.append({"name": "TRAINMASTER_ARRAY_INDEX", "value": str(index)})
@@ -77,10 +81,10 @@ def _template(request: JobRequest, command: list[str], index: int | None) -> dic
     if request.workdir is not None:
         trainer["workingDir"] = request.workdir
     asked: dict[str, str] = {}
-    if request.cpus_per_worker:
-        asked["cpu"] = f"{round(request.cpus_per_worker * 1000)}m"
-    if request.memory_mib_per_worker:
-        asked["memory"] = f"{request.memory_mib_per_worker}Mi"
+    if cpus:
+        asked["cpu"] = f"{round(cpus * 1000)}m"
+    if memory_mib:
+        asked["memory"] = f"{memory_mib}Mi"
     if asked:
         limits = {"limits": {"memory": asked["memory"]}} if "memory" in asked else {}
         trainer["resources"] = {"requests": asked, **limits}

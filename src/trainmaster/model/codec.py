@@ -147,7 +147,8 @@ def _points(value: Any, where: str) -> tuple[tuple[int, float], ...]:
     return tuple(points)
 
 
-_SCALING = {**dict.fromkeys(_COEFFICIENTS, _number(-math.inf)), "points": _points}
+_SCALING = {**dict.fromkeys(_COEFFICIENTS, _number(-math.inf)), "points": _points,
+            "workers_per_server": _number(0.0)}  # fmt: skip
 
 
 def _deadline_kind(value: Any, where: str) -> DeadlineKind:

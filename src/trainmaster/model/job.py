@@ -8,7 +8,7 @@ from enum import IntEnum, StrEnum
 from typing import Any, NewType
 
 from trainmaster.model.scaling import LINEAR, Scaling
-from trainmaster.model.units import GPU_MILLI, NEVER_MS
+from trainmaster.model.units import GPU_MILLI, NEVER_MS, SERVER_CPU_MILLI
 
 JobId = NewType("JobId", str)
 
@@ -104,6 +104,8 @@ class Demand:
 
 
 NO_DEMAND = Demand(gpu_milli=0)
+SERVER_DEMAND = Demand(gpu_milli=0, cpu_milli=SERVER_CPU_MILLI)
+"""Of a parameter server of which nobody says what it needs."""
 
 
 @dataclass(frozen=True, slots=True)

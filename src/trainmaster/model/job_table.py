@@ -25,10 +25,10 @@ from trainmaster.core.state.job_arrays import (
     work_done_column,
 )
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.capacity.feasibility import largest_that_fits
+from trainmaster.model.capacity.feasibility import largest_that_fits, most_servers_that_fit
 from trainmaster.model.capacity.packed_allocation import unpacked
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.job import JobId, JobSpec, PhaseCode
+from trainmaster.model.job import NO_DEMAND, JobId, JobSpec, PhaseCode
 from trainmaster.model.scaling import Scaling, SpeedTable
 from trainmaster.model.units import MS_PER_S
 
@@ -125,7 +125,7 @@ class JobColumns(JobArrays):
             column[job_index] = 0.0
         self.specs[job_index] = spec
         self.job_index_of[spec.id] = job_index
-        if spec.workers_min < spec.workers_max:
+        if spec.elastic:
             self.ask_for(job_index, spec.workers_max)
         return job_index
 
@@ -137,6 +137,11 @@ class JobColumns(JobArrays):
         if spec.workers_min < ask:
             ask = largest_that_fits(self.cluster, spec, ask, np.flatnonzero(self.allowed[job_index]).tolist())
         ints["workers_ask"][job_index], ints["ask_gpu_milli"][job_index] = ask, ask * spec.worker.gpu_milli
+        ints["servers_ask"][job_index] = (
+            most_servers_that_fit(self.cluster, spec, ask, np.flatnonzero(self.allowed[job_index]).tolist())
+            if spec.servers_max and spec.server != NO_DEMAND
+            else min(max(spec.servers_ref, spec.servers_min), spec.servers_max)
+        )
 
     def int_row(self, spec: JobSpec, arrival: int, now_ms: int) -> list[int]:
         """What the columns of integers hold of a job that arrives now."""

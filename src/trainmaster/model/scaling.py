@@ -28,6 +28,8 @@ class Scaling:
     (EuroSys'18, section 3.2): synchronous 1/(t0 M/w + t1 + t2 w/p + t3 w + t4 p) and asynchronous
     w/(t0 + t1 w/p + t2 w + t3 p). `points` replaces the formula by measured (workers, speed) pairs,
     linear in between, flat beyond the last.
+    `workers_per_server` (0: any number) is how many workers the bandwidth of one server feeds: with more, the gang
+    is as fast as those that are fed.
     """
 
     a: float = 1.0
@@ -38,14 +40,16 @@ class Scaling:
     f: float = 0.0
     g: float = 0.0
     points: tuple[tuple[int, float], ...] = ()
+    workers_per_server: float = 0.0
 
     def speed(self, workers: npt.ArrayLike, servers: npt.ArrayLike = 0) -> Floats:
         """Speed in arbitrary units (0 for no workers); compare sizes by ratios of it."""
-        w = np.asarray(workers, dtype=np.float64)
+        w, p = np.asarray(workers, dtype=np.float64), np.asarray(servers, dtype=np.float64)
+        if self.workers_per_server:
+            w = np.where(p > 0, np.minimum(w, p * self.workers_per_server), w)
         if self.points:
             known = ((0, 0.0), *self.points)
             return np.interp(w, [k for k, _ in known], [v for _, v in known])
-        p = np.asarray(servers, dtype=np.float64)
         safe_w = np.maximum(w, 1e-9)
         safe_p = np.maximum(p, 1e-9)
         with_servers = self.c * w / safe_p + self.e * p + self.f / safe_p + self.g * p / safe_w

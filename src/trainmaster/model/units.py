@@ -5,6 +5,8 @@ from __future__ import annotations
 MS_PER_S = 1000
 GPU_MILLI = 1000
 """One whole GPU."""
+SERVER_CPU_MILLI = 1000
+"""CPU of a parameter server of which nobody says what it needs."""
 NEVER_MS = 2**62
 """A time that does not come: no deadline, no wake-up."""
 UNLIMITED = 2**50

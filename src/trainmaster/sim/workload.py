@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,15 +17,16 @@ import polars as pl
 
 from trainmaster.core.arrays import Floats, Ints
 from trainmaster.estimate.catalogue import ThroughputCatalogue
+from trainmaster.model.capacity.feasibility import fits_when_empty
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.foreign import MAX_NUMBER, parse_json
-from trainmaster.model.job import DeadlineKind, Demand, JobId, JobSpec
+from trainmaster.model.job import SERVER_DEMAND, DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.scaling import LINEAR, Scaling, amdahl
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS, ms_from_s
 from trainmaster.sim.job_list import JobList
 from trainmaster.traces import JobTrace
-from trainmaster.traces.schema import LONGEST_S
+from trainmaster.traces.schema import LONGEST_S, SERVER_COLUMNS
 from trainmaster.traces.utility import at_age
 
 ELASTIC_SERIAL_FRACTION = 0.02
@@ -35,7 +36,7 @@ _GPUS_OFF = 1e-3
 _KINDS = {"hard": DeadlineKind.HARD, "soft": DeadlineKind.SOFT}
 _SHAPE = (
     "gpus", "num_workers", "gpus_per_worker", "gpu_types", "cpus", "mem_gib", "min_gpus", "max_gpus", "model",
-    "batch_size", "deadline_kind", "utility", "vc", "priority", "extra",
+    *(column.name for column in SERVER_COLUMNS), "batch_size", "deadline_kind", "utility", "vc", "priority", "extra",
 )  # fmt: skip
 _OWN = ("submit_s", "duration_s", "iterations", "deadline_s")
 """What jobs of one kind may differ in, beside their id; whether there is a value at all is part of the kind."""
@@ -153,6 +154,8 @@ class _Builder:
         self.source = source
         self._speeds: dict[tuple[str, int, int | None], tuple[dict[str, float], dict[str, float]]] = {}
         self._curves: dict[tuple[str, int | None], Scaling] = {}
+        self._limited: dict[tuple[Scaling, float], Scaling] = {}
+        """Curves bounded by the servers' bandwidth, by curve and workers that a server feeds."""
         self._why_unfit: dict[tuple[Any, ...], str] = {}
         """By what a job asks for."""
         self.largest_by_type = {
@@ -168,6 +171,7 @@ class _Builder:
     def spec(self, row: Mapping[str, Any]) -> JobSpec:
         workers, worker = self._gang(row)
         lowest, highest = self._range(row, workers, worker)
+        servers = self._servers(row)
         submit_ms = ms_from_s(row["submit_s"])
         extra = _extra(row)
         work, speeds, spread = self._work(row, workers * worker.devices)
@@ -184,7 +188,8 @@ class _Builder:
             work_total=work,
             steps_per_s=speeds,
             steps_per_s_spread=spread,
-            scaling=self._scaling(row, lowest, highest),
+            **servers,
+            scaling=self._scaling(row, lowest, highest, servers),
             weight=self._extra_number(row, extra, "weight", 1.0),
             priority=row.get("priority") or 0,
             entity=row.get("vc") or "",
@@ -236,6 +241,22 @@ class _Builder:
             column = "min_gpus" if high is None or lowest > workers else "max_gpus"
             raise self._error(row, column, f"asks for {row['gpus']:g} GPUs but {given}", "min_gpus <= gpus <= max_gpus")
         return lowest, highest
+
+    def _servers(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of `JobSpec` about parameter servers; nothing of a job without."""
+        given = {name: row.get(name) for name in ("servers", "max_servers", "min_servers")}
+        asked = next((number for number in given.values() if number is not None), 0)
+        low, high = (asked if given[name] is None else given[name] for name in ("min_servers", "max_servers"))
+        if not high:
+            return {}
+        if not low <= asked <= high:
+            raise self._error(
+                row, "servers", f"{asked} servers of {low} to {high}", "min_servers <= servers <= max_servers"
+            )
+        cpus = row.get("cpus_per_server")
+        cpu_milli = SERVER_DEMAND.cpu_milli if cpus is None else math.ceil(cpus * 1000)
+        demand = Demand(0, cpu_milli, math.ceil((row.get("mem_gib_per_server") or 0.0) * 1024))
+        return {"servers_min": low, "servers_max": high, "servers_ref": asked, "server": demand}
 
     def _work(self, row: Mapping[str, Any], gpus: int) -> tuple[float, dict[str, float], dict[str, float]]:
         """Total work and its speed by type: steps where a catalogue knows the model, else seconds."""
@@ -309,7 +330,20 @@ class _Builder:
             found = self._speeds[key] = (alone, spread)
         return found
 
-    def _scaling(self, row: Mapping[str, Any], lowest: int, highest: int) -> Scaling:
+    def _scaling(self, row: Mapping[str, Any], lowest: int, highest: int, servers: Mapping[str, Any]) -> Scaling:
+        curve, fed = self._curve(row, lowest, highest), self._workers_per_server(row) if servers else 0.0
+        if not fed:
+            return curve
+        return self._limited.setdefault((curve, fed), replace(curve, workers_per_server=fed))
+
+    def _workers_per_server(self, row: Mapping[str, Any]) -> float:
+        worker, server = row.get("worker_mbps") or 0.0, row.get("server_mbps") or 0.0
+        if (worker > 0) != (server > 0) or server < worker:
+            what = f"{worker:g} Mbit/s of a worker and {server:g} of a server"
+            raise self._error(row, "server_mbps", what, "both or neither, a server's at least a worker's")
+        return server / worker if worker else 0.0
+
+    def _curve(self, row: Mapping[str, Any], lowest: int, highest: int) -> Scaling:
         if lowest == highest:
             return LINEAR
         model = row.get("model")
@@ -357,7 +391,7 @@ class _Builder:
     def why_unfit(self, spec: JobSpec) -> str:
         """Why this cluster could never run the job at the size it asks for; empty if it could."""
         speeds = tuple(name for name, speed in spec.steps_per_s.items() if speed > 0) if spec.steps_per_s else None
-        shape = (spec.worker, spec.workers_ref, spec.gpu_types, speeds)
+        shape = (spec.worker, spec.workers_ref, spec.gpu_types, speeds, spec.server, spec.servers_ref)
         if shape not in self._why_unfit:
             self._why_unfit[shape] = self._look_for_room(spec)
         return self._why_unfit[shape]
@@ -393,4 +427,9 @@ class _Builder:
                 f"it asks for {spec.gpus:g} GPUs of one type{shape}, the cluster has {most[0]} of {most[1]}"
                 f" on nodes of {self.largest_by_type[most[1]]}"
             )
+        types = [self.cluster.types.index(name) for name in runnable]
+        if spec.servers_max and not any(
+            fits_when_empty(self.cluster, spec, spec.workers_ref, gpu_type, spec.servers_ref) for gpu_type in types
+        ):
+            return f"its {spec.servers_ref} parameter servers do not fit beside its workers"
         return ""

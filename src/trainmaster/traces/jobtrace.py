@@ -18,7 +18,7 @@ import polars as pl
 from trainmaster.model.errors import InputError
 from trainmaster.traces.delimited import read_table, sniff_columns
 from trainmaster.traces.importers import find_importer, known_formats
-from trainmaster.traces.schema import COMPANIONS, JOB_COLUMN_NAMES, LINE
+from trainmaster.traces.schema import COMPANIONS, JOB_COLUMN_NAMES, LINE, SERVER_COLUMNS
 from trainmaster.traces.source import Source, read_source
 from trainmaster.traces.trace import JobTrace, companion_from_table, trace_from_table
 
@@ -174,6 +174,8 @@ def _read_meta(path: Path) -> dict[str, Any]:
 
 
 def _encode(table: pl.DataFrame, name: str) -> bytes:
+    unused = [c.name for c in SERVER_COLUMNS if c.name in table.columns and table[c.name].null_count() == table.height]
+    table = table.drop(unused)
     if name.endswith(".parquet"):
         buffer = io.BytesIO()
         table.write_parquet(buffer)

@@ -69,6 +69,16 @@ def _count(name: str, unit: str = "", minimum: float | None = 0.0) -> Column:
     return Column(name, pl.Int64(), unit, minimum)
 
 
+SERVER_COLUMNS: tuple[Column, ...] = (
+    _count("servers", "parameter servers"),
+    _count("min_servers", "parameter servers"),
+    _count("max_servers", "parameter servers"),
+    _number("cpus_per_server", "CPUs"),
+    _number("mem_gib_per_server", "GiB"),
+    _number("worker_mbps", "Mbit/s"),
+    _number("server_mbps", "Mbit/s"),
+)
+"""Written only where a job has a value."""
 JOB_COLUMNS: tuple[Column, ...] = (
     _text("trace_id"),
     _text("job_id"),
@@ -95,6 +105,7 @@ JOB_COLUMNS: tuple[Column, ...] = (
     Column("gang", pl.Boolean()),
     _number("min_gpus", "GPUs"),
     _number("max_gpus", "GPUs"),
+    *SERVER_COLUMNS,
     _text("model"),
     _count("batch_size", "samples", 1.0),
     _count("iterations", "steps"),

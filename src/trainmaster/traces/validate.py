@@ -52,7 +52,7 @@ def check_jobs(jobs: pl.DataFrame, path: Path) -> None:
         "Drop jobs whose work is unknown.",
     )
     _check_unique(jobs, path)
-    for low, high in (("start_s", "end_s"), ("min_gpus", "max_gpus")):
+    for low, high in (("start_s", "end_s"), ("min_gpus", "max_gpus"), ("min_servers", "max_servers")):
         _refuse(jobs, pl.col(high) < pl.col(low), path, high, f"{high} is below {low}", f"{low} <= {high}")
     _check_utilities(jobs, path)
 

@@ -15,6 +15,7 @@
     GET    /situation                 -> what `trainmaster whatif` starts from
     GET    /accuracy                  -> list[AccuracyRow]
     GET    /service                   -> ServiceView;       PUT /policy           PolicyRequest (operator)
+                                                         PUT /clock            ClockRequest (operator)
 
 Errors have the body of `Problem` and a 4xx status. Times are seconds; instants are seconds since 1970.
 """
@@ -37,6 +38,10 @@ class ResizeRequest(Body):
 
 class PolicyRequest(Body):
     policy: Text
+
+
+class ClockRequest(Body):
+    confirmed: Literal[True]
 
 
 MIN_TEAM_WEIGHT, MAX_TEAM_WEIGHT = 1e-3, 1e3
@@ -238,6 +243,11 @@ class ServiceView(BaseModel):
     decisions: int
     plans_refused: int
     quarantined: list[str] = Field(default=[], description="Stored jobs that could not be read, and were set aside.")
+    clock_jump_s: float = Field(
+        default=0.0,
+        description="By how much the wall clock has jumped, unless an operator has confirmed it: until then no history "
+        "is deleted for its age.",
+    )
     role: Literal["user", "operator"]
 
 

@@ -44,7 +44,7 @@ class Fuzz:
 
     def _begin(self) -> None:
         self.bench = Bench(self.home, nodes="v100=4x4")
-        document = self.bench.app.app.app.openapi()  # type: ignore[attr-defined]
+        document = self.bench.openapi()
         self.schemas = document["components"]["schemas"]
         self.routes = [
             (method.upper(), path.removeprefix("/api/v1"), operation)

@@ -45,6 +45,7 @@ class FakeService:
         self.events: list[api.EventView] = []
         self.entities: dict[str, api.EntityView] = {}
         self.policy = "fifo"
+        self.clock_jump_s = 0.0
         self.on_submit: Callable[[str], None] = lambda job: None
         self.break_next = 0
         """So many requests are received and then cut off without an answer."""
@@ -205,6 +206,11 @@ def _app(fake: FakeService) -> FastAPI:
         fake.policy = request.policy
         return {}
 
+    @web.put("/api/v1/clock")
+    def confirm(request: api.ClockRequest) -> dict[str, str]:
+        fake.clock_jump_s = 0.0
+        return {}
+
     @web.get("/api/v1/service")
     def service() -> api.ServiceView:
         counts: dict[str, int] = {}
@@ -213,6 +219,7 @@ def _app(fake: FakeService) -> FastAPI:
         return api.ServiceView(
             version="0.1.0", policy=fake.policy, backend="local", cluster="v100=4", emulated=True,
             started=1_800_000_000.0, jobs=counts, decisions=7, plans_refused=0, role="operator",
+            clock_jump_s=fake.clock_jump_s,
         )  # fmt: skip
 
     return web

@@ -57,6 +57,14 @@ def test_another_version_is_a_note(service: Any, invoke: Any, monkeypatch: pytes
     assert "this command is 9.9.9" in _check(invoke, "service")[1]["detail"]
 
 
+def test_a_clock_that_jumped_is_a_note_until_it_is_confirmed(service: Any, invoke: Any) -> None:
+    service.clock_jump_s = 144_000.0
+    _, check = _check(invoke, "service")
+    assert check["status"] == "note" and "clock jumped by +40.0 h" in check["detail"]
+    assert "--confirm-clock" in check["remedy"]
+    assert _check(invoke, "service", "--confirm-clock")[1]["status"] == "ok"
+
+
 def test_a_token_that_others_can_read(tmp_path: Path, invoke: Any) -> None:
     home = tmp_path / "h"
     home.mkdir(mode=0o700)

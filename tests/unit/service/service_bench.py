@@ -15,7 +15,7 @@ from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.forecast import Outlook
 from trainmaster.forecast.process import Unforeseen
 from trainmaster.forecast.worker import answer, outlook_from_json
-from trainmaster.model.cluster import parse_cluster
+from trainmaster.model.cluster import Cluster, parse_cluster
 from trainmaster.model.command import Command
 from trainmaster.service.api.app import build_app
 from trainmaster.service.api.job_api import LocalJobApi
@@ -49,7 +49,7 @@ class Bench:
         self,
         home: Path,
         store: Archive | None = None,
-        nodes: str = "v100=4x4",
+        nodes: str | Cluster = "v100=4x4",
         policy: str = "fifo",
         clock: HandClock | None = None,
         reset: bool = False,
@@ -58,7 +58,7 @@ class Bench:
     ) -> None:
         """`reset`: take other nodes than the store was written for."""
         self.clock = clock or HandClock()
-        self.cluster = parse_cluster(nodes, prices)
+        self.cluster = nodes if isinstance(nodes, Cluster) else parse_cluster(nodes, prices)
         self.settings = Settings(**settings)
         self.world = SimulatedBackend(self.cluster, Truth(self.cluster, TruthOptions(), 0), self.settings.lease)
         self.performed: list[Command] = []
@@ -113,6 +113,12 @@ class Bench:
 
     def calls(self, calls: Sequence[Call], token: str = OPERATOR_TOKEN) -> list[Reply]:
         return exchange(self.app, token, calls, lambda requests: self.plane.batch(requests))
+
+    def openapi(self) -> Any:
+        """The application's own description of its routes."""
+        return exchange(self.app, "", [Call("GET", "/openapi.json")], lambda requests: self.plane.batch(requests))[
+            0
+        ].json()
 
     def get(self, path: str, **options: Any) -> Any:
         reply = self.call("GET", path, **options)

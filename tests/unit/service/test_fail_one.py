@@ -14,7 +14,7 @@ import pytest
 import structlog
 from service_bench import ANN_TOKEN, BOB_TOKEN, OPERATOR_TOKEN, Bench
 
-from trainmaster.dst.control_plane.inline_asgi import Call, exchange
+from trainmaster.dst.control_plane.inline_asgi import Call, PausingGateway, exchange
 from trainmaster.engine.engine import HANDLERS, Engine
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.speeds.learned import LearningEstimator
@@ -24,11 +24,15 @@ from trainmaster.model import event as ev
 from trainmaster.model.command import Command
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.service.api.app import build_app
+from trainmaster.service.api.job_api import LocalJobApi
+from trainmaster.service.api.routes.context import Context
 from trainmaster.service.api.views import Views
 from trainmaster.service.control import requests as ask
 from trainmaster.service.control.control_plane import Request
 from trainmaster.service.control.forecasts import LiveForecasts
-from trainmaster.service.local.tokens import OPERATOR, Principal
+from trainmaster.service.local.logs import LogFolder
+from trainmaster.service.local.tokens import OPERATOR, Principal, Tokens
 from trainmaster.service.log_setup import open_logbook
 from trainmaster.stores.sqlite import SqliteStore
 from trainmaster.wire.api import EntityRequest
@@ -104,6 +108,7 @@ REQUESTS: dict[type, Callable[[str], Request[Any]]] = {
     ask.Edit: lambda job: ask.Edit(job, WHO, {"priority": 5}),
     ask.SetPolicy: lambda job: ask.SetPolicy("srtf"),
     ask.SetEntity: lambda job: ask.SetEntity("team", EntityRequest(weight=2)),
+    ask.ConfirmClock: lambda job: ask.ConfirmClock(),
     ask.Inspect: lambda job: ask.Inspect(ask.health),
 }
 
@@ -141,6 +146,51 @@ def test_a_request_fails_alone(
         assert bench.get("/jobs")["total"] == 2 and bench.plane.policy_name == "fifo", "nothing of it was done"
     monkeypatch.undo()
     check_told(bench, terminal, fault)
+    check_goes_on(bench)
+
+
+class Broken(PausingGateway):
+    """Fails the first request that it is asked."""
+
+    fault: Exception | None = None
+
+    async def ask(self, request: Any) -> Any:
+        fault, self.fault = self.fault, None
+        if fault is not None:
+            burst(fault, OPERATOR_TOKEN)
+        return await super().ask(request)
+
+
+def test_every_route_fails_alone(bench: Bench, terminal: io.StringIO) -> None:
+    """In the route itself, before and beside the control plane."""
+    gateway = Broken()
+    tokens = Tokens([(OPERATOR_TOKEN, WHO)])
+    bench.app = build_app(
+        Context(gateway, LocalJobApi(gateway, tokens, LogFolder(bench.home)), "simulated", bench.foretell, 0.0)
+    )
+    job, tried = bench.submit(env={"KEY": SECRET}), 0
+    bodies = {
+        "/jobs": {"command": ["x"]}, "/jobs/preview": {"command": ["x"]}, "/policy": {"policy": "srtf"},
+        f"/jobs/{job}/resize": {"workers": {"min": 1, "max": 2}}, f"/jobs/{job}/edit": {"priority": 5},
+        "/clock": {"confirmed": True}, "/entities/team": {"weight": 2},
+    }  # fmt: skip
+    for path, operations in bench.openapi()["paths"].items():
+        for method in operations:
+            if not path.startswith("/api/v1"):
+                continue
+            route = path.removeprefix("/api/v1")
+            for name, value in (("job", job), ("name", "team"), ("action", "pause")):
+                route = route.replace(f"{{{name}}}", value)
+            gateway.fault, tried = FAULTS[tried % len(FAULTS)], tried + 1
+            reply = bench.call(method.upper(), route, bodies.get(route))
+            assert (reply.status, gateway.fault) == (500, None), (method, route, reply)
+            assert "log says why" in reply.json()["what"] and SECRET not in reply.body.decode()
+            assert bench.plane.tally.set_aside == tried, (method, route)
+    assert tried >= 17
+    assert bench.get("/service")["policy"] == "fifo", "nothing was done"
+    log = (bench.home / "service.log").read_text()
+    for text in (log, terminal.getvalue()):
+        assert not any(secret in text for secret in SECRETS)
     check_goes_on(bench)
 
 

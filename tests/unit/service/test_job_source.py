@@ -185,6 +185,30 @@ def test_an_object_that_cannot_be_read_is_refused_alone() -> None:
     asyncio.run(asyncio.wait_for(run(), 10))
 
 
+def test_a_job_whose_templates_cannot_be_judged_is_refused_alone() -> None:
+    class Templates:
+        def known(self, job: Any) -> bool:
+            if job["metadata"]["name"] == "odd":
+                raise TypeError("Integer exceeds 64-bit range")
+            return True
+
+        def fault(self, job: Any) -> None: ...
+
+        def filled(self, job: Any) -> Any:
+            return job
+
+    async def run() -> None:
+        scheduler, refused = _Scheduler(), list[str]()
+        source = _source(scheduler, refused)
+        source._templates = Templates()  # type: ignore[assignment]
+        for name in ("odd", "good"):
+            source.changed("ADDED", _job(name), None)
+        await scheduler.answer()
+        assert refused == ["odd"] and await source.verdict(_id("good")) is None
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
 def test_a_job_that_makes_the_control_plane_fail_is_refused_alone(tmp_path: Path) -> None:
     class Room:
         def lacks(self, spec: Any) -> str:

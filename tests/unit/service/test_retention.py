@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from service_bench import Bench, HandClock
+from service_bench import ANN_TOKEN, Bench, HandClock
 
 from trainmaster.engine import queries
 from trainmaster.model import event as ev
@@ -114,9 +114,52 @@ def test_a_wall_clock_that_was_set_deletes_nothing_and_dates_new_jobs_as_it_show
     bench.start(retention=Retention(days=5.0))
     assert bench.get(f"/jobs/{right}")["submitted"] == pytest.approx(clock.wall_ms() / 1000, abs=61)
     assert bench.get(f"/jobs/{old}")["submitted"] == was
+    in_doubt = bench.get("/service")["clock_jump_s"] != 0
+    assert in_doubt == (days == 6), "set back, there is nothing to confirm; but six days may have passed without us"
+    bench.call("PUT", "/clock", {"confirmed": True})
     for _ in range(5):
         bench.pass_s(DAY_S)
     assert bench.call("GET", f"/jobs/{old}").status == 404, "it is forgotten when it is old by our own count"
+
+
+@pytest.mark.parametrize("while_running", [True, False])
+@pytest.mark.parametrize("days", [40, -40])
+def test_after_a_jump_nothing_is_deleted_for_its_age_until_the_operator_confirms(
+    tmp_path: Path, days: int, while_running: bool
+) -> None:
+    clock, keep = SetClock(), Retention(days=1.0)
+    bench = Bench(tmp_path, clock=clock)
+    bench.start(retention=keep)
+    old = bench.submit(steps=5)
+    bench.pass_s(3600)
+    clock.set_ms = days * DAY_S * 1000
+    if not while_running:
+        bench.start(retention=keep)
+    for _ in range(3):
+        bench.pass_s(DAY_S)
+        bench.submit(steps=5)
+    bench.start(retention=keep)
+    bench.pass_s(3600)
+    assert bench.get("/service")["clock_jump_s"] == pytest.approx(days * DAY_S, abs=60)
+    assert bench.state(old) == "finished"
+    assert bench.call("PUT", "/clock", {"confirmed": True}, token=ANN_TOKEN).status == 403
+    bench.pass_s(7200)
+    assert bench.state(old) == "finished", "users cannot"
+    assert bench.call("PUT", "/clock", {"confirmed": True}).json()["clock_jump_s"] == 0
+    bench.start(retention=keep)
+    assert bench.get("/service")["clock_jump_s"] == 0, "kept over a restart"
+    bench.pass_s(7200)
+    assert bench.call("GET", f"/jobs/{old}").status == 404
+
+
+@pytest.mark.parametrize("away_s", [600, 3 * DAY_S])
+def test_a_weekend_without_service_is_to_be_confirmed_by_nobody(tmp_path: Path, away_s: int) -> None:
+    bench = Bench(tmp_path)
+    bench.submit(steps=5)
+    bench.pass_s(60)
+    bench.clock.ms += away_s * 1000
+    bench.start()
+    assert bench.get("/service")["clock_jump_s"] == 0
 
 
 def test_sleep_and_short_absences_are_time_that_passed(tmp_path: Path) -> None:

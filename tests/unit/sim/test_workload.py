@@ -1,6 +1,7 @@
 """The jobs of a trace: kinds of rows, what each job has of its own, and which row an error names."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.sim.experiment import Experiment, prepare, run
 from trainmaster.sim.job_list import JobList
 from trainmaster.sim.workload import _Builder, workload
+from trainmaster.traces import load, write
 from trainmaster.traces.assign import DEFAULT_MODELS, Assignment, assign
 from trainmaster.traces.generator import GeneratorSpec, generate
 from trainmaster.traces.trace import JobTrace
@@ -96,3 +98,48 @@ def test_cpu_time_includes_preparing_and_the_job_table() -> None:
     outcome = run(prepared)
     assert outcome.summary["cpu_s"] > prepared.cpu_s > 0
     assert outcome.summary["wall_s"] > prepared.wall_s > 0
+
+
+SERVED = """\
+job_id,submit_s,gpus,min_gpus,max_gpus,duration_s,servers,min_servers,max_servers,cpus_per_server,worker_mbps,\
+server_mbps
+a,0,4,1,4,1000,4,1,4,2,1000,2000
+b,1,2,,,1000,2,,,,,
+c,2,2,,,1000,,,,,,
+"""
+
+
+def test_parameter_servers_of_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "served.csv").write_text(SERVED)
+    trace = load(tmp_path / "served.csv")
+    a, b, c = workload(trace, CLUSTER).specs
+    assert (a.servers_min, a.servers_ref, a.servers_max, a.server.cpu_milli) == (1, 4, 4, 2000)
+    assert a.scaling.workers_per_server == 2
+    assert (b.servers_min, b.servers_max, b.server.cpu_milli, b.scaling.workers_per_server) == (2, 2, 1000, 0)
+    assert (c.servers_max, c.server.cpu_milli) == (0, 0)
+    write(trace, tmp_path / "again.csv")
+    assert load(tmp_path / "again.csv").jobs["worker_mbps"].to_list() == [1000, None, None]
+    write(replace(trace, jobs=trace.jobs.filter(pl.col("job_id") == "c")), tmp_path / "plain.csv")
+    assert "servers" not in (tmp_path / "plain.csv").read_text()
+
+
+def test_servers_of_a_trace_hold_cpus(tmp_path: Path) -> None:
+    """b's two servers have to wait until a's four are gone; c has none."""
+    (tmp_path / "served.csv").write_text(SERVED)
+    (tmp_path / "nodes.yaml").write_text("nodes: [{accelerator: v100, gpus: 8, cpus: 9}]")
+    ready = prepare(Experiment(str(tmp_path / "served.csv"), "fifo", str(tmp_path / "nodes.yaml")))
+    ends = {end.spec.id: end.first_start_ms for end in run(ready).result.ended}
+    assert ends == {"a": 0, "b": ends["a"] + 1_000_000, "c": ends["b"]}, "FIFO is strict"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("a,0,1,,,10,2,3,4,,,", "min_servers <= servers <= max_servers"),
+     ("a,0,1,,,10,1,,,,1000,", "both or neither"),
+     ("a,0,1,,,10,1,,,,1000,500", "at least a worker's")],
+)  # fmt: skip
+def test_servers_that_make_no_sense(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "bad.csv").write_text(SERVED.splitlines()[0] + "\n" + line + "\n")
+    with pytest.raises(InputError) as error:
+        workload(load(tmp_path / "bad.csv"), CLUSTER)
+    assert said in str(error.value)

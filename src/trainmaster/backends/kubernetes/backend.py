@@ -125,10 +125,11 @@ class KubernetesBackend:
         if self._registry.halted:
             return
         self._registry.seen_seq = max(self._registry.seen_seq, command.seq)
-        if self.gangs is not None and self.gangs.owns(command.job_id):
-            self.gangs.take(command)
-        else:
-            self._commands.take(command)
+        with self._registry.faults.alone(f"{type(command).__name__} of {command.job_id}"):
+            if self.gangs is not None and self.gangs.owns(command.job_id):
+                self.gangs.take(command)
+            else:
+                self._commands.take(command)
 
     def _take_inventory(self, vouched: int | None) -> None:
         self._reports.inventory(vouched, () if self.gangs is None else self.gangs.observed())

@@ -21,8 +21,12 @@ _SKEW_S = 5.0
 
 
 @command()
-def doctor(home: Path | None, output: str) -> None:
+@click.option("--confirm-clock", is_flag=True, help="Say that the service's clock is right after a jump.")
+def doctor(home: Path | None, output: str, confirm_clock: bool) -> None:
     """Check the installation and say how to mend it."""
+    if confirm_clock:
+        with Client.find(home) as client:
+            client.put("/clock", {"confirmed": True})
     findings = [
         *examine(home_folder(home)),
         guarded("service", lambda: service(home)),
@@ -62,6 +66,9 @@ def service(home: Path | None) -> Finding:
     if aside := view.get("quarantined"):
         told = f"{told}; {len(aside)} stored jobs cannot be read and were set aside: {', '.join(aside[:10])}"
         return Finding("service", "note", told, "Submit them again; logs and checkpoints are kept.")
+    if jump_s := view.get("clock_jump_s"):
+        told = f"{told}; its clock jumped by {jump_s / 3600:+.1f} h: no history is deleted for its age"
+        return Finding("service", "note", told, "When the clock is right: trainmaster doctor --confirm-clock")
     return Finding("service", "ok", told)
 
 

@@ -16,7 +16,7 @@ from trainmaster.engine.state import State
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import fewer_workers
 from trainmaster.model.capacity.packed_allocation import packed_list
-from trainmaster.model.job import JobId, PhaseCode
+from trainmaster.model.job import NO_DEMAND, SERVER_DEMAND, JobId, PhaseCode
 
 if TYPE_CHECKING:
     from trainmaster.engine.engine import Engine
@@ -129,9 +129,11 @@ def _set_servers(state: State, job_index: int, low: int, high: int) -> None:
     if int(ints["phase"][job_index]) not in (PhaseCode.PENDING, PhaseCode.PAUSED) or not 0 <= low <= high:
         state.notes.append(f"servers {low}..{high} for job {spec.id} refused: it runs, or the range is invalid")
         return
-    state.columns.specs[job_index] = replace(spec, servers_min=low, servers_max=high)
+    server = SERVER_DEMAND if high and not spec.servers_max and spec.server == NO_DEMAND else spec.server
+    spec = replace(spec, servers_min=low, servers_max=high, server=server)
+    state.columns.specs[job_index] = spec
     ints["servers_min"][job_index], ints["servers_max"][job_index] = low, high
-    ints["servers_ask"][job_index] = min(max(spec.servers_ref, low), high)
+    ints["server_cpu_milli"][job_index], ints["server_mem_mib"][job_index] = server.cpu_milli, server.mem_mib
 
 
 def terms_changed(state: State, event: ev.JobTermsChanged) -> None:

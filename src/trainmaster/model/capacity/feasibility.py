@@ -15,14 +15,18 @@ from trainmaster.model.placement import Strategy
 from trainmaster.model.units import GPU_MILLI
 
 
-def fits_when_empty(cluster: Cluster, spec: JobSpec, workers: int, gpu_type: int) -> bool:
-    """Whether this many workers, with the fewest servers, fit on nodes of one type that are up and empty."""
+def fits_when_empty(cluster: Cluster, spec: JobSpec, workers: int, gpu_type: int, servers: int | None = None) -> bool:
+    """Whether this many workers and servers (default: the fewest) fit on nodes of one type that are up and empty."""
     up = np.ones(len(cluster.nodes), np.bool_)
     nodes = ClusterArrays(cluster.type_of, cluster.gpus, cluster.rack_of, len(cluster.types), up)
     placer = Placer(int(Strategy.PACK), nodes)
     asked, worker, server = placer.demand, spec.worker, spec.server
     asked.workers, asked.devices_each, asked.share = workers, worker.devices, worker.share_milli
-    asked.cpu_each, asked.mem_each, asked.servers = worker.cpu_milli, worker.mem_mib, spec.servers_min
+    asked.cpu_each, asked.mem_each, asked.servers = (
+        worker.cpu_milli,
+        worker.mem_mib,
+        spec.servers_min if servers is None else servers,
+    )
     asked.server_cpu, asked.server_mem = server.cpu_milli, server.mem_mib
     placer.open_set(0)
     return placer.place_gang(gpu_type, FreeCapacity.full(cluster))
@@ -43,6 +47,19 @@ def _largest(cluster: Cluster, spec: JobSpec, workers: int, gpu_type: int) -> in
     while low < high:
         middle = (low + high + 1) // 2
         if fits_when_empty(cluster, spec, middle, gpu_type):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def most_servers_that_fit(cluster: Cluster, spec: JobSpec, workers: int, gpu_types: Sequence[int]) -> int:
+    """The most servers up to what the job asks for that fit beside its workers on an empty cluster; at least its
+    fewest."""
+    low, high = spec.servers_min, min(max(spec.servers_ref, spec.servers_min), spec.servers_max)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if any(fits_when_empty(cluster, spec, workers, gpu_type, middle) for gpu_type in gpu_types):
             low = middle
         else:
             high = middle - 1

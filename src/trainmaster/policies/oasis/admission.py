@@ -121,11 +121,7 @@ class Population:
         roles = (job.worker_demand, job.worker_slots), (job.server_demand, job.ps_slots)
         amounts = [amount * time_slots for demand, time_slots in roles for amount in demand]
         totals = [sum(demand) for demand, _ in roles]
-        extent = Extent(
-            job.utility.log_value(horizon - job.arrival),
-            (math.log(job.worker_slots), math.log(job.ps_slots)),
-            (_log(totals[0]), _log(totals[1])),
-        )
+        extent = Extent.of(job.utility.log_value(horizon - job.arrival), (job.worker_slots, job.ps_slots), totals)
         return Population([*self.densities, densities(ln_best, amounts)], [*self.extents, extent])
 
     def prices(self, cluster: Cluster, horizon: int, settings: PriceSettings) -> PriceTable:
@@ -134,10 +130,6 @@ class Population:
         return price_table(
             self.densities, len(cluster.resources), hosts.T, settings, self.extents, (supply[0], supply[1])
         )
-
-
-def _log(amount: float) -> float:
-    return math.log(amount) if amount > 0 else -math.inf
 
 
 class OnlineAdmission:

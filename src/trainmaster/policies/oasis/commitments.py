@@ -108,12 +108,14 @@ def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 @dataclass
 class Commitments:
-    """All promises, the densities of recent jobs (the history behind the prices), and the moment of the last decision:
+    """All promises, what is kept of recent jobs (the history behind the prices), and the moment of the last decision:
     its slot (-1: never) and the nodes that were down."""
 
     promises: dict[JobId, Promise] = field(default_factory=dict)
     """Changed through `put` and `drop` alone."""
     densities: list[list[float | None]] = field(default_factory=list)
+    extents: list[list[float | None]] = field(default_factory=list)
+    """Of the same jobs, with the paper's constants (`prices.Extent` as a flat list; None: ln 0)."""
     time_slot: int = -1
     down: frozenset[int] = frozenset()
     _pieces: _Pieces | None = None
@@ -123,12 +125,14 @@ class Commitments:
         if not values:
             return Commitments()
         promises = {JobId(name): Promise.read(data) for name, data in values["promises"].items()}
-        return Commitments(promises, list(values["densities"]), values["slot"], frozenset(values["down"]))
+        densities, extents = list(values["densities"]), list(values.get("extents", ()))
+        return Commitments(promises, densities, extents, values["slot"], frozenset(values["down"]))
 
     def values(self) -> dict[str, Any]:
         return {
             "promises": {name: self.promises[name] for name in sorted(self.promises)},
             "densities": self.densities,
+            **({"extents": self.extents} if self.extents else {}),
             "slot": self.time_slot,
             "down": sorted(self.down),
         }

@@ -77,15 +77,24 @@ class Gangs:
 
 
 def servers_for(spec: JobSpec, workers: int) -> int:
-    """Parameter servers of so many workers: the ratio of the reference size, within the job's range."""
+    """Parameter servers of so many workers, within the job's range: the fewest that feed them, b w <= B z; where no
+    bandwidths are stated, the ratio of the reference size."""
     if spec.servers_max == 0:
         return 0
-    if spec.servers_ref > 0:
+    if fed := spec.scaling.workers_per_server:
+        ratio = 1 / fed
+    elif spec.servers_ref > 0:
         ratio = spec.servers_ref / max(spec.workers_ref, 1)
     else:
         ratio = spec.servers_max / max(spec.workers_max, 1)
-    wanted = math.ceil(workers * ratio - 1e-9)
+    wanted = math.ceil(workers * ratio * (1 - 1e-9))
     return min(max(wanted, spec.servers_min), spec.servers_max)
+
+
+def bandwidth_suffices(spec: JobSpec, workers: int, servers: int) -> bool:
+    """b w <= B z, where bandwidths are stated."""
+    fed = spec.scaling.workers_per_server
+    return not fed or not servers or workers <= servers * fed * (1 + 1e-9)
 
 
 def sizes_of(least: int, ask: int, most: int) -> list[int]:
@@ -126,6 +135,8 @@ def gangs_of(view: Snapshot, pool: Pool, row: int, accelerator: int) -> Gangs | 
     fastest_seen = {True: 0.0, False: 0.0}
     for size in sizes_of(least, int(jobs.workers_ask[row]), most):
         ps = servers_for(spec, size)
+        if size > least and not bandwidth_suffices(spec, size, ps):
+            break  # nor do more workers; the fewest are all that can be done for a job of which they are too many
         together = jobs.rate_at(row, accelerator, size, ps)
         apart = together if size == 1 else jobs.rate_at(row, accelerator, size, ps, spread=True)
         # One unconstrained gang serves where spreading costs nothing; otherwise both forms compete.

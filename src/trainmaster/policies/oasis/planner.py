@@ -20,9 +20,9 @@ from trainmaster.model.utility import Utility
 from trainmaster.policies.oasis.best_schedule import Ask, Clock, RollingOffer, best_rolling
 from trainmaster.policies.oasis.commitments import Commitments, Promise
 from trainmaster.policies.oasis.execution import place_of
-from trainmaster.policies.oasis.gang_options import Gangs, Pool, gangs_of
+from trainmaster.policies.oasis.gang_options import Gangs, Pool, gangs_of, servers_for
 from trainmaster.policies.oasis.job_utility import UNKNOWN_WORK_S, worth_of
-from trainmaster.policies.oasis.prices import PriceSettings, PriceTable, densities, price_table
+from trainmaster.policies.oasis.prices import Extent, PriceSettings, PriceTable, densities, price_table
 
 URGENCY = 0.5
 """Part of its promised utility that a job adds to the worth of ending soon when it is planned again."""
@@ -110,10 +110,21 @@ class Planner:
             return  # a job that can never be worth anything teaches nothing about prices
         time_slots = max(self.ideal_s(row) * MS_PER_S / self.clock.slot_ms, 1e-9)
         jobs = self.view.jobs
-        worker = self.pool.demand(spec.worker) * int(jobs.workers_ask[row]) * time_slots
-        server = self.pool.demand(spec.server) * int(jobs.servers_ask[row]) * time_slots
-        found = densities(ln_best, [*worker.tolist(), *server.tolist()])
-        self.committed.densities = [*self.committed.densities, found][-self.settings.history_jobs :]
+        workers = int(jobs.workers_ask[row])
+        slots = workers * time_slots, servers_for(spec, workers) * time_slots
+        demands = self.pool.demand(spec.worker), self.pool.demand(spec.server)
+        amounts = [demand * role for demand, role in zip(demands, slots, strict=True)]
+        found = densities(ln_best, [*amounts[0].tolist(), *amounts[1].tolist()])
+        committed, kept = self.committed, -self.settings.history_jobs
+        extents: list[list[float | None]] = []
+        if self.settings.prices.rule == "paper":
+            horizon_s = self.settings.horizon_slots * self.clock.slot_ms / MS_PER_S
+            totals = [float(demand.sum()) for demand in demands]
+            extent = Extent.of(self.worth(row).log_value(horizon_s), slots, totals)
+            if len(committed.extents) != len(committed.densities):  # the last jobs came under the other rule
+                committed.densities, committed.extents = [], []
+            extents = [*committed.extents, extent.to_json()]
+        committed.densities, committed.extents = [*committed.densities, found][kept:], extents[kept:]
         self._prices = None
 
     @property
@@ -121,7 +132,11 @@ class Planner:
         if self._prices is None:
             nodes, resources = self.pool.capacity.shape
             both_roles = np.ones((nodes, 2), np.bool_)
-            self._prices = price_table(self.committed.densities, resources, both_roles, self.settings.prices)
+            supply = self.pool.capacity.sum() * self.settings.horizon_slots
+            extents = [Extent.from_json(data) for data in self.committed.extents]
+            self._prices = price_table(
+                self.committed.densities, resources, both_roles, self.settings.prices, extents, (supply, supply)
+            )
         return self._prices
 
     # -- schedules -------------------------------------------------------------------------------------

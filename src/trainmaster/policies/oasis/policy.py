@@ -6,11 +6,12 @@ pull forward into what came free, then carry out the running slot. Everything re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from trainmaster.model.errors import InputError
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy import PolicyTraits
@@ -23,10 +24,11 @@ from trainmaster.policies.oasis.commitments import Commitments, Run
 from trainmaster.policies.oasis.execution import Realised, Wanted, place_of, realise
 from trainmaster.policies.oasis.offers import lacking
 from trainmaster.policies.oasis.planner import Planner, PlanSettings
-from trainmaster.policies.oasis.prices import PriceSettings
+from trainmaster.policies.oasis.prices import PAPER_SETTINGS, PriceSettings
 from trainmaster.policies.registry import register
 
 TOP_QUANTILE = 0.95
+HISTORY, PAPER = CONSTANTS = ("history", "paper")
 LATE_TOLERANCE = 1e-6
 """Work that promised slots may fall short of, as a fraction of what is left, before a repair."""
 
@@ -46,11 +48,20 @@ class Oasis:
     patience_min_s: float = _option(14400.0, "default utility: but not before so many seconds of delay")
     scale: float = _option(1.0, "U as a multiple of the top density seen")
     low: float = _option(0.5, "L as a fraction of the least density seen")
-    spread_max: float = _option(5.5, "floor on L: the largest ln(U/L)")
+    spread_max: float = _option(0.0, "floor on L: the largest ln(U/L); 0: 5.5, with the paper's constants none")
+    constants: str = field(
+        default="history",
+        metadata={"help": "history: from the worth per GPU-hour of recent jobs; paper: from them as the paper does"},
+    )
     history_jobs: int = field(default=200, metadata={"help": "jobs that the constants are taken from"})
     advance_max: int = field(default=8, metadata={"help": "waiting jobs looked at when capacity comes free"})
     operations_max: int = field(default=20_000_000, metadata={"help": "steps of one search over slots and work"})
     traits = PolicyTraits(own_rounds=True)
+
+    def __post_init__(self) -> None:
+        if self.constants not in CONSTANTS:
+            named = f"option 'constants' of policy 'oasis' is '{self.constants}'"
+            raise InputError(named, " or ".join(CONSTANTS))
 
     def decide(self, view: Snapshot) -> Plan:
         clock = Clock(view.now_ms, max(ms_from_s(self.slot_s), 1))
@@ -58,13 +69,19 @@ class Oasis:
             max(self.horizon_slots, 1),
             self.patience,
             self.patience_min_s,
-            PriceSettings("density", self.scale, self.low, self.spread_max, TOP_QUANTILE),
+            self._prices(),
             max(self.history_jobs, 1),
             self.operations_max,
         )
         return _Decision(
             view, Planner(view, Commitments.read(view.memo.values), clock, settings), self.advance_max
         ).plan()
+
+    def _prices(self) -> PriceSettings:
+        if self.constants == PAPER:
+            return replace(PAPER_SETTINGS, spread_max=self.spread_max or PAPER_SETTINGS.spread_max)
+        spread_max = self.spread_max or PriceSettings.spread_max
+        return PriceSettings("density", self.scale, self.low, spread_max, TOP_QUANTILE)
 
 
 class _Decision:

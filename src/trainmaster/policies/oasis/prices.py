@@ -65,6 +65,25 @@ class Extent(NamedTuple):
     ln_total: tuple[float, float]
     """ln sum_r of a member's demand; -inf: no demand."""
 
+    @staticmethod
+    def of(ln_worst: float, slots: Sequence[float], totals: Sequence[float]) -> Extent:
+        """`slots` that the whole job takes, and the sum of a member's demand, by role."""
+        (workers, servers), (worker, server) = map(_log, slots), map(_log, totals)
+        return Extent(ln_worst, (workers, servers), (worker, server))
+
+    def to_json(self) -> list[float | None]:
+        flat = [self.ln_worst, *self.ln_slots, *self.ln_total]
+        return [number if math.isfinite(number) else None for number in flat]
+
+    @staticmethod
+    def from_json(data: Sequence[float | None]) -> Extent:
+        worst, workers, servers, worker, server = (-math.inf if number is None else number for number in data)
+        return Extent(worst, (workers, servers), (worker, server))
+
+
+def _log(amount: float) -> float:
+    return math.log(amount) if amount > 0 else -math.inf
+
 
 @dataclass(frozen=True)
 class PriceTable:

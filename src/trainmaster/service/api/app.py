@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from trainmaster import __version__
 from trainmaster.jobspec.reading import fault_of
 from trainmaster.model.errors import TrainmasterError
 from trainmaster.service.api.docs_page import docs_page
-from trainmaster.service.api.limits import BodyLimit, Receive, Scope, Send
+from trainmaster.service.api.limits import BodyLimit, Message, Receive, Scope, Send
 from trainmaster.service.api.metrics import exposition
 from trainmaster.service.api.problems import headers_of, problem_of
 from trainmaster.service.api.routes import cluster, jobs
@@ -24,6 +26,9 @@ from trainmaster.wire.api import Problem
 PREFIX = "/api/v1"
 HEALTH_S = 0.5
 BUSY_S = 60.0
+MAX_TOLD = 200
+UNFORESEEN = Problem(what="the service could not carry this request out; its log says why")
+log = logging.getLogger("trainmaster.api")
 
 
 def build_app(context: Context) -> BodyLimit:
@@ -48,7 +53,39 @@ def build_app(context: Context) -> BodyLimit:
     app.add_exception_handler(TrainmasterError, _known_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)
-    return BodyLimit(_SubmissionsFirst(app))
+    app.add_exception_handler(Exception, _unforeseen)
+    return BodyLimit(_FailsAlone(_SubmissionsFirst(app), context))
+
+
+class _FailsAlone:
+    """What nobody foresaw in a route refuses this request, and operators hear of it."""
+
+    def __init__(self, app: _SubmissionsFirst, context: Context) -> None:
+        self.app = app
+        self.context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            await self._note(f"{scope.get('method')} {scope.get('path')}"[:MAX_TOLD], error)
+            if not begun:
+                await _refusal(500, UNFORESEEN)(scope, receive, send)
+
+    async def _note(self, what: str, error: Exception) -> None:
+        try:
+            await self.context.gateway.ask(ask.Read(lambda views: views.plane.set_aside(what, None, error)))
+        except Exception:  # nobody is there to count it
+            log.error("set aside: %s", what, exc_info=error)
 
 
 class _SubmissionsFirst:
@@ -106,6 +143,10 @@ def _refusal(status: int, problem: Problem, headers: Mapping[str, str] | None = 
 async def _known_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, TrainmasterError)
     return _refusal(*problem_of(error))
+
+
+async def _unforeseen(_: Request, __: Exception) -> Response:
+    return _refusal(500, UNFORESEEN)
 
 
 async def _bad_request(_: Request, error: Exception) -> Response:

@@ -350,6 +350,7 @@ class Views:
             "decisions": self.engine.decisions,
             "plans_refused": self.engine.plans_refused,
             "quarantined": sorted(self.plane.quarantined),
+            "clock_jump_s": self.plane.time.doubt_ms / MS_PER_S,
             "role": role,
         }
 

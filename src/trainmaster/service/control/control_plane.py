@@ -75,13 +75,14 @@ class Stage:
     """Jobs that this batch submits, by id."""
     policy: str | None = None
     n_jobs: int = 0
+    clock_confirmed: bool = False
 
-    def mark(self) -> tuple[list[ev.Event], int, int, str | None, int]:
-        return [*self.events], len(self.answers), len(self.specs), self.policy, self.n_jobs
+    def mark(self) -> tuple[list[ev.Event], int, int, str | None, int, bool]:
+        return [*self.events], len(self.answers), len(self.specs), self.policy, self.n_jobs, self.clock_confirmed
 
-    def rewind(self, mark: tuple[list[ev.Event], int, int, str | None, int]) -> None:
+    def rewind(self, mark: tuple[list[ev.Event], int, int, str | None, int, bool]) -> None:
         """Forget what was staged since; what comes last into a dict leaves it first."""
-        self.events, answers, specs, self.policy, self.n_jobs = mark
+        self.events, answers, specs, self.policy, self.n_jobs, self.clock_confirmed = mark
         while len(self.answers) > answers:
             self.answers.popitem()
         while len(self.specs) > specs:
@@ -263,7 +264,9 @@ class ControlPlane:
         epochs = [(int(since_ms), int(epoch_ms)) for since_ms, epoch_ms in facts.get("epochs", [(0, first_ms)])]
         last_ms = max(0 if stored_state.meta is None else int(stored_state.meta["now_ms"]), self._last_ms)
         if known is None or known.epochs[: len(epochs)] != epochs or known.now_ms() < last_ms:
-            self.time = EngineTime(self.clock, epochs, last_ms, int(facts.get("unseen_ms", 0)))
+            self.time = EngineTime(
+                self.clock, epochs, last_ms, int(facts.get("unseen_ms", 0)), int(facts.get("clock_doubt_ms", 0))
+            )
 
     def _engine(self, stored_state: StoredState) -> Engine:
         return restore(stored_state, self.cluster, self._policy(self.policy_name), self.estimator, self.settings)
@@ -433,6 +436,7 @@ class ControlPlane:
             "epoch_ms": self.time.epochs[0][1],
             "epochs": self.time.epochs,
             "unseen_ms": self.time.unseen_ms,
+            "clock_doubt_ms": 0 if self.stage.clock_confirmed else self.time.doubt_ms,
             "policy": self.policy_name,
             "policy_option": self._policy_option,
             "next_job": self.next_job,
@@ -509,7 +513,8 @@ class ControlPlane:
             keep = self.retention
             try:
                 age_ms = int(keep.days * DAY_MS) + self.time.unseen_ms
-                gone = self.store.prune(now_ms - age_ms, keep.ended_jobs, keep.log_lines)
+                oldest_ms = 0 if self.time.doubt_ms else now_ms - age_ms
+                gone = self.store.prune(oldest_ms, keep.ended_jobs, keep.log_lines)
                 self._listeners.forgotten(gone)
             except StoreError:
                 self.tally.store_faults += 1  # tried again in an hour; nothing depends on it

@@ -238,6 +238,20 @@ class SetEntity:
         return next(view for view in Views(plane).entities(also=self.name) if view["name"] == self.name)
 
 
+@dataclass
+class ConfirmClock:
+    """The operator says that the wall clock is right: history is deleted for its age again."""
+
+    changes = True
+
+    def prepare(self, plane: ControlPlane) -> None:
+        plane.stage.clock_confirmed = True
+        plane.stage.events.append(ev.Woken())
+
+    def answer(self, plane: ControlPlane) -> None:
+        plane.time.doubt_ms = 0
+
+
 def found_all(plane: ControlPlane, texts: Sequence[str]) -> tuple[str, ...]:
     """The ids of the jobs that must finish first, each once. A thousand names are looked up in one walk over the
     active jobs, not in a thousand."""

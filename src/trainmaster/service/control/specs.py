@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.jobspec.engine import demand_of, payload_of, to_engine
+from trainmaster.jobspec.engine import demand_of, payload_of, server_demand_of, to_engine
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.capacity.feasibility import fits_when_empty
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
-from trainmaster.model.job import Demand, JobSpec
+from trainmaster.model.job import NO_DEMAND, Demand, JobSpec
 from trainmaster.model.units import GPU_MILLI, UNLIMITED
 
 MAX_KNOWN_SHAPES = 10_000
@@ -40,8 +40,10 @@ def spec_of(
         name = f"{name}-{array_index}"
     speeds = {} if request.steps_per_s or not request.model else _catalogued(request, cluster)
     payload = payload_of(request, user, array_index, array_of)
-    worker = demand_of(request)
-    return to_engine(request, job_id, now_ms, name=name, worker=worker, after=after, payload=payload, **speeds)
+    worker, server = demand_of(request), server_demand_of(request)
+    return to_engine(
+        request, job_id, now_ms, name=name, worker=worker, server=server, after=after, payload=payload, **speeds
+    )
 
 
 @lru_cache(maxsize=1)
@@ -101,8 +103,8 @@ class Fitting:
 
     def __init__(self, cluster: Cluster, follows: bool = False) -> None:
         self.cluster = cluster
+        self._known: dict[tuple[int, Demand, int, Demand, int], bool] = {}
         self.follows = follows
-        self._known: dict[tuple[int, Demand, int, int], bool] = {}
 
     def check(self, spec: JobSpec, workers: tuple[int, int] | None = None, machine: Demand | None = None) -> None:
         """`workers`: another range than the job's own; `machine`: what emulated nodes really have."""
@@ -133,10 +135,13 @@ class Fitting:
         self._check_member(spec, gpu_types, machine or Demand(UNLIMITED, UNLIMITED, UNLIMITED))
         if not any(self._fits(spec, least, gpu_type) for gpu_type in gpu_types):
             gpus = least * spec.worker.gpu_milli / GPU_MILLI
+            servers = f" and {spec.servers_min} servers" if spec.servers_min else ""
             raise InputError(
-                f"{least} workers with {gpus:g} GPUs in all never fit: {have}",
+                f"{least} workers with {gpus:g} GPUs in all{servers} never fit: {have}",
                 "a job that fits when the cluster is empty",
-                "Ask for less, or for another type.",
+                "Ask for less, or for another type. A server has 1 CPU unless --cpus-per-server says otherwise."
+                if servers
+                else "Ask for less, or for another type.",
                 column="workers.min",
             )
 
@@ -154,25 +159,28 @@ class Fitting:
             )
 
     def _check_member(self, spec: JobSpec, gpu_types: list[int], machine: Demand) -> None:
-        """A worker that no node could hold is refused with what it asks too much of."""
+        """A member that no node could hold is refused with what it asks too much of."""
         nodes = [node for node in self.cluster.nodes if self.cluster.types.index(node.accelerator) in gpu_types]
-        worker = spec.worker
+        worker, server = spec.worker, spec.server if spec.servers_max else NO_DEMAND
+        gpu_milli = max(node.gpus for node in nodes) * GPU_MILLI
+        cpu_milli = min(max(node.cpu_milli for node in nodes), machine.cpu_milli)
+        mem_mib = min(max(node.mem_mib for node in nodes), machine.mem_mib)
+        server_cpu = min(max(node.cpu_milli for node in self.cluster.nodes), machine.cpu_milli)
+        server_mem = min(max(node.mem_mib for node in self.cluster.nodes), machine.mem_mib)
         for wanted, has, field, text in (
-            (worker.gpu_milli, max(node.gpus for node in nodes) * GPU_MILLI, "gpus_per_worker", _gpus),
-            (worker.cpu_milli, min(max(node.cpu_milli for node in nodes), machine.cpu_milli), "cpus_per_worker", _cpus),
-            (
-                worker.mem_mib,
-                min(max(node.mem_mib for node in nodes), machine.mem_mib),
-                "memory_mib_per_worker",
-                _memory,
-            ),
+            (worker.gpu_milli, gpu_milli, "gpus_per_worker", _gpus),
+            (worker.cpu_milli, cpu_milli, "cpus_per_worker", _cpus),
+            (worker.mem_mib, mem_mib, "memory_mib_per_worker", _memory),
+            (server.cpu_milli, server_cpu, "cpus_per_server", _cpus),
+            (server.mem_mib, server_mem, "memory_mib_per_server", _memory),
         ):
             if wanted > has:
-                what = f"a worker with {text(wanted)} never fits: the largest node has {text(has)}"
+                member = "a server" if field.endswith("server") else "a worker"
+                what = f"{member} with {text(wanted)} never fits: the largest node has {text(has)}"
                 raise InputError(what, f"at most {text(has)}", column=field)
 
     def _fits(self, spec: JobSpec, workers: int, gpu_type: int) -> bool:
-        key = (workers, spec.worker, spec.servers_min, gpu_type)
+        key = (workers, spec.worker, spec.servers_min, spec.server, gpu_type)
         if key not in self._known:
             if len(self._known) > MAX_KNOWN_SHAPES:
                 self._known.clear()

@@ -46,7 +46,9 @@ class GangStatusWriter:
             for gang in list(self._runs.gangs.values()):
                 known.add(gang.key.text)
                 if gang.spec is None and gang.fault and time.monotonic() - gang.since_s > LOOK_S:
-                    self._soon(gang, "Incomplete" if gang.fault.startswith("waits") else "Invalid", clipped(gang.fault))
+                    reason = "Incomplete" if gang.fault.startswith("waits") else "Invalid"
+                    with self._status_writer.faults.alone(f"what gang {gang.key.text} waits for"):
+                        self._soon(gang, reason, clipped(gang.fault))
             self._told = {text: told for text, told in self._told.items() if text in known}
 
     def _soon(self, gang: Gang, reason: str, message: str) -> None:
@@ -58,6 +60,7 @@ class GangStatusWriter:
         task = asyncio.get_running_loop().create_task(self._write(gang, reason, message, untold, news))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self._status_writer.faults.follow(task, f"what gang {gang.key.text} waits for")
 
     async def _write(self, gang: Gang, reason: str, message: str, pods: list[Any], news: bool) -> None:
         try:

@@ -16,7 +16,7 @@ from trainmaster.backends.kubernetes.api.reflector import DELETED, Change
 from trainmaster.backends.kubernetes.nodes.fit import KnownRoom
 from trainmaster.backends.kubernetes.nodes.node_sets import NodeSets
 from trainmaster.backends.kubernetes.resources.admission import check_admission, check_depth
-from trainmaster.backends.kubernetes.resources.template_check import TemplateCheck
+from trainmaster.backends.kubernetes.resources.template_check import TemplateCheck, unreadable
 from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object, spec_of_trainingjob
 from trainmaster.backends.kubernetes.spec_diff import being_deleted, training_job_diff
 from trainmaster.engine import queries
@@ -296,10 +296,15 @@ class JobSource:
         for job_id, (job, gone) in list(self._dirty.items()):
             if gone or job_id in self._told or (job.get("status") or {}).get("state"):
                 continue
-            if not self._templates.known(job):
-                self._unsure.add(job_id)
-                continue
-            fault = self._templates.fault(job)
+            try:
+                if not self._templates.known(job):
+                    self._unsure.add(job_id)
+                    continue
+                fault = self._templates.fault(job)
+                self._templates.filled(job)
+            except Exception as error:
+                log.exception("the templates of %s cannot be read", job_id)
+                fault = unreadable(error)
             if fault is not None:
                 del self._dirty[job_id]
                 self._refuse(job, fault)
@@ -324,10 +329,6 @@ class JobSource:
             self._decided(job_id, None)
         if self._dirty:
             self._soon(0.0)
-
-
-def unreadable(error: Exception) -> InputError:
-    return InputError(f"cannot be read: {type(error).__name__}", "what `kubectl explain` says", column="spec")
 
 
 def _order(job: Json) -> tuple[str, int, str]:

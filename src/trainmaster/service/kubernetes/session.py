@@ -140,8 +140,8 @@ class KubernetesSession(PlatformSession):
         self._watch.list_nodes(plane.cluster)
         self._sets = NodeSets(self._watch)
         self._room = KnownRoom(self._nodes, self._sets.asked)
-        version = max(1, plane.now_ms // 1000)
-        hub = self._hub = AgentHub(self._secret, lease, lambda: plane.now_ms, first_version=version)
+        version, faults = max(1, plane.now_ms // 1000), self._watch.faults
+        hub = self._hub = AgentHub(self._secret, lease, lambda: plane.now_ms, first_version=version, faults=faults)
         hub.authority_until(self._platform.authority_s)
         agents = tuple(self._platform.agent_addresses(self._watch.local_address()))
         backend = self._backend = KubernetesBackend(
@@ -181,6 +181,7 @@ class KubernetesSession(PlatformSession):
             node_set,
             self._room.lacks,
         )
+        gangs.faults = self._watch.faults
         gangs.start(self._watch.foreign_pods(), active, expected)
         self._watch.foreign = gangs.pod_changed
         return gangs
@@ -199,6 +200,8 @@ class KubernetesSession(PlatformSession):
         status_writer = self._status_writer = StatusWriter(
             self._client, driver, self._object_for, busy=backend.is_making_pods
         )
+        status_writer.faults = self._watch.faults
+        self._watch.faults.told = self._set_aside
         backend.slow_starts.on_change = status_writer.look_at
         if backend.gangs is not None:
             gang_writer = GangStatusWriter(self._client, backend.gangs, status_writer)

@@ -32,6 +32,7 @@ from trainmaster.backends.kubernetes.resources.status import (
     status_of,
 )
 from trainmaster.backends.kubernetes.resources.training_job import job_id_of_object, stamp_of
+from trainmaster.backends.kubernetes.set_aside import SetAside
 from trainmaster.engine import queries
 from trainmaster.engine.ports import LogEntry
 from trainmaster.model.errors import InputError, TrainmasterError
@@ -93,6 +94,7 @@ class StatusWriter:
         self._gateway = gateway
         self._object_for = object_for
         self.also = also
+        self.faults = SetAside()
         self._busy = busy
         self._lock = threading.Lock()
         self._due_s: dict[str, float] = {}
@@ -231,7 +233,7 @@ class StatusWriter:
             self._again(job_ids)
             await asyncio.sleep(1.0)
             return
-        await _few_at_once([self._write(job_id, update) for job_id, update in updates.items()])
+        await self._few_at_once((f"status of {job_id}", self._write(job_id, each)) for job_id, each in updates.items())
 
     async def _write(self, job_id: str, update: StatusUpdate) -> None:
         eta_s = update.view["eta_s"]
@@ -295,8 +297,21 @@ class StatusWriter:
     async def _publish_events(self) -> None:
         with self._lock:
             taken, self._events = self._events[:BATCH], self._events[BATCH:]
-        found = [(self._object_for(job_id), job_event) for job_id, job_event in taken]
-        await _few_at_once([self.event(object_of(tj), job_event) for tj, job_event in found if tj is not None])
+        found = [(job_id, self._object_for(job_id), job_event) for job_id, job_event in taken]
+        await self._few_at_once(
+            (f"an Event of {job_id}", self.event(object_of(tj), job_event)) for job_id, tj, job_event in found if tj
+        )
+
+    async def _few_at_once(self, writes: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+        """All of them, `WRITERS` at a time; one that fails unforeseen, by its name, fails alone."""
+        turns = asyncio.Semaphore(WRITERS)
+
+        async def one(what: str, write: Coroutine[Any, Any, None]) -> None:
+            async with turns:
+                with self.faults.alone(what):
+                    await write
+
+        await asyncio.gather(*(one(*each) for each in writes))
 
     async def event(self, about: Json, job_event: JobEvent) -> None:
         now = stamp_of(time.time())
@@ -315,17 +330,6 @@ class StatusWriter:
         present = await self._client.get(path)
         more = {"count": int(present.get("count") or 1) + 1, "lastTimestamp": now, "message": job_event.message}
         await self._client.patch(path, more)
-
-
-async def _few_at_once(writes: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """All of them, `WRITERS` at a time."""
-    turns = asyncio.Semaphore(WRITERS)
-
-    async def one(write: Coroutine[Any, Any, None]) -> None:
-        async with turns:
-            await write
-
-    await asyncio.gather(*map(one, writes))
 
 
 def _look(job_ids: Sequence[str]) -> Request[dict[str, StatusUpdate]]:

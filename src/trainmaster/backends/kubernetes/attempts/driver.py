@@ -66,7 +66,8 @@ class RunDriver:
 
     def advance_all(self) -> None:
         for run in list(self._registry.runs.values()):
-            self.advance(run)
+            with self._registry.faults.alone(f"attempt of {run.key.job_id}"):
+                self.advance(run)
 
     def _carry_out(self, run: Run, action: Action) -> None:
         launchers, key = self._registry.launchers, run.key

@@ -10,7 +10,7 @@ import orjson
 from trainmaster.backends.kubernetes.api.paths import API_VERSION
 from trainmaster.backends.kubernetes.attempts import observations as f
 from trainmaster.backends.kubernetes.attempts.observations import PodSeat, RunFacts, RunKey
-from trainmaster.backends.kubernetes.resources.training_job import job_id_of
+from trainmaster.backends.kubernetes.resources.training_job import asks_for_cpu, job_id_of
 from trainmaster.gang.actions import NOBODYS, NODES, OWN, Exited
 from trainmaster.gang.failure_text import excerpt
 from trainmaster.gang.protocol import EXIT_LEASE_OVER, EXIT_NOT_RUN, EXIT_STOPPED, SERVER, WORKER
@@ -54,6 +54,9 @@ def pod_body(run: RunFacts, seat: PodSeat, number: int) -> Object:
     pod["schedulerName"] = f.SCHEDULER
     pod["restartPolicy"] = "Never"
     pod.setdefault("hostname", name[:63].rstrip("-."))
+    if seat.role == SERVER and run.spec.server.cpu_milli and not asks_for_cpu(pod):
+        resources = pod["containers"][0].setdefault("resources", {})
+        resources["requests"] = {**(resources.get("requests") or {}), "cpu": f"{run.spec.server.cpu_milli}m"}
     _ask_for_gpus(pod["containers"][0], str(run.spec.payload["gpu_resource"]), seat.n_devices)
     return {
         "apiVersion": "v1",

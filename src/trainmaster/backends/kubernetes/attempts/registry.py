@@ -6,7 +6,6 @@ Shared by the parts of the backend, all of which live in one event loop; see `ba
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +24,6 @@ from trainmaster.model.command import Stop
 from trainmaster.model.job import JobSpec
 from trainmaster.model.lease import LeaseRule
 from trainmaster.model.units import MS_PER_S
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,6 +49,7 @@ class AttemptRegistry:
         """`job_of(namespace, name)` is the TrainingJob."""
         self.loop = asyncio.get_running_loop()
         self.watch = watch
+        self.faults = watch.faults
         self.launchers = launchers
         self.options = options
         self.job_of = job_of
@@ -158,12 +156,8 @@ class AttemptRegistry:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a task of the Kubernetes backend failed", exc_info=task.exception())
+        task.add_done_callback(self.tasks.discard)
+        self.faults.follow(task, f"work on pods ({work.__qualname__})")
 
     def halt(self) -> None:
         """This process does not lead any more: nothing is written from now on."""

@@ -25,6 +25,7 @@ from trainmaster.backends.kubernetes.gangs.foreign_gangs import (
     size_of_object,
 )
 from trainmaster.backends.kubernetes.resources.quantity import QuantityError
+from trainmaster.backends.kubernetes.set_aside import SetAside
 from trainmaster.model import event as ev
 from trainmaster.model.command import Command, Launch, Stop
 from trainmaster.model.errors import InputError
@@ -101,6 +102,7 @@ class GangRuns:
         self._node_name = node_name
         self._lacks = lacks
         self._node_set = node_set
+        self.faults = SetAside()
         self.gangs: dict[GangKey, Gang] = {}
         self.by_id: dict[str, Gang] = {}
         self._looking: set[GangKey] = set()
@@ -146,6 +148,7 @@ class GangRuns:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self.faults.follow(task, f"work for a gang ({work.__qualname__})")
 
     # -- what was seen -------------------------------------------------------------------------------
 

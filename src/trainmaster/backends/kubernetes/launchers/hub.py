@@ -19,6 +19,7 @@ from typing import Protocol
 
 from trainmaster.backends.kubernetes.attempts.observations import RunFacts, RunKey, run_token
 from trainmaster.backends.kubernetes.launchers.connection import AgentLine
+from trainmaster.backends.kubernetes.set_aside import SetAside
 from trainmaster.gang.protocol import Attach, Began, Begin, Ended, Message, Noted, Refused, Renew, Renewed, Welcome
 from trainmaster.launcher.notices import PATH as NOTICE_PATH
 from trainmaster.launcher.settings import NOTICE_PORT
@@ -76,6 +77,10 @@ class Trainer:
     def over(self) -> bool:
         return self.ended or bool(self.fenced)
 
+    @property
+    def text(self) -> str:
+        return f"{self.name} of {self.run.key.job_id}"
+
 
 @dataclass(eq=False)
 class HubRun:
@@ -96,12 +101,14 @@ class AgentHub:
         *,
         first_version: int = 1,
         notice_port: int = NOTICE_PORT,
+        faults: SetAside | None = None,
     ) -> None:
         self._secret = secret
         self._lease = lease
         self._now_ms = now_ms
         self.listener: HubListener = listener  # type: ignore[assignment]
         """May be set later, before `listen`."""
+        self._faults = faults or SetAside()
         self.first_version = first_version
         """Of memberships that this leader sends: beyond whatever the one before may have sent."""
         self._notice_port = notice_port
@@ -274,7 +281,8 @@ class AgentHub:
                 return
             trainer.ended = True
         trainer.begun = trainer.begun or isinstance(message, Began)
-        self.listener.said(trainer.run.key, trainer.name, message)
+        with self._faults.alone(f"{type(message).__name__} of {trainer.text}"):
+            self.listener.said(trainer.run.key, trainer.name, message)
 
     def gone(self, line: AgentLine) -> None:
         self._lines.discard(line)
@@ -282,7 +290,8 @@ class AgentHub:
         trainer = line.owner
         if isinstance(trainer, Trainer) and trainer.line is line:
             trainer.line = None
-            self.listener.detached(trainer.run.key, trainer.name)
+            with self._faults.alone(f"end of the connection of {trainer.text}"):
+                self.listener.detached(trainer.run.key, trainer.name)
 
     def _attach(self, line: AgentLine, attach: Attach) -> None:
         key = RunKey(attach.job_id, attach.generation)
@@ -319,7 +328,8 @@ class AgentHub:
         trainer.begun = trainer.begun or attach.begun
         trainer.answered_ms = self._now_ms()
         line.send(Welcome(self._lease.lease_ms / 1000))
-        self.listener.attached(trainer.run.key, trainer.name, trainer.host, attach.begun)
+        with self._faults.alone(f"Attach of {trainer.text}"):
+            self.listener.attached(trainer.run.key, trainer.name, trainer.host, attach.begun)
 
     # -- time --------------------------------------------------------------------------------------------
 
@@ -343,7 +353,8 @@ class AgentHub:
         trainer.lapsed, trainer.fenced = True, trainer.fenced or "its lease ran out"
         if trainer.line is not None:
             trainer.line.close()
-        self.listener.lapsed(trainer.run.key, trainer.name)
+        with self._faults.alone(f"lease of {trainer.text}"):
+            self.listener.lapsed(trainer.run.key, trainer.name)
 
     # -- telling adopted launchers who leads -------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from trainmaster.backends.kubernetes.api.reflector import DELETED, Change, Refle
 from trainmaster.backends.kubernetes.attempts import pod_objects
 from trainmaster.backends.kubernetes.attempts.observations import SCHEDULER
 from trainmaster.backends.kubernetes.nodes import cluster_model as n
+from trainmaster.backends.kubernetes.set_aside import SetAside
 from trainmaster.model.cluster import Cluster, Node
 
 FLUSH_S = 0.05
@@ -77,6 +78,7 @@ class ClusterWatch:
         self._dirty: set[str] = set()
         self._distrusted: dict[str, asyncio.TimerHandle] = {}
         self.listener: Listener | None = None
+        self.faults = SetAside()
         self.on_nodes: Callable[[], None] | None = None
         """Is told when labels, taints or the list of nodes changed."""
         self.foreign: Callable[[Object, bool], None] | None = None
@@ -222,17 +224,20 @@ class ClusterWatch:
         heard = self._heard_of(silent)
         for name in dirty:
             index = self._index.get(name)
-            if index is None:
-                continue
-            there = self.is_ready(name) or name in heard
-            if there != self._told.get(name):
-                self._told[name] = there
-                if there:
-                    self._trust(name)
-                    self.listener.node_ready(name, index)
-                else:
-                    self.listener.node_lost(name, index)
-            self._tell_used(name)
+            if index is not None:
+                with self.faults.alone(f"news of node {name}"):
+                    self._tell_there(self.listener, name, index, self.is_ready(name) or name in heard)
+                    self._tell_used(name)
+
+    def _tell_there(self, listener: Listener, name: str, index: int, there: bool) -> None:
+        if there == self._told.get(name):
+            return
+        self._told[name] = there
+        if there:
+            self._trust(name)
+            listener.node_ready(name, index)
+        else:
+            listener.node_lost(name, index)
 
     def _heard_of(self, silent: list[str]) -> set[str]:
         """Which of these nodes, none of them ready, are there all the same. While the API server is away no kubelet can

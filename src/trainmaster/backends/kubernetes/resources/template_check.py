@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from trainmaster.backends.kubernetes.api.client import ApiError, KubeClient
 from trainmaster.backends.kubernetes.attempts.observations import SCHEDULER
 from trainmaster.model.errors import InputError
 
+log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 MAX_KNOWN = 10_000
 KEEP_S = 60.0
@@ -118,11 +120,18 @@ class TemplateCheck:
             priority = ((made or {}).get("spec") or {}).get("priority")
         except ApiError as error:
             fault = fault_of(error, f"spec.{role}")
+        except Exception as error:  # the job is refused, and asked about no more
+            log.exception("the %s of %s cannot be asked about", role, job["metadata"].get("name"))
+            fault = unreadable(error, f"spec.{role}")
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         self._known[key] = Verdict(fault, resources, priority, time.monotonic() + KEEP_S)
         self._asking.discard(key)
         self.news()
+
+
+def unreadable(error: Exception, where: str = "spec") -> InputError:
+    return InputError(f"cannot be read: {type(error).__name__}", "what `kubectl explain` says", column=where)
 
 
 def resources_of(pod: Json) -> dict[tuple[str, str], Json]:

@@ -26,7 +26,7 @@ from trainmaster.jobspec.limits import MAX_GPUS
 from trainmaster.jobspec.model import TrainingJobSpec
 from trainmaster.jobspec.reading import training_job_from
 from trainmaster.model.errors import InputError
-from trainmaster.model.job import NO_DEMAND, Demand, JobId, JobSpec
+from trainmaster.model.job import NO_DEMAND, SERVER_DEMAND, Demand, JobId, JobSpec
 from trainmaster.model.units import GPU_MILLI, MS_PER_S
 
 Json = Mapping[str, Any]
@@ -194,7 +194,13 @@ def _server_demand(given: Json | None, template: Json, gpu_resource: str) -> Dem
     pod = (given or template)["spec"]
     if given is not None and pod_requests(pod).get(gpu_resource):
         raise rejection("spec.serverTemplate.spec.containers", f"asks for {gpu_resource}", "servers without GPUs")
-    return _demand(pod, 0)
+    demand = _demand(pod, 0)
+    return demand if asks_for_cpu(pod) else replace(demand, cpu_milli=SERVER_DEMAND.cpu_milli)
+
+
+def asks_for_cpu(pod: Json) -> bool:
+    """Whether it says how many CPUs it needs; a parameter server's that does not gets those of `SERVER_DEMAND`."""
+    return bool(pod_requests(pod).get("cpu"))
 
 
 def _demand(pod: Json, gpus: int) -> Demand:

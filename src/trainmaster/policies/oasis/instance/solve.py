@@ -40,9 +40,10 @@ def solve_instance(
     """Decide an admission instance with one of `POLICIES`; `InputError` before anything is computed if it
     is bad.
 
-    Options of `oasis`: constants=history|declared|oracle, rule=density|paper, scale, low, spread_max (the
-    floor on L), operations_max. Of the baselines: workers (fixed number; default drawn from 1..30), seed,
-    and for dorm theta1 and theta2, for rrh alpha, discount and threshold. Of `optimal`: nodes_max.
+    Options of `oasis`: constants=history|declared|oracle|paper (the last: oracle with rule=paper),
+    rule=density|paper, scale, low, spread_max (the floor on L), operations_max. Of the baselines: workers (fixed
+    number; default drawn from 1..30), seed, and for dorm theta1 and theta2, for rrh alpha, discount and threshold.
+    Of `optimal`: nodes_max.
     """
     if policy not in POLICIES:
         raise InputError(f"unknown policy '{policy}' for an admission instance", " | ".join(POLICIES))
@@ -63,8 +64,10 @@ def solve_instance(
 
 
 def _prepare_oasis(problem: Instance, raw: Mapping[str, Any], reader: _Options, source: str) -> Callable[[], _Outcome]:
-    constants = reader.choice("constants", "history", ("history", "declared", "oracle"))
+    constants = reader.choice("constants", "history", ("history", "declared", "oracle", "paper"))
     rule = reader.choice("rule", "density", ("density", "paper"))
+    if constants == "paper":
+        constants, rule = "oracle", "paper"
     base = PriceSettings() if rule == "density" else PAPER_SETTINGS
     settings = PriceSettings(
         base.rule,

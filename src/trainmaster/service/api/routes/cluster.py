@@ -18,6 +18,7 @@ from trainmaster.service.api.views import MAX_PAGE
 from trainmaster.service.control import requests as ask
 from trainmaster.wire.api import (
     AccuracyRow,
+    ClockRequest,
     EntityRequest,
     EntityView,
     EventPage,
@@ -100,5 +101,13 @@ async def service(here: Here, who: Anyone) -> Response:
 async def set_policy(body: PolicyRequest, here: Here, who: Operator) -> Response:
     """Let another policy decide from now on; what runs goes on. For operators."""
     await here.gateway.ask(ask.SetPolicy(body.policy))
+    look = ask.Read(lambda views: views.service(here.backend, here.started_s, who.role))
+    return answer(await here.gateway.ask(look))
+
+
+@router.put("/clock", tags=["service"], response_model=ServiceView)
+async def confirm_clock(body: ClockRequest, here: Here, who: Operator) -> Response:  # noqa: ARG001
+    """Say that the wall clock is right after it has jumped; for operators."""
+    await here.gateway.ask(ask.ConfirmClock())
     look = ask.Read(lambda views: views.service(here.backend, here.started_s, who.role))
     return answer(await here.gateway.ask(look))

@@ -18,6 +18,7 @@ from trainmaster.backends.kubernetes.backend import KubernetesBackend, PodOption
 from trainmaster.backends.kubernetes.launchers.hub import AgentHub
 from trainmaster.backends.kubernetes.nodes.cluster_model import Usage
 from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
+from trainmaster.backends.kubernetes.set_aside import SetAside
 from trainmaster.gang.protocol import Attach, Began, Begin, Ended, Hello, Joined, Membership, Message, Peer, Refused
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
@@ -83,6 +84,7 @@ class Story:
         self.unready: set[str] = set()
         self.writer = Writer()
         watch = SimpleNamespace(
+            faults=SetAside(),
             cluster=Cluster((Node("n0", "V", 8), Node("n1", "V", 8)), {}), tell_all=lambda: None, our_pods=list,
             is_ready=lambda name: name not in self.unready, ready_indices=frozenset,
             index_of={"n0": 0, "n1": 1}.get, distrust=lambda _: None, usage=Usage(),

@@ -17,6 +17,7 @@ from trainmaster.backends.kubernetes.attempts.pod_writer import PodWriter, Refus
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
 from trainmaster.backends.kubernetes.nodes.cluster_model import Usage
 from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
+from trainmaster.backends.kubernetes.set_aside import SetAside
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation, Part
 from trainmaster.model.cluster import Cluster, Node
@@ -94,6 +95,7 @@ class Story:
         self.writer = Writer()
         cluster = Cluster((Node("n0", "V", gpus),), {})
         watch = SimpleNamespace(
+            faults=SetAside(),
             cluster=cluster, is_ready=lambda _: True, our_pods=list, tell_all=lambda: None, index_of=lambda _: 0,
             usage=Usage(),
         )  # fmt: skip

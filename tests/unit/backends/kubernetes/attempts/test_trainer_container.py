@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,3 +83,24 @@ def test_a_damaged_identity_is_refused(text: str) -> None:
 def test_a_pods_status_says_what_a_trainer_that_failed_wrote_last() -> None:
     assert equipped(launcher=True)["spec"]["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert equipped(launcher=False)["spec"]["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+@pytest.mark.parametrize(("asked", "cpu"), [({}, "1000m"), ({"cpu": "300m", "memory": "1Gi"}, "300m")])
+def test_a_server_asks_for_what_the_ledger_counts(asked: dict[str, str], cpu: str) -> None:
+    """One CPU where nobody says how many; workers are left as they are."""
+    container: dict[str, Any] = {"name": "main", "image": "x:1"}
+    if asked:
+        container["resources"] = {"requests": asked}
+    job: dict[str, Any] = {
+        "metadata": {"name": "t", "namespace": "ns", "uid": "0a1b2c3d-0", "creationTimestamp": "2023-11-14T22:15:20Z"},
+        "spec": {"servers": {"min": 1, "max": 1}, "template": {"spec": {"containers": [container]}}},
+    }
+    spec = spec_of_trainingjob(job, 0)
+    facts = RunFacts(RunKey(spec.id, 3), "ns", "t", "0a1b2c3d-0", 5, "secret", ("a:1",), 15.0, 20.0, spec, job)
+    pods = {role: pod_body(facts, replace(SEAT, role=role, n_devices=0), 0) for role in ("server", "worker")}
+    requests = {
+        role: pod["spec"]["containers"][0].get("resources", {}).get("requests", {}) for role, pod in pods.items()
+    }
+    assert requests["server"].get("cpu") == cpu and requests["worker"].get("cpu") == asked.get("cpu")
+    assert f"{spec.server.cpu_milli}m" == cpu
+    assert spec.server.mem_mib == (1024 if asked else 0)
