@@ -274,7 +274,7 @@ def test_a_command_fails_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch, te
     check_goes_on(bench)
 
 
-@pytest.mark.parametrize("part", ["_told", "_committed", "stepped", "wake", "look_ahead", "observe"])
+@pytest.mark.parametrize("part", ["told", "committed", "stepped", "wake", "look_ahead", "observe"])
 def test_what_nothing_rests_on_fails_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO, part: str
 ) -> None:
@@ -284,7 +284,7 @@ def test_what_nothing_rests_on_fails_alone(
         monkeypatch.undo()
         burst(fault, OPERATOR_TOKEN)
 
-    owner = bench.plane.live_forecasts if hasattr(bench.plane.live_forecasts, part) else bench.plane
+    owner = bench.plane.live_forecasts if hasattr(bench.plane.live_forecasts, part) else bench.plane.listeners
     monkeypatch.setattr(bench if part == "observe" else owner, part, fail)
     job = bench.submit()
     bench.pass_s(30)

@@ -96,7 +96,7 @@ class Retention:
     log_lines: int = 1_000_000
 
 
-@dataclass(frozen=True)
+@dataclass
 class Listeners:
     """Who is told, in the scheduler thread: of the log entries of each commit, of the commit itself, and of the ids of
     jobs that the history no longer holds."""
@@ -178,7 +178,7 @@ class ControlPlane:
         self.fitting = Fitting(cluster, follow_nodes)
         self._follow_nodes = follow_nodes
         """Whether nodes may be others than when the store was written, without anybody asking for it."""
-        self._listeners = listeners or Listeners()
+        self.listeners = listeners or Listeners()
         self.live_forecasts = live_forecasts
         self.watch = JobWatch()
         self.policies = policies
@@ -423,8 +423,8 @@ class ControlPlane:
             self.watch.stir(now_ms)
         self._count(events, commands, ended)
         if journal.entries:
-            self._alone("event log", self._listeners.told, journal.entries)
-        self._alone("commit", self._listeners.committed, commit)
+            self._alone("event log", self.listeners.told, journal.entries)
+        self._alone("commit", self.listeners.committed, commit)
         self._dispatch(commands)
 
     def _commit(self, journal: Journal, ended: list[Ended]) -> Commit:
@@ -515,6 +515,6 @@ class ControlPlane:
                 age_ms = int(keep.days * DAY_MS) + self.time.unseen_ms
                 oldest_ms = 0 if self.time.doubt_ms else now_ms - age_ms
                 gone = self.store.prune(oldest_ms, keep.ended_jobs, keep.log_lines)
-                self._listeners.forgotten(gone)
+                self.listeners.forgotten(gone)
             except StoreError:
                 self.tally.store_faults += 1  # tried again in an hour; nothing depends on it
