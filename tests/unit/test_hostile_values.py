@@ -383,6 +383,10 @@ def test_what_a_supervisor_says(tmp_path: Path) -> None:
             assert abs(record.code) <= 256 and abs(record.seq) < 2**63 and record.why.encode() is not None
         work.write_text(f'{{"saved": {text}}}')
         assert 0 <= saved_work(work) <= 1e15
+    told = {"started": True, "seen_seq": 3, "applied_seq": 2, "work_at_start": 5.0, "work": 9.0, "rate": 0.5,
+            "loss": -1.0, "saved": 8.0, "checkpoints": True}  # fmt: skip
+    run.take_status({**told, "other": 1})
+    assert run.status == told, "all that the service asks for"
 
 
 def check_message(error: InputError) -> None:

@@ -27,7 +27,7 @@ from trainmaster.core.engine.engine_core import (
 from trainmaster.core.engine.placement import Placer
 from trainmaster.core.pass_decision import decide_by
 from trainmaster.core.state.plan_arrays import PlanArrays
-from trainmaster.engine import grow
+from trainmaster.engine import grow, learned_speeds
 from trainmaster.engine.deciding import admission_gate, elastic_fill, preemption_notice, priority_bands
 from trainmaster.engine.deciding.queue_reasons import QueueReasons
 from trainmaster.engine.handlers import backend_reports, foreign_usage, halts, inventory, node_sets, nodes, user_events
@@ -352,6 +352,7 @@ HANDLERS: dict[type, Callable[[Engine, Any], None]] = {
     ev.EntityChanged: admission_gate.entity_changed,
     ev.PolicyChanged: user_events.policy_changed,
     ev.Woken: user_events.woken,
+    ev.SpeedsLearned: learned_speeds.told,
     ev.Started: backend_reports.started,
     ev.StartFailed: backend_reports.start_failed,
     ev.Resized: backend_reports.resized,

@@ -24,6 +24,11 @@ def believe_all(state: State) -> None:
         believe(state, job_index)
 
 
+def told(state: State, _: ev.SpeedsLearned) -> None:
+    believe_all(state)
+    state.changed = True
+
+
 def believe_restored(state: State) -> None:
     """A job that has run stays as fast as its image says, unless the estimator still knows what it measured."""
     has_measured = getattr(state.estimator, "has_measured", None)
@@ -50,6 +55,7 @@ def measured(state: State, job_index: int, event: ev.Progressed) -> None:
         return
     believe(state, job_index)
     if news == News.OF_JOBS_ALIKE:
+        state.changed = True
         alike = group(measurement.spec)
         for other in columns.rows.tolist():
             if other != job_index and group(columns.spec(other)) == alike:

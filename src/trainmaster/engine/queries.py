@@ -20,7 +20,7 @@ from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import JobId, JobSpec, Phase, PhaseCode
 from trainmaster.model.job_table import JobTable
 from trainmaster.model.reasons import MAX_HOLDERS, Reason, Why, size_short_of
-from trainmaster.model.units import GPU_MILLI
+from trainmaster.model.units import GPU_MILLI, MS_PER_S
 
 Holders = tuple[tuple[JobId, float], ...]
 
@@ -292,6 +292,15 @@ def first_starts_ms(engine: Engine) -> dict[JobId, int]:
     return {
         columns.spec(job_index).id: int(first_ms[job_index])
         for job_index in columns.rows[first_ms[columns.rows] >= 0].tolist()
+    }
+
+
+def notices_s(engine: Engine, now_ms: int) -> dict[JobId, float]:
+    """Jobs that were given notice of a preemption, and for how many seconds they are still spared."""
+    return {
+        notice.job_id: (notice.until_ms - now_ms) / MS_PER_S
+        for notice in engine.notices.values()
+        if notice.until_ms > now_ms
     }
 
 

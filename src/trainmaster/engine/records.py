@@ -29,6 +29,8 @@ class Settings:
     """What policies are told a resize in place costs."""
     elastic_fill: bool = False
     """Whether idle GPUs are offered to elastic jobs after a policy that decides at fixed sizes."""
+    ask_after_start: bool = False
+    """Whether the policy is asked again when a job runs that took time to start: it can be stopped and resized now."""
     min_run_ms: int = 120_000
     """A job runs at least so long before jobs of a higher priority may preempt it."""
     notice_ms: int = 0

@@ -48,6 +48,7 @@ class State(EngineCore):
             settings.backoff_ms,
         )
         self.round_ms = settings.round_ms or 0
+        self.asks_after_start = settings.ask_after_start
         self.cluster = cluster
         self.policy = policy
         self.estimator = estimator

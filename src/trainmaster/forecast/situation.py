@@ -95,6 +95,7 @@ def to_json(situation: Situation) -> dict[str, Any]:
             "restart_cost_ms": s.settings.restart_cost_ms,
             "resize_cost_ms": s.settings.resize_cost_ms,
             "elastic_fill": s.settings.elastic_fill,
+            "ask_after_start": s.settings.ask_after_start,
             "min_run_ms": s.settings.min_run_ms,
             "entity_weights": dict(s.settings.entity_weights),
             "entity_policies": dict(s.settings.entity_policies),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from trainmaster.jobspec.model import CHANGEABLE, JobFields, JobRequest
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import NO_DEMAND, DeadlineKind, Demand, JobId, JobSpec
-from trainmaster.model.scaling import LINEAR
+from trainmaster.model.scaling import LINEAR, Scaling, amdahl
 from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS, ms_from_s
 from trainmaster.model.utility import parse_utility
 
@@ -22,6 +23,7 @@ _TRANSLATED = {
     "workers",
     "servers",
     "gpus_per_worker",
+    "scaling",
     "steps",
     "epochs",
     "deadline_s",
@@ -51,7 +53,7 @@ def to_engine(
         parse_utility(fields.utility)
     copied: dict[str, Any] = {key: getattr(fields, key) for key in COPIED}
     copied = {**copied, "gpu_types": tuple(fields.gpu_types), "entity": fields.entity or "", **more}
-    copied["scaling"] = replace(copied.get("scaling", LINEAR), workers_per_server=workers_per_server(fields))
+    copied["scaling"] = replace(scaling_of(fields.scaling), workers_per_server=workers_per_server(fields))
     deadline_ms, deadline_kind = deadline_of(fields, submit_ms)
     return JobSpec(
         id=JobId(job_id),
@@ -74,6 +76,25 @@ def to_engine(
         payload=payload,
         **copied,
     )
+
+
+def scaling_of(declared: Mapping[str, float]) -> Scaling:
+    if not declared:
+        return LINEAR
+    if "serial" in declared:
+        return amdahl(declared["serial"])
+    if any(key.isdigit() for key in declared):
+        return Scaling(points=tuple(sorted((int(size), speed) for size, speed in declared.items())))
+    terms: dict[str, Any] = {"a": 0.0, **declared}
+    return Scaling(**terms)
+
+
+def _declared(scaling: Scaling) -> dict[str, float]:
+    if replace(scaling, workers_per_server=0.0) == LINEAR:
+        return {}
+    if scaling.points:
+        return {str(size): speed for size, speed in scaling.points}
+    return {term: value for term in "abcdefg" if (value := getattr(scaling, term))}
 
 
 def workers_per_server(fields: JobFields) -> float:
@@ -172,6 +193,7 @@ def _known(spec: JobSpec) -> dict[str, Any]:
         **copied,
         "gpu_types": list(spec.gpu_types),
         "steps_per_s": dict(spec.steps_per_s),
+        "scaling": _declared(spec.scaling),
         "entity": spec.entity or None,
         "utility": None if spec.utility is None else dict(spec.utility),
         "gpus_per_worker": spec.worker.gpu_milli / GPU_MILLI,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -132,5 +133,34 @@ def _check_text(text: str) -> None:
         raise ValueError(f"a text has a NUL, invalid Unicode or more than {MAX_ITEMS} characters")
 
 
+MAX_SIZES = 64
+_TERMS = "a", "b", "c", "d", "e", "f", "g"
+
+
+def _as_text(value: Any) -> Any:
+    """YAML reads the sizes of `{1: 10, 2: 18}` as numbers."""
+    return {str(key): number for key, number in value.items()} if isinstance(value, dict) else value
+
+
+def _a_curve(value: dict[str, float]) -> dict[str, float]:
+    sizes = [key for key in value if key.isascii() and key.isdigit() and 1 <= int(key[:9]) <= MAX_MEMBERS]
+    models = (not value or len(sizes) == len(value), set(value) == {"serial"}, set(value) <= set(_TERMS))
+    if not any(models):
+        raise ValueError(f"invalid scaling with {sorted(value)[:3]}: expected numbers of workers, serial, or a to g")
+    if value.get("serial", 0.0) > 1.0:
+        raise ValueError(f"serial part {value['serial']:g}: expected at most 1")
+    if value and not any(value.values()):
+        raise ValueError("scaling is all zero: expected a positive speed or step time")
+    if any(value[key] <= 0 for key in sizes):
+        raise ValueError("a measured speed is zero: expected steps per second")
+    return value
+
+
+Curve = Annotated[
+    dict[Word, Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]],
+    Field(max_length=MAX_SIZES),
+    BeforeValidator(_as_text),
+    AfterValidator(_a_curve),
+]
 UTILITY_KIND = {"type": "string", "maxLength": 40, "description": "Shape: sigmoid, linear, step or constant."}
 FreeObject = Annotated[dict[str, Any], Field(max_length=MAX_ITEMS), AfterValidator(_bounded)]

@@ -102,6 +102,15 @@ class JobFields(BaseModel):
         Option(("--speed",), WORK, "speeds", "TYPE=STEPS/S"),
         Crd("stepsPerSecond"),
     ] = Field(default_factory=dict)
+    scaling: Annotated[
+        of.Curve,
+        Field(
+            description="How speed depends on size: steps per second by number of workers (1: 10, 2: 18); or serial, "
+            "the part of a step that does not divide; or terms of the step time a/w + b + c w/p + d w + e p + f/p + "
+            "g p/w with w workers and p servers. What jobs measure counts more."
+        ),
+        Option((), WORK, "curve", "W=STEPS/S,..."),
+    ] = Field(default_factory=dict)
     deadline_s: Annotated[
         of.Seconds | None,
         Field(description="Deadline in seconds after submission. Option: 90m, 2h, 3d, or 2026-11-17T18:00."),

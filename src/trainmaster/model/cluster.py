@@ -107,7 +107,7 @@ def cluster_of(nodes: Iterable[Node], prices: Mapping[str, float] | None = None)
         raise InputError(
             "the cluster has no GPUs",
             expected="at least one",
-            remedy="Describe it like v100=12,p100=12 or v100=16x4 (4 on a node).",
+            remedy="Describe it like v100:4x4,p100:3x4 (nodes times GPUs on each).",
         )
     return Cluster(listed, dict(prices or {}))
 

@@ -97,6 +97,11 @@ class Woken:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeedsLearned:
+    """The estimator was told of speeds by somebody else than the jobs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """The whole gang runs; productive work begins at `productive_ms` (after loading a checkpoint).
 
@@ -253,7 +258,7 @@ class Inventory:
 
 UserEvent = (
     JobSubmitted | JobCancelled | JobPaused | JobResumed | JobRangeChanged | JobTermsChanged | JobHalted
-    | EntityChanged | PolicyChanged
+    | EntityChanged | PolicyChanged | SpeedsLearned
 )  # fmt: skip
 Report = (
     JobRoomChanged | Started | StartFailed | Resized | Progressed | Exited | Stopped | NodeJoined | NodeSet

@@ -45,7 +45,7 @@ class Why(IntEnum):
     STOPPING = 18
     """Its processes are being ended; what comes then is decided already, or at the next decision."""
     SCHEDULED = 24
-    """It was promised later job indices; the details say when the next one begins."""
+    """It was promised later time slots; the details say when the next one begins."""
     PRIORITY = 25
     """Jobs of a higher priority have the GPUs, or wait for them; the details name their band."""
 

@@ -103,6 +103,10 @@ class SpeedTable:
     sigma: Floats
     scaling: Scaling = LINEAR
     known: bool = True
+    group: str = ""
+    """The same for jobs that are as fast as each other."""
+    crossed: bool = False
+    """Whether their speed on more than one node was ever measured."""
 
     @cached_property
     def version(self) -> int:

@@ -10,6 +10,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.registry import register
+from trainmaster.policies.shared import exploring
 from trainmaster.policies.shared.marginal_gains import MarginalGains
 from trainmaster.policies.shared.node_capacity import JobSizes, Room
 from trainmaster.policies.shared.optimus_estimates import Estimates, believe
@@ -36,6 +37,10 @@ class Optimus:
         metadata={"help": "done when an epoch lowers the loss by less, relative to the first (fitted)"},
     )
 
+    explore: bool = field(
+        default=True, metadata={"help": "where speeds are learned: let a job of each profile try a size across nodes"}
+    )
+
     def __post_init__(self) -> None:
         for name, good, expected in (
             ("error", 0 <= self.error < 1, "a fraction from 0 to below 1"),
@@ -57,8 +62,13 @@ class Optimus:
         beliefs = believe(view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, self.converged)
         sizes = _marginal_gains(view, beliefs, waiting, growable)
         builder = view.draft()
+        tries = exploring.under_way(view)
+        tries.hold(view, sizes)
         apply_sizes(builder, sizes, np.concatenate([elastic, waiting]))
-        return builder.plan(memo=beliefs.memo)
+        if self.explore:
+            exploring.begin(builder, tries, elastic)
+        memo, wake_at_ms = tries.memo(view, beliefs.memo)
+        return builder.plan(memo=memo, wake_at_ms=wake_at_ms)
 
 
 def _marginal_gains(view: Snapshot, beliefs: Estimates, waiting: np.ndarray, growable: np.ndarray) -> Sizes:

@@ -21,6 +21,8 @@ from trainmaster.runtime.errors import missing
 from trainmaster.runtime.training_session import Session
 
 try:
+    import torch
+    import torch.distributed as dist
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 except ModuleNotFoundError as error:
     raise missing("runtime.hf_trainer", error.name or "transformers") from None
@@ -46,6 +48,7 @@ class TrainmasterCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.session.open()
         self.session.reporting = state.is_world_process_zero
+        self.session.saved = float(state.global_step)  # it goes on from there, and saves on a stop: it may be preempted
         self.session.report(work_done=state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -53,10 +56,19 @@ class TrainmasterCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.session.end_step(state.global_step)
-        if self.session.stop_requested:
-            self._stopping = True
+        self._stopping = self._agreed(bool(self.session.stop_requested), args.device)
+        if self._stopping:
             control.should_save = True
             control.should_training_stop = True
+
+    @staticmethod
+    def _agreed(stop: bool, device: Any) -> bool:
+        """Whether any worker was told to stop. All end after the same step: the others would wait for its gradients."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return stop
+        flag = torch.tensor(float(stop), device=device)
+        dist.all_reduce(flag, dist.ReduceOp.MAX)
+        return bool(flag.item())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         if logs is not None and "loss" in logs:

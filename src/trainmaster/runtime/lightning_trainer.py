@@ -43,6 +43,7 @@ class TrainmasterCallback(Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self.session.open()
         self.session.reporting = trainer.is_global_zero
+        self.session.saved = float(trainer.global_step)  # it goes on from there, and saves on a stop: may be preempted
         self.session.report(work_done=trainer.global_step)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -53,7 +54,8 @@ class TrainmasterCallback(Callback):
         if loss is not None:
             self.session.report(loss=float(loss))
         self.session.end_step(trainer.global_step)
-        self._stopping = bool(self.session.stop_requested)
+        # All end after the same step, or the others would wait for the gradients of the one that was told first.
+        self._stopping = trainer.strategy.reduce_boolean_decision(bool(self.session.stop_requested), all=False)
         if self._stopping or trainer.global_step % self._save_every == 0:
             self._save(trainer)
         if self._stopping:

@@ -202,7 +202,7 @@ class Service:
                     "leader ready",
                     after_s=round(time.monotonic() - begun_s, 2),
                     policy=plane.policy_name,
-                    cluster=plane.cluster.describe(),
+                    cluster=plane.cluster.nodes_text(),
                     emulated=plane.emulated,
                 )
                 await _first(self._lost, self._stop)

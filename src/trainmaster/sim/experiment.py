@@ -18,6 +18,7 @@ from trainmaster.estimate.catalogue import ThroughputCatalogue, load_catalogue
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.fingerprint import DEFAULT_PROFILED_FRACTION, MatrixEstimator
 from trainmaster.estimate.pairs import PairSlowdowns
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
@@ -37,7 +38,8 @@ from trainmaster.traces.schema import LONGEST_S
 from trainmaster.traces.slice import stretch
 
 MEASURED_AFTER_MS = 60_000
-"""With estimated speeds, a job says what it measured a minute after it became productive."""
+"""With estimated speeds, a job says what it measured a minute after it became productive; with learned ones, every
+minute."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class Experiment:
     resample: str = "none"
     """How a seed above 0 varies the workload: windows, jobs or none (see `traces.resample`)."""
     estimates: str = "oracle"
-    """What policies believe of speeds: `oracle`, or `fingerprint[:FRACTION]` of the cells profiled."""
+    """What policies believe of speeds: `oracle` (what jobs say is the truth); `learned`: only what jobs have measured
+    in this run, as a live service does, not what they say; or `fingerprint[:FRACTION]` of the cells profiled."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +131,14 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
     if not wanted.load > 0 or math.isinf(wanted.load):
         raise InputError(f"invalid load factor {wanted.load}", "a positive number", column="--loads")
     fraction = _profiled_fraction(wanted)
+    learns = wanted.estimates == "learned"
     trace = read_trace(wanted.trace) if trace is None else trace
     wall_begin, cpu_begin = time.perf_counter(), time.process_time()
     catalogue = load_catalogue(wanted.throughputs) if wanted.throughputs else None
-    estimator = None
+    estimator: Estimator | None = None
+    if learns:
+        estimator = LearningEstimator(DeclaredSpeeds(), declared=False)
+        truth = replace(truth, report_ms=MEASURED_AFTER_MS, report_period_ms=MEASURED_AFTER_MS)
     if fraction is not None:
         assert catalogue is not None
         estimator = MatrixEstimator(catalogue, fraction, wanted.seed)
@@ -221,9 +228,9 @@ def run(
 
 
 def _profiled_fraction(wanted: Experiment) -> float | None:
-    """The fraction of cells to profile; None for oracle speeds."""
+    """The fraction of cells to profile; None for other estimates."""
     kind, _, number = wanted.estimates.partition(":")
-    if wanted.estimates == "oracle":
+    if wanted.estimates in ("oracle", "learned"):
         return None
     try:
         fraction = float(number) if number else DEFAULT_PROFILED_FRACTION
@@ -232,7 +239,7 @@ def _profiled_fraction(wanted: Experiment) -> float | None:
     if kind != "fingerprint" or not 0.0 <= fraction <= 1.0:
         raise InputError(
             f"unknown estimates '{wanted.estimates}'",
-            "oracle, fingerprint or fingerprint:0.2",
+            "oracle, learned, fingerprint or fingerprint:0.2",
             column="--estimates",
         )
     if wanted.throughputs is None:

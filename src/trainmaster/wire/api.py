@@ -5,6 +5,7 @@
     GET    /jobs                      ?state=&name=&entity=&limit=&cursor= -> JobPage, oldest first (`state` repeatable)
     GET    /jobs/{job}                id or unique name -> JobView
     GET    /jobs/{job}/why            -> WhyView
+    GET    /jobs/{job}/speeds         -> SpeedsView: what is believed of its speed at every size
     GET    /jobs/{job}/logs           ?attempt=&member=&offset=&limit=&wait_s= -> LogChunk
     POST   /jobs/{job}/cancel|pause|resume   -> JobView
     POST   /jobs/{job}/resize         ResizeRequest -> JobView
@@ -14,6 +15,7 @@
     GET    /entities                  -> list[EntityView];  PUT /entities/{name}  EntityRequest (operator)
     GET    /situation                 -> what `trainmaster whatif` starts from
     GET    /accuracy                  -> list[AccuracyRow]
+    POST   /speeds                    SpeedsRequest -> SpeedsKept: what `trainmaster profile` measured
     GET    /service                   -> ServiceView;       PUT /policy           PolicyRequest (operator)
                                                          PUT /clock            ClockRequest (operator)
 
@@ -24,9 +26,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints
 
-from trainmaster.jobspec.limits import Body, Text, Workers
+from trainmaster.jobspec.limits import (
+    MAX_MEMBERS,
+    TEXT_PATTERN,
+    Body,
+    Gpus,
+    Positive,
+    Seconds,
+    Text,
+    Whole,
+    Word,
+    Workers,
+)
 from trainmaster.jobspec.model import JobRequest
 
 StateName = Literal["pending", "running", "paused", "finished", "failed", "cancelled", "rejected"]
@@ -38,6 +51,56 @@ class ResizeRequest(Body):
 
 class PolicyRequest(Body):
     policy: Text
+
+
+class MeasuredSpeed(Body):
+    """`spread`: on more than one node."""
+
+    accelerator: Word
+    workers: Annotated[int, Field(ge=1, le=MAX_MEMBERS)]
+    servers: Annotated[int, Field(ge=0, le=MAX_MEMBERS)] = 0
+    spread: bool = False
+    steps_per_s: Positive
+    seconds: Seconds
+    """For how long it was measured."""
+
+
+class SpeedsRequest(Body):
+    """Of jobs that say this model and batch size."""
+
+    model: Annotated[str, StringConstraints(pattern=TEXT_PATTERN, min_length=1, max_length=200)]
+    batch_size: Whole | None = None
+    gpus_per_worker: Gpus = 1
+    measured: Annotated[list[MeasuredSpeed], Field(min_length=1, max_length=64)]
+
+
+class SpeedsKept(BaseModel):
+    profile: str
+    """What jobs alike have in common."""
+    measured: int
+
+
+class SpeedView(BaseModel):
+    """Steps per second at one size; eight times of ten it is between `p10` and `p90`."""
+
+    accelerator: str
+    workers: int
+    servers: int
+    spread: bool
+    p10: float
+    p50: float
+    p90: float
+    measured: float | None
+    """By jobs alike, at just this place."""
+
+
+class SpeedsView(BaseModel):
+    profile: str
+    known: bool
+    """False: nothing says how fast it is, only how its speed changes with size."""
+    text: str
+    """What it rests on."""
+    speeds: list[SpeedView]
 
 
 class ClockRequest(Body):
@@ -137,6 +200,8 @@ class JobView(BaseModel):
     """Until the deadline, less the expected remaining time."""
     stalled_s: float | None = None
     """How long a stalled job has made no step; None: it is not stalled."""
+    preempted_in_s: float | None = None
+    """It was given notice of a preemption: how long it is spared, unless it saves; None: it was not."""
     attempts: int
     preemptions: int
     submitted: float
@@ -171,6 +236,8 @@ class WhyView(BaseModel):
     missing_type: str
     behind: str | None
     details: dict[str, Any]
+    notices: dict[str, float] = {}
+    """Holders that will be preempted, and in how many seconds."""
     advice: list[str]
     """Smallest changes that would start the job, as sentences."""
 

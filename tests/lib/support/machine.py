@@ -25,7 +25,7 @@ class Machine:
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("TRAINMASTER_")},
             "TRAINMASTER_HOME": str(self.home),
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))),
         }
         self.service: subprocess.Popen[bytes] | None = None
 

@@ -17,9 +17,10 @@ from service_bench import Bench
 
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.service.api import app as app_module
+from trainmaster.service.api import connections
 from trainmaster.service.api.app import build_app
 from trainmaster.service.api.connections import MAX_UNFINISHED, TimedConnection
-from trainmaster.service.api.routes.context import Context
+from trainmaster.service.api.routes.context import MAX_PAGES_AT_ONCE, Context
 from trainmaster.service.api.routes.jobs import MAX_PREVIEWS
 from trainmaster.service.control import requests as ask
 from trainmaster.service.control.scheduler_thread import Driver
@@ -123,7 +124,11 @@ def test_half_open_requests_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     _served(run)
 
 
-def test_of_too_many_half_open_requests_the_oldest_are_closed() -> None:
+@pytest.mark.parametrize("limit", ["PATIENCE_S", "MAX_OPEN"])
+def test_of_too_many_half_open_requests_the_oldest_are_closed(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Those that have had their time; and those above what there is room for at all."""
+    monkeypatch.setattr(connections, limit, 0.0 if limit == "PATIENCE_S" else MAX_UNFINISHED)
+
     async def run(port: int) -> None:
         streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_UNFINISHED + 20)]
         await asyncio.wait_for(asyncio.gather(*(_rest(reader) for reader, _ in streams[:20])), 5)
@@ -137,6 +142,66 @@ def test_of_too_many_half_open_requests_the_oldest_are_closed() -> None:
 
     _served(run)
     assert not TimedConnection.unfinished
+
+
+def test_clients_that_come_at_once_are_no_half_open_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have sent all before any is read."""
+    monkeypatch.setattr(connections, "MAX_UNFINISHED", 20)
+
+    async def run(port: int) -> None:
+        streams = []
+        for _ in range(200):  # in one turn of the loop, so that none is read in between
+            stream = socket.create_connection(("127.0.0.1", port))
+            stream.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            streams.append(stream)
+        opened = [await asyncio.open_connection(sock=stream) for stream in streams]
+        ends = await asyncio.wait_for(asyncio.gather(*(_rest(reader) for reader, _ in opened)), 10)
+        assert all(b"200 OK" in end for end in ends), ends.count(b"")
+        for _, writer in opened:
+            writer.transport.abort()
+
+    _served(run)
+
+
+def test_pages_are_put_together_a_few_at_a_time() -> None:
+    """A batch with two hundred of them would keep everybody else waiting."""
+    under_way, most = 0, 0
+
+    class Gateway(Busy):
+        async def ask(self, request: Any) -> Any:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.01)
+            under_way -= 1
+            return {"jobs": [], "cursor": None, "total": 0}
+
+    class Seeing(JobApi):
+        async def seen(self, _: Any) -> None:
+            return None
+
+    async def many() -> list[Any]:
+        app = build_app(Context(Gateway(), Seeing(), "simulated"))  # type: ignore[arg-type]
+        return await asyncio.gather(*(asked(app, "GET", "/api/v1/jobs") for _ in range(20)))
+
+    assert {status for status, _ in asyncio.run(many())} == {200}
+    assert most == MAX_PAGES_AT_ONCE
+
+
+def test_a_page_is_bounded_in_bytes(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.submit(array=100, env={"K": "x" * 100_000}, steps=1)
+    bench.submit(steps=1)
+    for _ in range(2):  # while they are active, and when they have ended
+        seen, cursor, sizes = [], "", []
+        while cursor is not None:
+            page = bench.get("/jobs", query=f"limit=1000{cursor}")
+            sizes.append(len(json.dumps(page)))
+            seen += [job["id"] for job in page["jobs"]]
+            cursor = None if page["cursor"] is None else f"&cursor={page['cursor']}"
+        assert len(seen) == len(set(seen)) == 101 and page["total"] == 101
+        assert len(sizes) == 3 and max(sizes) < 5 << 20
+        bench.pass_s(3_600)
 
 
 class Timely:

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from service_bench import Bench
 
+from trainmaster.cli.live.job import facts
+from trainmaster.cli.live.queue_table import remark_text
+from trainmaster.cli.live.why import lines
 from trainmaster.engine import queries
 from trainmaster.model import event as ev
 from trainmaster.model.command import Stop
@@ -64,6 +67,22 @@ def test_a_job_without_a_checkpoint_is_spared_for_the_notice(bench: Bench, cause
     assert len(_notices(bench)) == 1
 
 
+def test_user_and_waiting_job_see_the_notice(bench: Bench) -> None:
+    long = _long(bench, 700)
+    assert bench.get(f"/jobs/{long}")["preempted_in_s"] is None
+    _caused(bench, "edit")
+    bench.pass_s(100)
+    view = bench.get(f"/jobs/{long}")
+    assert view["preempted_in_s"] == pytest.approx(200, abs=1.5)
+    assert dict(facts(view))["preemption"] == "in 3m20s, or when it saves"
+    assert remark_text(view) == "preempted in 3m20s, or when it saves; on v100-0"
+    answer = bench.get("/jobs/job-2/why")
+    assert answer["notices"] == {long: pytest.approx(200, abs=1.5)}
+    assert "  held by  job-1 (2, preempted in 3m20s)" in lines(answer, bench.get("/jobs/job-2"))
+    bench.pass_s(250)
+    assert bench.get(f"/jobs/{long}")["preempted_in_s"] is None
+
+
 def test_little_work_is_lost_without_a_notice(bench: Bench) -> None:
     long = _long(bench, 500)
     _caused(bench, "policy")
@@ -106,6 +125,30 @@ def test_one_that_saves_when_it_is_stopped_gets_one_notice_only(bench: Bench) ->
     _caused(bench, "policy")
     bench.pass_s(1)
     assert (_stops(bench, long) - before, _notices(bench)) == (1, [])
+
+
+def test_a_notice_holds_for_an_hour(bench: Bench) -> None:
+    long = _long(bench, 700)
+    _caused(bench, "edit")
+    bench.pass_s(10)
+    assert bench.call("POST", "/jobs/job-2/cancel").status == 200
+    bench.pass_s(400)
+    bench.submit(steps=10, priority=5, **BOTH)
+    bench.pass_s(1)
+    assert (_stops(bench, long), len(_notices(bench))) == (1, 1)
+
+
+def test_after_an_hour_it_is_given_again(bench: Bench) -> None:
+    long = _long(bench, 700)
+    _caused(bench, "edit")
+    assert bench.call("POST", "/jobs/job-2/cancel").status == 200
+    for _ in range(8):
+        bench.pass_s(500)
+    bench.submit(steps=10, priority=5, **BOTH)
+    bench.pass_s(100)
+    assert (_stops(bench, long), len(_notices(bench))) == (0, 2)
+    bench.pass_s(250)
+    assert _stops(bench, long) == 1
 
 
 def test_the_user_is_not_held_up(bench: Bench) -> None:

@@ -4,6 +4,7 @@ policy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 
 from trainmaster.engine.engine import Settings
+from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, JobSpec
-from trainmaster.model.scaling import Measurement, News
+from trainmaster.model.scaling import Measurement, News, Scaling
 from trainmaster.policies.registry import create
 from trainmaster.sim.experiment import Experiment, prepare
 from trainmaster.sim.run import simulate
@@ -85,3 +88,24 @@ def test_fingerprints_need_references(tmp_path) -> None:
     trace.write_text("job_id,submit_s,gpus,duration_s\na,0,1,10\n")
     with pytest.raises(InputError, match="reference jobs"):
         prepare(Experiment(str(trace), "fifo", "v100=1", estimates="fingerprint"))
+
+
+def test_learned_speeds_come_from_what_jobs_measure_and_not_from_what_they_say() -> None:
+    curve = Scaling(points=((1, 1.0), (2, 1.9), (4, 3.4), (8, 2.0)))
+
+    def job(k: int, workers_max: int) -> JobSpec:
+        return JobSpec(
+            JobId(f"j{k}"), k * 4_000_000, model="m", workers_max=workers_max, workers_ref=workers_max,
+            scaling=curve, steps_per_s={"gpu": float(curve.speed(workers_max)) * 50}, work_total=100_000.0,
+        )  # fmt: skip
+
+    estimator = LearningEstimator(DeclaredSpeeds(), declared=False)
+    specs = [job(0, 1), job(1, 4), job(2, 8)]
+    before = estimator.table(specs[1], parse_cluster("gpu=16x4"))
+    assert not before.known
+    truth = TruthOptions(report_ms=60_000, report_period_ms=60_000)
+    simulate(specs, parse_cluster("gpu=16x4"), create("optimus"), Settings(), truth, estimator)
+    seen = {one.place[:3]: math.exp(one.log_speed) for one in estimator.knowledge}
+    assert seen[1, 0, False] == pytest.approx(50.0) and (4, 0, False) in seen
+    assert seen[4, 0, False] == pytest.approx(170.0), "at the size that it had"
+    assert all(workers <= 4 for workers, _, _ in seen) or seen[8, 0, True] == pytest.approx(100.0)

@@ -138,6 +138,7 @@ _STATUS_FIELDS: dict[str, Callable[[Any], bool]] = {
     "rate": is_work,
     "loss": lambda value: is_finite(value, MAX_NUMBER),
     "saved": is_work,
+    "checkpoints": lambda value: isinstance(value, bool),
 }
 
 

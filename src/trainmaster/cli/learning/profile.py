@@ -15,6 +15,7 @@ from rich.table import Table
 from trainmaster.cli.learning.profile_runs import Measurement, measure
 from trainmaster.cli.shared.output import check_output, one_message, progress_bar
 from trainmaster.cli.shared.typer_options import Output
+from trainmaster.client.client import Client
 from trainmaster.estimate.catalogue import Entry, TableCatalogue, with_batch_size
 from trainmaster.estimate.catalogue_files import read_catalogue, write_catalogue
 from trainmaster.model.errors import InputError
@@ -30,6 +31,9 @@ def profile(
     seconds: Annotated[float, typer.Option(min=0.5, help="Measured at each size, after warming up.")] = 10.0,
     start_seconds: Annotated[float, typer.Option(min=1.0, help="How long the program may take to begin.")] = 120.0,
     out: Annotated[Path, typer.Option(help="Catalogue (CSV) to write, or to add to.")] = Path("throughputs.csv"),
+    to_service: Annotated[
+        bool, typer.Option("--to-service", help="Also tell the service, for jobs of this --model and --batch-size.")
+    ] = False,
     output: Output = "table",
 ) -> None:
     """Measure a program's speed at several sizes on this machine.
@@ -37,6 +41,8 @@ def profile(
     The entry that it writes serves `simulate --throughputs` and estimates.
     """
     check_output(output)
+    if to_service:
+        _service_answers(model)
     accelerator, devices = devices_here()
     wanted = _parse_sizes(sizes) if sizes is not None else _fitting(devices)
     name = with_batch_size(model or _script_name(command), batch_size)
@@ -60,6 +66,8 @@ def profile(
             )
     entries = [Entry(name, one.workers, accelerator, False, one.steps_per_s) for one in found]
     _write(TableCatalogue(out.stem, [*known, *entries]), out)
+    if to_service:
+        _tell(model or "", batch_size, accelerator, servers, found)
     if output == "json":
         rows = [
             {"gpus": m.workers, "steps_per_s": m.steps_per_s, "steps": m.steps, "seconds": m.seconds} for m in found
@@ -67,6 +75,30 @@ def profile(
         typer.echo(json.dumps({"model": name, "accelerator": accelerator, "file": str(out), "measurements": rows}))
     else:
         _print(name, accelerator, devices, found, out)
+
+
+def _service_answers(model: str | None) -> None:
+    """What keeps the result from being of use is told before minutes are spent."""
+    if model is None:
+        raise InputError("no model", "the name that jobs give with --model", "Add --model NAME.", column="--to-service")
+    with Client.find(None) as client:
+        client.get("/service")
+
+
+def _tell(model: str, batch_size: int | None, accelerator: str, servers: int, found: list[Measurement]) -> None:
+    measured = [
+        {
+            "accelerator": accelerator,
+            "workers": one.workers,
+            "servers": servers,
+            "steps_per_s": one.steps_per_s,
+            "seconds": max(one.seconds, 1e-3),
+        }
+        for one in found
+    ]
+    gpus = {} if accelerator != "cpu" else {"gpus_per_worker": 0}
+    with Client.find(None) as client:
+        client.post("/speeds", {"model": model, "batch_size": batch_size, "measured": measured, **gpus}, again=1)
 
 
 def devices_here() -> tuple[str, int]:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -22,7 +23,7 @@ from trainmaster.model.errors import InputError, TrainmasterError
 if TYPE_CHECKING:
     from trainmaster.client.client import Client
 
-NODES = "v100=2x2,k80=2x2"
+NODES = "v100:1x2,k80:1x2"
 POLICY = "gavel-max-min"
 ROUND_S = 30
 LIMIT_S = 290.0
@@ -40,16 +41,16 @@ def _jobs(examples: Path) -> list[dict[str, Any]]:
     pictures, language = {"model": "pictures"}, {"model": "language"}
     one, two, up_to_two = ({"min": low, "max": high} for low, high in ((1, 1), (2, 2), (1, 2)))
     return [
-        request("pictures-rigid", "image_classifier.py", "--epochs", "3", workers=one, steps=384, **pictures),
-        request("language-elastic", "transformer_lm.py", "--steps", "220", workers=up_to_two, steps=220, **language),
+        request("pictures-rigid", "image_classifier.py", "--epochs", "2", workers=one, steps=256, **pictures),
+        request("language-elastic", "transformer_lm.py", "--steps", "150", workers=up_to_two, steps=150, **language),
         request(
             "factors-ps",
             "matrix_factorisation_ps.py",
             "--steps",
-            "800",
+            "600",
             workers=one,
             servers=one,
-            steps=800,
+            steps=600,
             model="factors",
         ),
         request("plain", "plain_script.py", workers=one),
@@ -65,14 +66,14 @@ def _jobs(examples: Path) -> list[dict[str, Any]]:
             **pictures,
         ),
         request("pictures-pair", "image_classifier.py", "--epochs", "2", workers=two, steps=256, **pictures),
-        request("language-heavy", "transformer_lm.py", "--steps", "90", workers=one, steps=90, weight=2.0, **language),
+        request("language-heavy", "transformer_lm.py", "--steps", "80", workers=one, steps=80, weight=2.0, **language),
         request(
             "pictures-late",
             "image_classifier.py",
             "--epochs",
-            "4",
+            "3",
             workers=up_to_two,
-            steps=512,
+            steps=384,
             deadline_s=280.0,
             deadline_kind="soft",
             **pictures,
@@ -111,8 +112,12 @@ def demo(
             typer.echo("interrupted; ending the jobs", err=True)
         accuracy = client.get("/accuracy")
         jobs = story.jobs
-    rows = [_row(jobs[job_id], story) for job_id in story.ids if job_id in jobs]
-    _print(rows, accuracy, time.monotonic() - begun_s)
+    rows = [
+        judged(jobs[job_id], story.said.get(job_id, []), story.resizes.get(job_id, 0))
+        for job_id in story.ids
+        if job_id in jobs
+    ]
+    _print(rows, time.monotonic() - begun_s)
     if summary is not None:
         write_text(summary, to_json({"jobs": rows, "accuracy": accuracy, "seconds": time.monotonic() - begun_s}))
     if any(row["state"] != "finished" for row in rows) or len(rows) < len(story.ids):
@@ -171,14 +176,22 @@ def _service(home: Path) -> Iterator[Client]:
             process.wait()
 
 
+class Said(NamedTuple):
+    """What was predicted at some instant: the finish, and between which instants it is 9 times of 10."""
+
+    at: float
+    early: float
+    middle: float
+    late: float
+
+
 @dataclass
 class _Story:
     """What was seen on the way."""
 
     ids: list[str] = field(default_factory=list)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    said: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """By job: (when, the finish expected then), as instants."""
+    said: dict[str, list[Said]] = field(default_factory=dict)
     resizes: dict[str, int] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     next_event: int = 0
@@ -188,8 +201,9 @@ class _Story:
         self.jobs = {job["id"]: job for job in client.get("/jobs", {"limit": 100})["jobs"]}
         now = time.time()
         for job_id, job in self.jobs.items():
-            if job["eta_s"] is not None:
-                self.said.setdefault(job_id, []).append((now, now + job["eta_s"]))
+            if job["eta"] is not None:
+                early_s, middle_s, late_s = (now + job["eta"][point] for point in ("p05_s", "p50_s", "p95_s"))
+                self.said.setdefault(job_id, []).append(Said(now, early_s, middle_s, late_s))
         page = client.get("/events", {"after": self.next_event, "limit": 200})
         self.next_event = page["next"]
         names = {job_id: job["name"] for job_id, job in self.jobs.items()}
@@ -234,51 +248,83 @@ def _watch(client: Client, story: _Story, begun_s: float) -> None:
         time.sleep(0.5)
 
 
-def _row(job: dict[str, Any], story: _Story) -> dict[str, Any]:
-    """One job at the end, with what was said of its finish when half of its life had passed."""
-    ended = job["ended"]
+def judged(job: dict[str, Any], said: list[Said], resizes: int) -> dict[str, Any]:
+    """One job at the end, with what was predicted when half of its life had passed; if nothing was known of it by then,
+    with the first prediction after that."""
+    ended, submitted = job["ended"], job["submitted"]
     row: dict[str, Any] = {
         "name": job["name"],
         "state": job["state"],
-        "waited_s": None if job["started"] is None else job["started"] - job["submitted"],
-        "took_s": None if ended is None else ended - job["submitted"],
+        "waited_s": None if job["started"] is None else job["started"] - submitted,
+        "took_s": None if ended is None else ended - submitted,
         "attempts": job["attempts"],
         "preemptions": job["preemptions"],
-        "resizes": story.resizes.get(job["id"], 0),
+        "resizes": resizes,
         "deadline_met": None if job["slack_s"] is None or ended is None else job["slack_s"] >= 0,
-        "said_s": None,
+        "said": None,
         "error": None,
+        "held": None,
     }
     if job["state"] == "finished":
-        half = job["submitted"] + row["took_s"] / 2
-        words = [finish for at, finish in story.said.get(job["id"], []) if at <= half]
-        if words:
-            row["said_s"] = words[-1] - job["submitted"]
-            row["error"] = (row["said_s"] - row["took_s"]) / row["took_s"]
+        before = [word for word in said if word.at < ended]
+        by_half = [word for word in before if word.at <= submitted + row["took_s"] / 2]
+        for word in by_half[-1:] or before[:1]:
+            names = ("at_s", "early_s", "middle_s", "late_s")
+            row["said"] = dict(zip(names, (instant - submitted for instant in word), strict=True))
+            row["error"] = (word.middle - ended) / row["took_s"]
+            row["held"] = word.early <= ended <= word.late
     return row
 
 
-def _print(rows: list[dict[str, Any]], accuracy: list[dict[str, Any]], seconds: float) -> None:
+def _print(rows: list[dict[str, Any]], seconds: float) -> None:
     from trainmaster.cli.shared.screen import cell, show_line, show_table, state_cell
 
-    heads = ("JOB", "STATE", "WAITED", "TOOK", "ETA AT HALF-LIFE", "OFF BY", "ATTEMPTS", "STOPS", "RESIZES", "DEADLINE")
+    heads = (
+        "JOB",
+        "STATE",
+        "WAITED",
+        "TOOK",
+        "PREDICTED",
+        "9 TIMES OF 10",
+        "AFTER",
+        "OFF BY",
+        "STOPS",
+        "RESIZES",
+        "DEADLINE",
+    )
     shown = []
     for row in rows:
-        met = row["deadline_met"]
-        off = "-" if row["error"] is None else f"{row['error']:+.0%}"
-        texts = (short(row["waited_s"]), short(row["took_s"]), short(row["said_s"]), off, row["attempts"])
+        met, said = row["deadline_met"], row["said"]
+        predicted = ("-", "", "", "")
+        if said is not None:
+            band = f"{short(said['early_s'])} to {short(said['late_s'])}"
+            predicted = (short(said["middle_s"]), band, short(said["at_s"]), f"{row['error']:+.0%}")
+        texts = (short(row["waited_s"]), short(row["took_s"]), *predicted, row["preemptions"], row["resizes"])
         judged = "" if met is None else "met" if met else "missed"
-        shown.append(
-            [
-                cell(row["name"]),
-                state_cell(row["state"]),
-                *map(cell, (*texts, row["preemptions"], row["resizes"], judged)),
-            ]
-        )
+        shown.append([cell(row["name"]), state_cell(row["state"]), *map(cell, (*texts, judged))])
     show_line("")
-    show_table(heads, shown, right=heads[2:9])
-    half = next((row for row in accuracy if row["at_fraction_of_life"] == 0.5), None)
-    told = "" if half is None else f" Predicted finish at half-life: median error {half['median_error']:.0%}."
+    show_table(heads, shown, right=heads[2:10])
     show_line("")
-    show_line(f"{len(rows)} jobs in {short(seconds)}.{told} All processes and files were removed.")
+    show_line(f"{len(rows)} jobs in {short(seconds)}. All processes and files were removed.")
+    for line in verdict(rows):
+        show_line(line)
     show_line("Next: `trainmaster up` in one terminal, `trainmaster submit -- python train.py` in another.")
+
+
+def verdict(rows: list[dict[str, Any]]) -> list[str]:
+    """How good the predictions of the finish were."""
+    told = [row for row in rows if row["error"] is not None]
+    if not told:
+        return ["Nothing was predicted: no job had reported before it ended."]
+    off = median(abs(row["error"]) for row in told)
+    held = sum(row["held"] for row in told)
+    lines = [
+        f"Predictions at half-life, or the first ones after it: off by {off:.0%} of the job's life, in the median.",
+        f"{held} of {len(told)} jobs ended within the band of 9 times of 10.",
+    ]
+    silent = [row["name"] for row in rows if row["state"] == "finished" and row["error"] is None]
+    if silent:
+        lines.append(
+            f"Of {', '.join(silent)} nothing was known before the end: no report, and no job like it had finished."
+        )
+    return lines

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
+
 from trainmaster.cli.shared.command import JOB, command
 from trainmaster.client.client import Client, job_path
 from trainmaster.client.transport import Json
 
 
 def _show(view: Json) -> None:
+    if "speeds" in view:
+        _show_speeds(view)
+        return
     from trainmaster.cli.shared.screen import cell, show_facts, state_cell
 
     show_facts(
@@ -17,16 +22,39 @@ def _show(view: Json) -> None:
     )
 
 
+def _show_speeds(view: Json) -> None:
+    """A row for each size; a band that holds 8 of 10 times."""
+    from trainmaster.cli.shared.screen import cell, show_line, show_table
+
+    guess = "what it says or measured itself" if view["known"] else "a guess; only ratios mean something"
+    show_line(f"profile {view['profile']}: {view['text'] or guess}")
+    heads = ("TYPE", "WORKERS", "SERVERS", "ON", "STEPS/S", "8 OF 10 TIMES", "MEASURED")
+    rows = [
+        [
+            cell(row["accelerator"]),
+            cell(row["workers"]),
+            cell(row["servers"]),
+            cell("several nodes" if row["spread"] else "one node"),
+            cell(f"{row['p50']:.4g}"),
+            cell(f"{row['p10']:.4g} to {row['p90']:.4g}"),
+            cell("" if row["measured"] is None else f"{row['measured']:.4g}"),
+        ]
+        for row in view["speeds"]
+    ]
+    show_table(heads, rows, right=("WORKERS", "SERVERS", "STEPS/S", "MEASURED"))
+
+
 @command(_show)
 @JOB
-def job(client: Client, job: str) -> Any:
+@click.option("--speeds", is_flag=True, help="Show how fast it is believed to be at every size.")
+def job(client: Client, job: str, speeds: bool) -> Any:
     """Show all about one job."""
-    return client.get(job_path(job))
+    return client.get(job_path(job, "/speeds" if speeds else ""))
 
 
 def facts(view: Json) -> list[tuple[str, str]]:
     """Labels and texts, most wanted first; what is unknown or was not asked for is left out."""
-    from trainmaster.cli.live.queue_table import size_text, state_text, type_text
+    from trainmaster.cli.live.queue_table import preemption_text, size_text, state_text, type_text
     from trainmaster.cli.shared.safe_text import shell_words
     from trainmaster.cli.shared.times import instant, short
 
@@ -42,6 +70,7 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("folder", request["workdir"]),
         ("size", f"{size_text(view)} worker{'' if size_text(view) == '1' else 's'}, type {type_text(view)}"),
         ("runs on", _places(view) or None),
+        ("preemption", preemption_text(view) or None),
         ("progress", _progress(view)),
         ("loss", None if progress["loss"] is None else f"{progress['loss']:.4g}"),
         ("ends in", _ends_in(view)),

@@ -66,6 +66,12 @@ def silence_text(job: Json) -> str:
     return f"no report for {short(age_s)}"
 
 
+def preemption_text(job: Json) -> str:
+    """Of a job that was given notice."""
+    left_s = job.get("preempted_in_s")
+    return "" if left_s is None else f"in {short(left_s)}, or when it saves"
+
+
 def progress_text(job: Json, width: int) -> str:
     fraction = job["progress"]["fraction"]
     if fraction is None:
@@ -81,8 +87,9 @@ def remark_text(job: Json) -> str:
         return how_it_ended(job)
     if job["state"] == "running" and not job["reason"]:
         places = ", ".join(f"{place['node']}" for place in job["allocation"])
-        silence = silence_text(job)
-        return f"{silence}; on {places}" if silence else places
+        notice = preemption_text(job)
+        remarks = (silence_text(job), notice and f"preempted {notice}")
+        return "; ".join((*filter(None, remarks), f"on {places}")) if any(remarks) else places
     return job["reason"]
 
 

@@ -42,7 +42,7 @@ def lines(answer: Json, view: Json) -> list[str]:
         of = f" of {answer['missing_type']}" if answer["missing_type"] else ""
         told.append(f"  short    {_gpus(answer['missing_gpus'])}{of}")
     if answer["holders"]:
-        told.append(f"  held by  {', '.join(f'{job} ({amount:g})' for job, amount in answer['holders'])}")
+        told.append(f"  held by  {', '.join(_holder(job, amount, answer) for job, amount in answer['holders'])}")
     if answer["behind"]:
         told.append(f"  behind   {answer['behind']}")
     if view["position"] is not None:
@@ -54,6 +54,13 @@ def lines(answer: Json, view: Json) -> list[str]:
 
 def _advice(answer: Json) -> list[str]:
     return ["What would start it:"] + [f"  - {line}" for line in answer["advice"]] if answer["advice"] else []
+
+
+def _holder(job: str, amount: float, answer: Json) -> str:
+    from trainmaster.cli.shared.times import short
+
+    left_s = answer.get("notices", {}).get(job)
+    return f"{job} ({amount:g})" if left_s is None else f"{job} ({amount:g}, preempted in {short(left_s)})"
 
 
 def _gpus(amount: float) -> str:

@@ -57,6 +57,16 @@ def speeds_of(pairs: list[str], option: str) -> dict[str, str]:
     return found
 
 
+def curve_of(text: str, option: str) -> dict[str, str]:
+    """Measured speeds by number of workers, `1=10,2=18.5`, or a model: `serial=0.1`."""
+    found = {key: number for key, equals, number in (pair.partition("=") for pair in text.split(",")) if key and equals}
+    if len(found) != text.count(",") + 1:
+        raise InputError(
+            f"invalid scaling '{text}'", "W=STEPS_PER_SECOND,... as 1=10,2=18.5, or serial=0.1", column=option
+        )
+    return found
+
+
 def environment_of(pairs: list[str], option: str) -> dict[str, str]:
     """`K=V`, or `K` alone for the value it has here."""
     wanted: dict[str, str] = {}

@@ -31,7 +31,7 @@ def simulate(
     ] = None,
     world: dict[str, Any],
     estimates: Annotated[
-        str, typer.Option(help="Speeds that policies believe: oracle | fingerprint[:FRACTION profiled]")
+        str, typer.Option(help="Speeds that policies believe: oracle | learned | fingerprint[:FRACTION profiled]")
     ] = "oracle",
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,

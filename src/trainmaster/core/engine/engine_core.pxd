@@ -21,7 +21,7 @@ cdef class EngineCore:
     cdef public I1 next_phase
     cdef public i64 resend_ms, backoff_ms, now_ms, seq, wake_at_ms, next_resend_ms, next_backoff_ms
     cdef public i64 decisions, round_ms, round_begun_ms, n_over, n_waiting, n_moves
-    cdef public bint changed, gate_changed, has_quotas, named, own_rounds
+    cdef public bint changed, gate_changed, has_quotas, named, asks_after_start, own_rounds
     cdef public Messages commands
     cdef public IntList over_ints, reserved, both, pending, spare, moves
     cdef public F1 over_floats

@@ -90,6 +90,8 @@ class EngineCore:
         self.changed = self.gate_changed = self.has_quotas = False
         """`changed`: something happened that the policy should look at."""
         self.named = True
+        self.asks_after_start = False
+        """Whether the policy is asked when a job runs that took time to start."""
         self.wake_at_ms = self.next_resend_ms = self.next_backoff_ms = NEVER_MS
         self.commands = Messages()
         self.reserved = IntList(64)
@@ -391,6 +393,8 @@ def started(e: EngineCore, i: int, work: float, productive_ms: int) -> None:
     jobs = e.columns
     if jobs.phase[i] != LAUNCHING:
         return
+    if e.asks_after_start and e.now_ms > jobs.pending_sent_ms[i]:
+        e.changed = True  # decisions since its launch could neither stop nor resize it
     jobs.pending_kind[i] = 0
     jobs.work_saved[i] = or_saved(e, i, work)
     jobs.work_done[i] = jobs.work_saved[i]

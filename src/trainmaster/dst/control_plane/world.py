@@ -228,7 +228,7 @@ class ServiceWorld(FaultyWorld[Action]):
 
     def about(self) -> str:
         fails = f"a commit fails with probability {self.store_fails:.4f}"
-        return f"cluster {self.scenario.cluster.describe()}\nfaults: {self.faults.rates}; {fails}"
+        return f"cluster {self.scenario.cluster.nodes_text()}\nfaults: {self.faults.rates}; {fails}"
 
 
 def run_world(seed: int) -> tuple[ServiceWorld, Outcome]:

@@ -143,7 +143,7 @@ class World(FaultyWorld[ev.UserEvent]):
         settings, scenario = self.scenario.settings, self.scenario
         placed = f"placement {settings.placement.name.lower()}, round {settings.round_ms} ms"
         drawn = f"faults: {self.faults.rates}\ntruth: {scenario.truth}"
-        return f"cluster {scenario.cluster.describe()}, {placed}\n{drawn}"
+        return f"cluster {scenario.cluster.nodes_text()}, {placed}\n{drawn}"
 
 
 def run_world(seed: int) -> tuple[World, Outcome]:

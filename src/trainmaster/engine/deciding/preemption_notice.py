@@ -22,6 +22,8 @@ from trainmaster.model.units import MS_PER_S
 
 ASKED_AGAIN = 4
 """A policy that goes on choosing others is then shown all of them as not preemptible."""
+HOLDS_MS = 3_600_000
+"""A preemption that has not come so long (or two rounds) after its notice was over needs another notice."""
 
 
 def loss_s(state: State, rows: np.ndarray) -> np.ndarray:
@@ -54,12 +56,15 @@ def _is_over(state: State, i: int) -> bool:
 
 
 def review(state: State) -> None:
-    """Forget notices to attempts that are over, and to jobs that have saved since: these may be preempted at once."""
+    """Forget notices to attempts that are over, those of long ago, and those to jobs that have saved since: these may
+    be preempted at once."""
     ints, index_of = state.columns.ints, state.columns.job_index_of
+    oldest_ms = state.now_ms - max(HOLDS_MS, 2 * state.round_ms)
     for i, notice in list(state.notices.items()):
         lives = index_of.get(notice.job_id) == i and int(ints["generation"][i]) == notice.generation
         running = lives and PhaseCode.RUNNING <= ints["phase"][i] <= PhaseCode.RESIZING
-        if not running or _loss_s(state, i) * MS_PER_S <= state.settings.loss_max_ms:
+        saved = running and _loss_s(state, i) * MS_PER_S <= state.settings.loss_max_ms
+        if not running or saved or notice.until_ms < oldest_ms:
             del state.notices[i]
             state.changed = True
 

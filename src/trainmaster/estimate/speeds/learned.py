@@ -17,7 +17,7 @@ import numpy as np
 from trainmaster.core.arrays import Floats
 from trainmaster.estimate.accelerators import type_speeds
 from trainmaster.estimate.likeness import LIKE_IT, Expectation, LogFigure, expect
-from trainmaster.estimate.profiles import JobProfiles, first_of, ratio_levels
+from trainmaster.estimate.profiles import UNKNOWN_SECONDS, JobProfiles, first_of, ratio_levels
 from trainmaster.estimate.speed_fit import doubling, fit_speed
 from trainmaster.estimate.speeds.knowledge import Knowledge, profile_of
 from trainmaster.estimate.speeds.model import SpeedModel
@@ -69,12 +69,13 @@ class LearningEstimator:
         profiles: JobProfiles | None = None,
         knowledge: Knowledge | None = None,
         declared: bool = True,
+        population: Population | None = None,
     ) -> None:
         self.prior = prior
         self.profiles = profiles or JobProfiles()
         self.knowledge = knowledge or Knowledge()
         self._declared = declared
-        self._population = shipped()
+        self._population = population or shipped()
         self._own: dict[str, dict[Place, _Own]] = {}
         self._tables: dict[tuple[object, ...], tuple[int, SpeedTable]] = {}
         pair_speeds = getattr(prior, "pair_speeds", None)
@@ -159,7 +160,7 @@ class LearningEstimator:
         """What is believed of a job's speed at its reference size, and by what."""
         own, seen = self._own_of(spec), self.knowledge.profiles.get(profile_of(spec).key, {})
         ratio = self._ratio(spec)
-        known, jobs, text = bool(self._said(spec)) or ratio.jobs > 0, ratio.jobs, ratio.text
+        known, jobs, text = self._says(spec) or ratio.jobs > 0, ratio.jobs, ratio.text
         if own:
             known, jobs, text = True, 0, ""
         elif seen:
@@ -210,10 +211,9 @@ class LearningEstimator:
         if not profile.model:  # then nothing else is alike but what it says of its own curve
             profile = profile._replace(model=profile.key)
             seen = [replace(one, profile=profile) for one in seen]
-        seen += self._declared_curve(spec, profile, types)
-        ratio = self._ratio(spec)
+        seen += self._declared_curve(spec, profile, types, node_workers)
         if not measured:
-            seen.append(self._level(spec, profile, types, ratio))
+            seen.append(self._level(spec, profile, types, node_workers))
         workers = _sizes(max(spec.workers_min, 1), max(spec.workers_max, spec.workers_ref) + 1, node_workers)
         servers = _sizes(spec.servers_min, max(spec.servers_max, spec.servers_ref), [spec.servers_ref])
         places = [
@@ -224,8 +224,10 @@ class LearningEstimator:
         estimate = model.estimate(profile, places, shown)
         shape = (2, len(types), len(workers), len(servers))
         mean, sigma = estimate.mean.reshape(shape), estimate.sigma.reshape(shape)
-        known = measured or bool(self._said(spec)) or ratio.jobs > 0
-        table = SpeedTable(tuple(workers), tuple(servers), tuple(node_workers), mean, sigma, LINEAR, known)
+        known = measured or self._says(spec) or self._ratio(spec).jobs > 0
+        crossed = any(one.place.across and one.profile.key == profile.key for one in (*seen, *shown))
+        sizes = tuple(workers), tuple(servers), tuple(node_workers)
+        table = SpeedTable(*sizes, mean, sigma, LINEAR, known, profile.key, crossed)
         return replace(table, scaling=_scaling(table, int(np.argmax(mean[0, :, 0, 0]))))
 
     def _population_of(self, spec: JobSpec, types: Sequence[str], seen: Sequence[Observation]) -> Population:
@@ -238,31 +240,47 @@ class LearningEstimator:
             speeds = np.array([usable.get(name, speed * scale) for name, speed in zip(names, speeds, strict=True)])
         return self._population.with_types(names, (speeds / speeds.max()).tolist())
 
-    def _declared_curve(self, spec: JobSpec, profile: Profile, types: Sequence[str]) -> list[Observation]:
+    def _declared_curve(
+        self, spec: JobSpec, profile: Profile, types: Sequence[str], node_workers: Sequence[int]
+    ) -> list[Observation]:
         """A declared curve counts as another profile's that is much like this one: of its shape, not of its level."""
-        if not self._declared or spec.scaling == LINEAR:
-            return []
         other = profile._replace(key=f"{profile.key} (declared)")
-        curve = spec.scaling
-        workers = [w for w, _ in curve.points] or doubling(max(spec.workers_min, 1), spec.workers_max)
-        servers = [0] if curve.points else doubling(spec.servers_min, spec.servers_max)
-        levels = (False, True) if not curve.points else (False,)
+        kind, most = (types[0], node_workers[0]) if types else ("", 1)
+        speeds: dict[Place, float] = {}
+        if self._declared and spec.scaling != LINEAR:
+            curve = spec.scaling
+            workers = [w for w, _ in curve.points] or doubling(max(spec.workers_min, 1), spec.workers_max)
+            servers = [0] if curve.points else doubling(spec.servers_min, spec.servers_max)
+            sizes = [(w, p) for w in workers for p in servers if w > 0]
+            speeds = {Place(w, p, w > most, kind): float(curve.speed(w, p)) for w, p in sizes}
+        if self._declared and spec.steps_per_s_spread and not speeds:
+            here, spread = self._usual(spec, types)
+            size = spec.workers_ref, spec.servers_ref
+            speeds = {
+                Place(*size, across, name): float(table[k])
+                for across, table in ((False, here), (True, spread))
+                for k, name in enumerate(types)
+            }
         return [
-            Observation(other, Place(w, p, across, types[0] if types else ""), math.log(speed), CURVE_SIGMA**2)
-            for w in workers
-            if w > 0
-            for p in servers
-            for across in levels
-            if (speed := float(curve.speed(w, p))) > 0
+            Observation(other, place, math.log(speed), CURVE_SIGMA**2) for place, speed in speeds.items() if speed > 0
         ]
 
-    def _level(self, spec: JobSpec, profile: Profile, types: Sequence[str], ratio: Expectation) -> Observation:
+    def _level(self, spec: JobSpec, profile: Profile, types: Sequence[str], node_workers: Sequence[int]) -> Observation:
         """How fast it is by what it says and by how far others were off, where nothing was measured."""
-        usual = self._usual(spec, types)[0] if types else np.ones(1)
+        usual, ratio = self._usual(spec, types)[0] if types else np.ones(1), self._ratio(spec)
         best = int(np.argmax(usual))
-        place = Place(spec.workers_ref, spec.servers_ref, False, types[best] if types else "")
-        speed = max(float(usual[best]), 1e-12) * ratio.median if self._said(spec) or ratio.jobs else 1.0
-        return Observation(profile, place, math.log(speed), ratio.variance)
+        kind, most = (types[best], node_workers[best]) if types else ("", spec.workers_ref)
+        place = Place(spec.workers_ref, spec.servers_ref, spec.workers_ref > most, kind)
+        variance = ratio.variance
+        if self._declared and spec.scaling.points and not spec.steps_per_s:
+            speed = float(spec.scaling.speed(spec.workers_ref))
+        elif self._said(spec) or ratio.jobs:
+            speed = max(float(usual[best]), 1e-12) * ratio.median
+        elif spec.work_total:  # then steps mean nothing yet, but jobs take about so long
+            speed, variance = spec.work_total / UNKNOWN_SECONDS.median, UNKNOWN_SECONDS.variance
+        else:
+            speed = 1.0
+        return Observation(profile, place, math.log(speed), variance)
 
     def _ratio(self, spec: JobSpec) -> Expectation:
         """Of measured over declared speeds; where nothing is declared, over the type's."""
@@ -270,6 +288,10 @@ class LearningEstimator:
         levels = ratio_levels(spec, said)
         start = Expectation(0.0, DECLARED_SIGMA**2) if said else first_of(self.profiles.ratios, levels)
         return expect(self.profiles.ratios, levels, start or Expectation(0.0, UNKNOWN_SIGMA**2))
+
+    def _says(self, spec: JobSpec) -> bool:
+        """Whether the job says how fast it is."""
+        return self._declared and bool(spec.steps_per_s or spec.scaling.points)
 
     def _said(self, spec: JobSpec) -> dict[str, float]:
         return dict(spec.steps_per_s) if self._declared else {}

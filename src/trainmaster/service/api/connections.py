@@ -7,6 +7,7 @@ descriptor is left for anybody else.
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -14,7 +15,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 REQUEST_S = 15.0
 """From the first byte, or the connection itself, to the end of a request's body."""
 MAX_UNFINISHED = 512
-"""Connections that wait for a whole request; of more, the oldest is closed."""
+"""Connections that wait for a whole request for longer than `PATIENCE_S`; of more, the oldest is closed."""
+PATIENCE_S = 5.0
+"""A thousand clients that come at once have sent their requests, and are read one after the other."""
+MAX_OPEN = min(2048, max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, MAX_UNFINISHED))
+"""Connections that wait for a whole request, however short; of more, the oldest is closed. Half of the file descriptors
+are for others."""
 MAX_HEAD_BYTES = 1 << 16
 """Address and headers of a request."""
 
@@ -23,8 +29,8 @@ class TimedConnection(HttpToolsProtocol):
     """A connection that is closed when a request is not whole in time."""
 
     request_s = REQUEST_S
-    unfinished: ClassVar[dict[TimedConnection, None]] = {}
-    """In order of their beginning."""
+    unfinished: ClassVar[dict[TimedConnection, float]] = {}
+    """Since when, in order of their beginning."""
     _timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
 
@@ -61,9 +67,12 @@ class TimedConnection(HttpToolsProtocol):
 
     def _await_request(self) -> None:
         self._timer = self.loop.call_later(self.request_s, self._cut_off)
-        self.unfinished[self] = None
+        now_s = self.loop.time()
+        self.unfinished[self] = now_s
         if len(self.unfinished) > MAX_UNFINISHED:
-            next(iter(self.unfinished))._cut_off()
+            oldest = next(iter(self.unfinished))
+            if len(self.unfinished) > MAX_OPEN or now_s - self.unfinished[oldest] > PATIENCE_S:
+                oldest._cut_off()
 
     def _forget(self) -> None:
         self.unfinished.pop(self, None)

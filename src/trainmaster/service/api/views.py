@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any
 
 from trainmaster import __version__
@@ -15,7 +17,10 @@ from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.ports import EndedFilter, LogEntry, number_of, order_of
 from trainmaster.engine.queries import Explainer, JobState
 from trainmaster.engine.records import Ended
-from trainmaster.estimate.completion import CompletionModel, prior_of_scaling
+from trainmaster.estimate.speeds.knowledge import profile_of
+from trainmaster.estimate.speeds.learned import DECLARED_SIGMA
+from trainmaster.estimate.speeds.model import BETWEEN_RUNS
+from trainmaster.estimate.speeds.observations import Place, merged
 from trainmaster.forecast.forecast import Band, note
 from trainmaster.forecast.remedies import remedies
 from trainmaster.gang.failure_text import hint
@@ -32,6 +37,8 @@ from trainmaster.service.local.tokens import OPERATOR, Principal
 
 Json = dict[str, Any]
 MAX_PAGE = 1_000
+MAX_PAGE_BYTES = 4 << 20
+"""Of commands and environments in a page: further jobs are on the next one."""
 MAX_ENDED = 5_000
 ADVICE_S = 0.3
 """After so long no further advice is looked for: `why` is answered between two decisions."""
@@ -58,6 +65,10 @@ class Views:
     @cached_property
     def _positions(self) -> dict[JobId, int]:
         return queries.queue_positions(self.engine)
+
+    @cached_property
+    def _notices(self) -> dict[JobId, float]:
+        return queries.notices_s(self.engine, self.now_ms)
 
     # -- jobs ----------------------------------------------------------------------------------------
 
@@ -106,7 +117,7 @@ class Views:
         page: list[tuple[int, JobId | Json]] = [*active[: limit + 1]]
         page += [(order_of(record["spec"]["id"], record["spec"].get("submit_ms", 0)), record) for record in ended]
         page.sort(key=lambda pair: pair[0])
-        shown = page[:limit]
+        shown = self._within_size(page[:limit])
         ids = [item for _, item in shown if isinstance(item, str)]
         found = iter(queries.job_states(self.engine, ids, self.now_ms))
         views: list[Json] = []
@@ -118,8 +129,18 @@ class Views:
                     self.plane.set_aside("view", item, error)
                 else:
                     self._unreadable(item["spec"]["id"], item, error)
-        more = str(shown[-1][0]) if len(page) > limit and shown else None
+        more = str(shown[-1][0]) if len(page) > len(shown) and shown else None
         return {"jobs": views, "cursor": more, "total": total}
+
+    def _within_size(self, page: list[tuple[int, JobId | Json]]) -> list[tuple[int, JobId | Json]]:
+        """As many as `MAX_PAGE_BYTES` of commands and environments allow, at least one."""
+        left = MAX_PAGE_BYTES
+        for k, (_, item) in enumerate(page):
+            spec = queries.spec_of(self.engine, item) if isinstance(item, str) else None
+            left -= _size_of(spec.payload if spec is not None else item["spec"].get("payload"))  # type: ignore[index]
+            if left < 0:
+                return page[: max(k, 1)]
+        return page
 
     def _active_specs(
         self, phases: set[int] | None, name: str | None, entity: str | None, spaces: frozenset[str] | None
@@ -163,6 +184,7 @@ class Views:
             "starts": None if outlook is None or first_ms >= 0 else _band(outlook.start),
             "slack_s": slack_s,
             "stalled_s": self.plane.watch.stalled_s(spec.id, self.now_ms) if running else None,
+            "preempted_in_s": self._notices.get(spec.id),
             "attempts": state.attempts,
             "preemptions": state.preemptions,
             "ended": None,
@@ -207,11 +229,10 @@ class Views:
         declared = queries.speeds_of(self.engine, spec.id)[self.engine.cluster.types[kind]]
         if not 0 < declared < math.inf:
             return None
-        fit = prior_of_scaling(declared, spec.workers_ref, spec.scaling, servers=spec.servers_ref)
-        model = CompletionModel(fit).measured(allocation.workers, rate)
-        left = max(spec.work_total - state.work_done, 0.0)
+        sigma = BETWEEN_RUNS if report is not None and report.rate is not None else DECLARED_SIGMA
+        left_s = max(spec.work_total - state.work_done, 0.0) / rate
         points = {"p05_s": 0.05, "p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95}
-        band = {name: model.remaining_s(left, allocation.workers, probability=p) for name, p in points.items()}
+        band = {name: left_s * math.exp(NormalDist().inv_cdf(p) * sigma) for name, p in points.items()}
         delay_s = max(state.productive_ms - self.now_ms, 0) / MS_PER_S
         if not math.isfinite(band["p95_s"]):
             return None
@@ -243,6 +264,7 @@ class Views:
             "starts": None,
             "slack_s": (spec.deadline_ms - end.ended_ms) / MS_PER_S if spec.deadline_ms < NEVER_MS else None,
             "stalled_s": None,
+            "preempted_in_s": None,
             "attempts": end.attempts,
             "preemptions": end.preemptions,
             "ended": self.plane.time.instant_s(end.ended_ms),
@@ -259,7 +281,50 @@ class Views:
         if reason is None:
             return _why_body(job_id, "", f"it does not wait: it is {STATE_OF[phase].value}", Reason(Why.NONE), [])
         found = [remedy.text for remedy in remedies(self.engine, job_id, self.now_ms, ADVICE_S)]
-        return _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
+        body = _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
+        body["notices"] = {job: self._notices[job] for job, _ in body["holders"] if job in self._notices}
+        return body
+
+    def speeds(self, job_id: str) -> Json:
+        """What is believed of a job's speed, by size; on several nodes only what does not fit on one."""
+        if self.plane.live_forecasts is None:
+            raise NotFound("this service does not learn speeds")
+        spec, estimator = self._spec(job_id), self.plane.live_forecasts.estimator
+        cluster, profile = self.engine.cluster, profile_of(spec)
+        table = estimator.table(spec, cluster)
+        told = estimator.speeds(spec, cluster.types)
+        about = [one for one in estimator.knowledge.about(profile) if one.profile.key == profile.key]
+        seen = {one.place: math.exp(one.log_speed) for one in merged(about, BETWEEN_RUNS)}
+        rows = []
+        for kind, name in enumerate(cluster.types):
+            for workers, servers in itertools.product(table.workers, table.servers):
+                spread = workers > table.node_workers[kind]
+                if workers > spec.workers_max or told.here[kind] <= 0:
+                    continue
+                p10, p50, p90 = (table.speed(kind, workers, servers, spread, p) for p in (0.9, 0.5, 0.1))
+                rows.append(
+                    {
+                        "accelerator": name,
+                        "workers": workers,
+                        "servers": servers,
+                        "spread": spread,
+                        "p10": p10,
+                        "p50": p50,
+                        "p90": p90,
+                        "measured": seen.get(Place(workers, servers, spread, name)),
+                    }
+                )
+        text = f"{told.jobs} {'run' if told.jobs == 1 else 'runs'} {told.text}" if told.jobs else ""
+        return {"profile": profile.key, "known": table.known, "text": text, "speeds": rows}
+
+    def _spec(self, job_id: str) -> JobSpec:
+        spec = queries.spec_of(self.engine, job_id)
+        record = None if spec is not None else self.plane.store.find_ended(job_id)
+        if record is not None:
+            spec = ended_from_record(record).spec
+        if spec is None:
+            raise NotFound(f"job '{job_id[:80]}' not found", expected="an id or a name")
+        return spec
 
     # -- the rest ------------------------------------------------------------------------------------
 
@@ -355,6 +420,14 @@ class Views:
         }
 
 
+def _size_of(payload: Any) -> int:
+    """Characters of a job's command and environment."""
+    try:
+        return sum(map(len, payload["command"])) + sum(len(key) + len(text) for key, text in payload["env"].items())
+    except (KeyError, TypeError, AttributeError):
+        return 0  # another platform's, or damaged
+
+
 def _band(band: Band | None) -> Json | None:
     return None if band is None else asdict(band)
 
@@ -417,5 +490,6 @@ def _why_body(job_id: str, why: str, text: str, reason: Reason, found: list[str]
         "missing_type": reason.missing_type,
         "behind": reason.behind,
         "details": dict(reason.details),
+        "notices": {},
         "advice": found,
     }

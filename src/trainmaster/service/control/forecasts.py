@@ -136,6 +136,10 @@ class LiveForecasts:
         for end in ended:
             self._over(end)
 
+    def learned(self) -> None:
+        """The estimator was told something beside what jobs report."""
+        self._unsaved = self._news = True
+
     def _answered(self, event: ev.Started | ev.Resized | ev.Stopped, now_ms: int) -> None:
         sent = self._sent.pop((event.job_id, event.generation), None)
         if sent is None:

@@ -9,6 +9,9 @@ from typing import Any, Generic, TypeVar
 from trainmaster.engine import queries
 from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.ports import EndedFilter
+from trainmaster.estimate.speeds.knowledge import profile_of
+from trainmaster.estimate.speeds.learned import MEASURED_SIGMA
+from trainmaster.estimate.speeds.observations import Place, observed
 from trainmaster.jobspec.diff import spec_diff
 from trainmaster.jobspec.engine import request_of
 from trainmaster.jobspec.limits import Workers
@@ -16,14 +19,14 @@ from trainmaster.jobspec.model import EDITABLE, JobRequest
 from trainmaster.jobspec.reading import request_from
 from trainmaster.model import event as ev
 from trainmaster.model.errors import InputError
-from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.job import Demand, JobId, JobSpec
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.service.api.problems import Conflict, Forbidden, NotFound
 from trainmaster.service.api.views import Json, Views
 from trainmaster.service.control.control_plane import ControlPlane
 from trainmaster.service.control.specs import check_array, spec_of
 from trainmaster.service.local.tokens import OPERATOR, Principal
-from trainmaster.wire.api import EntityRequest
+from trainmaster.wire.api import EntityRequest, SpeedsRequest
 
 T = TypeVar("T")
 
@@ -220,6 +223,34 @@ class SetPolicy:
 
     def answer(self, plane: ControlPlane) -> str:
         return plane.policy_name
+
+
+@dataclass
+class KeepSpeeds:
+    """Measured elsewhere, for jobs of a model that run here."""
+
+    request: SpeedsRequest
+    who: Principal
+    changes = True
+    _profile: str = ""
+
+    def prepare(self, plane: ControlPlane) -> None:
+        if plane.live_forecasts is None:
+            raise NotFound("this service does not learn speeds")
+        told = self.request
+        worker = Demand(round(told.gpus_per_worker * GPU_MILLI))
+        profile = profile_of(JobSpec(JobId(""), model=told.model, batch_size=told.batch_size, worker=worker))
+        for one in told.measured:
+            place = Place(one.workers, one.servers, one.spread, one.accelerator)
+            run = f"profile by {self.who.name}"
+            seen = observed(profile, place, one.steps_per_s, MEASURED_SIGMA, one.seconds, run)
+            plane.live_forecasts.estimator.knowledge.add(seen)
+        plane.live_forecasts.learned()
+        plane.stage.events.append(ev.SpeedsLearned())
+        self._profile = profile.key
+
+    def answer(self, plane: ControlPlane) -> Json:  # noqa: ARG002
+        return {"profile": self._profile, "measured": len(self.request.measured)}
 
 
 @dataclass

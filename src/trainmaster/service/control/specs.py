@@ -152,7 +152,7 @@ class Fitting:
         if small + spec.servers_max > bound:
             what = f"{spec.servers_max} servers" + (f" and {small} workers with less than a GPU" if small else "")
             raise InputError(
-                f"{what} are too many: the cluster has {self.cluster.describe()}",
+                f"{what} are too many: the cluster has {self.cluster.nodes_text()}",
                 f"at most {bound} ({MAX_PROCESSES_PER_GPU} for each GPU of the cluster)",
                 "Ask for less.",
                 column="servers.max" if spec.servers_max > small else "workers.max",

@@ -171,6 +171,7 @@ def settings_of(options: ServiceOptions) -> Settings:
         restart_cost_ms=round(options.restart_cost_s * 1000),
         resize_cost_ms=round(options.resize_cost_s * 1000),
         elastic_fill=options.elastic_fill,
+        ask_after_start=True,
         notice_ms=round(options.preempt_notice_s * 1000),
         loss_max_ms=round(options.preempt_loss_s * 1000),
     )

@@ -7,15 +7,20 @@ from dataclasses import replace
 import pytest
 from harness import job, new_engine, only, phase_of, running
 
+from trainmaster.engine.engine import Engine, Settings
+from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model import event as ev
 from trainmaster.model.command import Launch, Resize, Stop
 from trainmaster.model.job import JobId, Phase
 from trainmaster.model.plan import Plan
 from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.snapshot import Snapshot
+from trainmaster.policies import registry
+from trainmaster.testing.builders import a_cluster, a_job
 
 A = JobId("a")
 BOTH = frozenset({0, 1})
+LIVE = Settings(elastic_fill=True, ask_after_start=True)
 
 
 def test_a_report_of_an_earlier_generation_is_ignored() -> None:
@@ -172,3 +177,15 @@ def test_a_command_keeps_its_job_although_the_job_ends_in_the_same_step() -> Non
     )
     assert (type(stop), stop.job_id) == (Stop, "a")
     assert (type(launched), launched.job_id) == (Launch, "b")
+
+
+@pytest.mark.parametrize("policy", [entry.name for entry in registry.entries()])
+@pytest.mark.parametrize("least", [1, 4])
+def test_a_start_that_took_time_leaves_nothing_undecided(policy: str, least: int) -> None:
+    """While the first job was starting it could neither be stopped nor be shrunk for the second one."""
+    engine = Engine(a_cluster("v100:1x4"), registry.create(policy), DeclaredSpeeds(), LIVE)
+    launch = only(engine.step(0, ev.JobSubmitted(a_job("long", elastic=(least, 4), seconds=3_000))))
+    engine.step(1_000, ev.JobSubmitted(a_job("short", seconds=10, submit_s=1)))
+    engine.step(20_000, ev.Started(launch.job_id, launch.generation, 0.0, 20_000))
+    engine.changed = True
+    assert engine.step(20_000) == [], "it was not asked when the job had started"

@@ -38,7 +38,8 @@ _TOLD = {
     "launch": ("Scheduled", False), "resize": ("Resized", False), "stop": ("Stopped", False),
     "start-failed": ("StartFailed", True), "exited": ("Exited", True), "finished": ("Finished", False),
     "failed": ("Failed", True), "rejected": ("Rejected", True), "cancelled": ("Cancelled", False),
-    "stalled": ("Stalled", True), "progress": ("Progressing", False),
+    "stalled": ("Stalled", True), "preemption": ("PreemptionNotice", True),
+    "progress": ("Progressing", False),
 }  # fmt: skip
 """By kind of log entry: the reason, and whether it is a warning."""
 
@@ -49,7 +50,8 @@ def job_event_of(entry: LogEntry) -> JobEvent | None:
         return None
     reason, warning = _TOLD[entry.kind]
     attempt = f" (attempt {entry.details.get('generation', 1)})" if entry.kind == "launch" else ""
-    return JobEvent(reason, _without_id(entry) + attempt, warning, "stalled" if entry.kind == "stalled" else "")
+    said = entry.kind if entry.kind in ("stalled", "preemption") else ""
+    return JobEvent(reason, _without_id(entry) + attempt, warning, said)
 
 
 def _without_id(entry: LogEntry) -> str:

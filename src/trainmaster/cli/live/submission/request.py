@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainmaster.cli.live.submission.job_options import JobOptions, option_of
-from trainmaster.cli.shared.amounts import environment_of, mib_of, number_of, range_of, speeds_of
+from trainmaster.cli.shared.amounts import curve_of, environment_of, mib_of, number_of, range_of, speeds_of
 from trainmaster.cli.shared.times import deadline_seconds, seconds_of
 from trainmaster.jobspec.model import JobRequest, Option, note_of
 from trainmaster.jobspec.reading import request_from
@@ -74,6 +74,7 @@ def _typed(options: JobOptions, now_s: float) -> tuple[dict[str, Any], dict[str,
         "range": range_of,
         "memory": mib_of,
         "speeds": speeds_of,
+        "curve": curve_of,
         "environment": environment_of,
         "json": _json,
         "duration": seconds_of,

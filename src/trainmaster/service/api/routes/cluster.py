@@ -25,6 +25,8 @@ from trainmaster.wire.api import (
     NodeView,
     PolicyRequest,
     ServiceView,
+    SpeedsKept,
+    SpeedsRequest,
 )
 
 router = APIRouter(responses=REFUSALS)
@@ -89,6 +91,13 @@ async def situation(here: Here, who: Anyone) -> Response:
 async def accuracy(here: Here, who: Anyone) -> Response:  # noqa: ARG001
     """How good the predicted finish times were."""
     return answer(await here.gateway.ask(ask.Read(lambda views: views.accuracy())))
+
+
+@router.post("/speeds", tags=["foresight"], response_model=SpeedsKept)
+async def keep_speeds(body: SpeedsRequest, here: Here, who: Operator) -> Response:
+    """Keep measured speeds for jobs of a model; the same user's next measurement at a place replaces this one. For
+    operators."""
+    return answer(await here.gateway.ask(ask.KeepSpeeds(body, who)))
 
 
 @router.get("/service", tags=["service"], response_model=ServiceView)

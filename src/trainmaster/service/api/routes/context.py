@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +19,7 @@ from trainmaster.service.control.gateway import TimelyGateway
 from trainmaster.service.local.tokens import OPERATOR, Principal
 from trainmaster.wire.api import Problem
 
+MAX_PAGES_AT_ONCE = 2
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in (400, 401, 403, 404, 405, 409, 413, 422, 429, 503)
 }
@@ -33,6 +35,8 @@ class Context:
     foretell: Callable[[Mapping[str, Any]], Awaitable[dict[str, Outlook]]] | None = None
     """Answers questions about jobs that are not there; None: this service does not look ahead."""
     started_s: float = field(default_factory=time.time)
+    pages: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PAGES_AT_ONCE))
+    """Pages of jobs that are put together; more wait, so that other requests have their turn in between."""
     previews: int = 0
     """How many are under way."""
     health: tuple[float, dict[str, Any]] = field(default_factory=lambda: (time.monotonic(), {"status": "ok"}))

@@ -19,7 +19,7 @@ from trainmaster.service.api.problems import NotFound, TooMany, Unavailable
 from trainmaster.service.api.routes.context import REFUSALS, Anyone, Here, answer, context_of, credentials
 from trainmaster.service.api.views import MAX_PAGE
 from trainmaster.service.control import requests as ask
-from trainmaster.wire.api import Accepted, JobPage, JobView, LogChunk, Preview, ResizeRequest, WhyView
+from trainmaster.wire.api import Accepted, JobPage, JobView, LogChunk, Preview, ResizeRequest, SpeedsView, WhyView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=REFUSALS)
 Job = Annotated[str, Path(max_length=200, description="An id, or a name that only one job has.")]
@@ -96,10 +96,10 @@ async def jobs(
 ) -> Response:
     """A page of jobs, oldest first."""
     states, spaces = _states(state), await here.job_api.seen(who)
-    page = await here.gateway.ask(
-        ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor, spaces=spaces), who)
-    )
-    return answer({**page, "jobs": [without_hidden(view, spaces) for view in page["jobs"]]})
+    look = ask.Read(lambda views: views.jobs(states, name, entity, limit, cursor, spaces=spaces), who)
+    async with here.pages:
+        page = await here.gateway.ask(look)
+        return answer({**page, "jobs": [without_hidden(view, spaces) for view in page["jobs"]]})
 
 
 def _states(given: list[str] | None) -> frozenset[str] | None:
@@ -129,6 +129,13 @@ async def why(job: Job, here: Here, who: Anyone) -> Response:
     job_id = await here.job_api.see_job(who, job)
     view = await here.gateway.ask(ask.Read(lambda views: views.why(job_id)))
     return answer(without_hidden(view, await here.job_api.seen(who)))
+
+
+@router.get("/{job}/speeds", response_model=SpeedsView)
+async def speeds(job: Job, here: Here, who: Anyone) -> Response:
+    """What is believed of its speed at every size: by what it and jobs alike measured, and by what it says."""
+    job_id = await here.job_api.see_job(who, job)
+    return answer(await here.gateway.ask(ask.Read(lambda views: views.speeds(job_id))))
 
 
 @router.post("/{job}/resize", response_model=JobView)
