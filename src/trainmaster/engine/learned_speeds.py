@@ -25,6 +25,7 @@ def believe_all(state: State) -> None:
 
 
 def told(state: State, _: ev.SpeedsLearned) -> None:
+    """The estimator has learned from elsewhere: what it says of all jobs is asked anew."""
     believe_all(state)
     state.changed = True
 
