@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 
-from trainmaster.learn.dl2.compiled_rollout import play_compiled
+from support.sizing_choices import choose
 from trainmaster.learn.dl2.rollout import play
 from trainmaster.learn.environment import SizingEnv
-from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.sizing.batch import SlotBatch
 from trainmaster.learn.sizing.trace import SizingSpec, draw_traces
 from trainmaster.policies import registry
 from trainmaster.policies.dl2.network import ScoringNetwork
@@ -23,13 +23,20 @@ def cpu_s(work) -> float:
     return time.process_time() - begun
 
 
+class Plain:
+    """The network as any other scorer, asked for each decision."""
+
+    def __init__(self, network: ScoringNetwork) -> None:
+        self.scores = network.scores
+
+
 def count_inferences(spec: SizingSpec, seeds: range, network: ScoringNetwork) -> int:
     batch, n = SlotBatch(draw_traces(spec, seeds)), 0
     while len(batch.alive):
         decisions = batch.decisions()
         n += len(decisions.episodes)
         scores, void = network.scores(decisions.rows, decisions.starts, decisions.globals_)
-        batch.apply(decisions, *choose(decisions, scores, void, np.zeros(len(void)), True)[:2])
+        batch.apply(decisions, *choose(decisions, scores, void))
     return n
 
 
@@ -42,7 +49,7 @@ def one_by_one(spec: SizingSpec, network: ScoringNetwork, seed: int) -> int:
         now = env._now
         assert now is not None
         scores, void = network.scores(now.rows, start, now.globals_)
-        row, action, _ = choose(now, scores, void, np.zeros(1), True)
+        row, action = choose(now, scores, void)
         _, _, over, _, _ = env.step(np.int64(0 if row[0] < 0 else 1 + 3 * row[0] + action[0]))
         n += 1
     return n
@@ -52,14 +59,13 @@ def main() -> None:
     spec, network = SizingSpec(servers=24, jobs=30, arrivals_per_slot_max=2), load_once("").network
     assert isinstance(network, ScoringNetwork)
     traces = draw_traces(spec, range(4))
-    play_compiled(traces[:1], network)
     play(traces[:1], network)
     n = count_inferences(spec, range(4), network)
     counted = one_by_one(spec, network, 0)
     for name, inferences, seconds in (
         ("one by one (Gymnasium)", counted, cpu_s(lambda: one_by_one(spec, network, 0))),
-        ("batched, NumPy", n, cpu_s(lambda: play(traces, network))),
-        ("compiled episodes", n, cpu_s(lambda: play_compiled(traces, network))),
+        ("episodes, NumPy", n, cpu_s(lambda: play(traces, Plain(network)))),
+        ("compiled episodes", n, cpu_s(lambda: play(traces, network))),
     ):
         print(f"{name:26} {inferences / seconds:10,.0f} inferences/s of CPU")
     jobs = [a_job(f"j{k:02}", elastic=(1, 16), servers=(1, 16), seconds=1000.0 + 100 * k) for k in range(40)]

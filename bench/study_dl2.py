@@ -22,15 +22,15 @@ import numpy as np
 import torch
 
 from support.completion_bound import least_mean_completion_s
-from support.dl2_baselines import SAME_KNOWLEDGE, mean_completion_s
-from trainmaster.learn.dl2.compiled_rollout import play_compiled
+from support.dl2_baselines import SAME_KNOWLEDGE, mean_completion_s, with_beliefs
 from trainmaster.learn.dl2.demonstrations import record
 from trainmaster.learn.dl2.evaluate import BASELINES, SCENARIOS, SMALL, completion_s, sampled_from
 from trainmaster.learn.dl2.options import TrainOptions
-from trainmaster.learn.dl2.trainer import Trainer, play_best, scorer_of
+from trainmaster.learn.dl2.rollout import play
+from trainmaster.learn.dl2.trainer import Trainer, scorer_of
 from trainmaster.learn.seeds import TEST_SEEDS
 from trainmaster.learn.sizing.job_types import ANALYTIC
-from trainmaster.learn.sizing.trace import SizingSpec, draw_traces, with_beliefs
+from trainmaster.learn.sizing.trace import SizingSpec, draw_traces
 from trainmaster.policies.dl2.network import ScoringNetwork
 from trainmaster.policies.dl2.weights import load_once
 from trainmaster.report.statistics import paired_ratio
@@ -55,7 +55,7 @@ def below(values: np.ndarray, base: np.ndarray) -> str:
 
 def tested(trainer: Trainer, spec: SizingSpec) -> np.ndarray:
     traces = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + TRACES))
-    return play_best(traces, scorer_of(trainer.options, trainer.best), trainer.options.floor)
+    return play(traces, scorer_of(trainer.options, trainer.best), trainer.options.floor)
 
 
 def run(options: TrainOptions, clusters: list[SizingSpec]) -> tuple[Trainer, float]:
@@ -172,8 +172,8 @@ def margins(traces: int, only: str) -> None:
             continue
         drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
         found = [mean_completion_s(drawn, name) for name in names]
-        found.append(play_compiled(drawn, network))
-        found.append(play_compiled([with_beliefs(trace, trace.curve) for trace in drawn], network))
+        found.append(play(drawn, network))
+        found.append(play([with_beliefs(trace, trace.curve) for trace in drawn], network))
         least = np.array([least_mean_completion_s(trace) for trace in drawn])
         cells = " | ".join(f"{figures.mean():,.0f}" for figures in [*found, least])
         print(f"| {label} | {cells} | {below(least, found[0])} | {below(least, found[2])} |", flush=True)
@@ -194,7 +194,7 @@ def scenarios(traces: int, only: str, sampled: list[Path]) -> None:
             continue
         drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
         found = [mean_completion_s(drawn, name) for name in names]
-        learned = play_compiled(drawn, network)
+        learned = play(drawn, network)
         cells = " | ".join(f"{figures.mean():,.0f}" for figures in [*found, learned])
         print(
             f"| {label} | {traces} | {cells} | " + " | ".join(below(learned, base) for base in found) + " |", flush=True
@@ -211,14 +211,14 @@ def baselines(traces: int, name: str) -> None:
     drawn = draw_traces(spec, range(TEST_SEEDS, TEST_SEEDS + traces))
     network = load_once("").network
     assert isinstance(network, ScoringNetwork)
-    learned = play_compiled(drawn, network)
+    learned = play(drawn, network)
     print("| policy | mean, s | dl2 is under it by |")
     print("|---|---|---|")
     print(f"| dl2 | {learned.mean():,.0f} | |", flush=True)
-    exact = play_compiled([with_beliefs(trace, trace.curve) for trace in drawn], network)
+    exact = play([with_beliefs(trace, trace.curve) for trace in drawn], network)
     print(f"| dl2, exact knowledge | {exact.mean():,.0f} | {below(learned, exact)} |", flush=True)
     offline = run(OFFLINE, [replace(SizingSpec(servers=24, jobs=30, arrivals_per_slot_max=2), kinds=ANALYTIC)])[0]
-    figures = play_best(drawn, scorer_of(offline.options, offline.best))
+    figures = play(drawn, scorer_of(offline.options, offline.best))
     print(
         f"| dl2 trained on the analytic model alone | {figures.mean():,.0f} | {below(learned, figures)} |", flush=True
     )

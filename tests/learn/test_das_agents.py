@@ -8,16 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from trainmaster.learn.advantage import generalised_advantage  # noqa: E402
 from trainmaster.learn.das.jobs import synthetic_pool  # noqa: E402
 from trainmaster.learn.das.options import DasOptions  # noqa: E402
 from trainmaster.learn.das.torch_agents import CRITIC_FEATURES, TorchAgents  # noqa: E402
-from trainmaster.learn.das.trainer import (  # noqa: E402
-    COST_SCALE,
-    Trainer,
-    generalised_advantage,
-    judged_against_others,
-    time_reward,
-)
+from trainmaster.learn.das.trainer import COST_SCALE, Trainer, judged_against_others, time_reward  # noqa: E402
 from trainmaster.learn.run_folder import CHECKPOINT, WEIGHTS  # noqa: E402
 from trainmaster.model.errors import InputError  # noqa: E402
 from trainmaster.policies.das.features import N_JOB, N_MACHINE, N_PAIR  # noqa: E402

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from trainmaster.engine.engine import Settings
-from trainmaster.learn.dl2.compiled_rollout import play_compiled
 from trainmaster.learn.dl2.evaluate import UNSEEN_KINDS, completion_s
+from trainmaster.learn.dl2.rollout import play
 from trainmaster.learn.sizing.trace import SizingSpec, draw_trace, draw_traces
 from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.policies import registry
@@ -155,7 +155,7 @@ def test_the_engine_and_the_environment_agree_on_the_learned_policy() -> None:
     traces = draw_traces(SPEC, range(2))
     network = load_once("").network
     assert isinstance(network, ScoringNetwork)
-    here = play_compiled(traces, network)
+    here = play(traces, network)
     there = [completion_s(trace, "dl2:fitted=true,error=0.1") for trace in traces]
     np.testing.assert_allclose(here, there, rtol=0.02)
 

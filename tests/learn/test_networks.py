@@ -1,10 +1,13 @@
 """One network, three computations: PyTorch, NumPy and the incremental kernels agree."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from trainmaster.learn.dl2.rollout import advantages, collect, override, play
-from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.dl2.episode import Episode
+from trainmaster.learn.dl2.rollout import advantages, collect, play
+from trainmaster.learn.sizing.batch import SlotBatch
 from trainmaster.learn.sizing.trace import SizingSpec, draw_traces
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.incremental import IncrementalNetwork
@@ -12,10 +15,20 @@ from trainmaster.policies.dl2.network import ScoringNetwork, WindowNetwork
 
 torch = pytest.importorskip("torch")
 
-from trainmaster.learn.dl2.compiled_rollout import collect_compiled, play_compiled  # noqa: E402
 from trainmaster.learn.dl2.torch_networks import SharedActor, WindowActor, log_softmax, owners  # noqa: E402
 
 TINY = SizingSpec(servers=6, jobs=8, arrivals_per_slot_max=2)
+
+
+class Asked:
+    """Scores of `answer(rows, globals)`, decision by decision."""
+
+    def __init__(self, answer) -> None:
+        self.answer, self.rows = answer, []
+
+    def scores(self, rows: np.ndarray, starts: np.ndarray, globals_: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self.rows.append(rows.copy())
+        return self.answer(rows, starts, globals_)
 
 
 def drawn(seed: int, counts: tuple[int, ...] = (3, 1, 7)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,15 +85,16 @@ def test_compiled_episodes_are_those_played_step_by_step() -> None:
     torch.manual_seed(9)
     network = ScoringNetwork(SharedActor(16, 8).export())
     traces = draw_traces(TINY, range(3))
-    np.testing.assert_allclose(play_compiled(traces, network), play(traces, network), rtol=1e-3)
+    np.testing.assert_allclose(play(traces, network), play(traces, Asked(network.scores)), rtol=1e-3)
 
 
-@pytest.mark.parametrize("collector", [collect, collect_compiled])
-def test_recorded_chances_are_those_of_the_network(collector) -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_recorded_chances_are_those_of_the_network(compiled: bool) -> None:
     torch.manual_seed(10)
     actor = SharedActor(16, 8)
-    rng = np.random.Generator(np.random.PCG64(1))
-    samples, slots, mean_s = collector(draw_traces(TINY, range(3)), ScoringNetwork(actor.export()), rng, 0.5)
+    rng, network = np.random.Generator(np.random.PCG64(1)), ScoringNetwork(actor.export())
+    scorer = network if compiled else Asked(network.scores)
+    samples, slots, mean_s = collect(draw_traces(TINY, range(3)), scorer, rng, 0.5)
     owner, counts = owners(samples.starts, len(samples.rows))
     with torch.no_grad():
         scores, void = actor(torch.from_numpy(samples.rows), owner, counts, torch.from_numpy(samples.globals_))
@@ -116,24 +130,24 @@ def test_advantages_against_the_definition() -> None:
     np.testing.assert_allclose(target, advantage + value)
 
 
-def test_stopping_needs_more_chance_than_all_actions_together() -> None:
-    batch = SlotBatch(draw_traces(TINY, [1]))
-    decisions = batch.decisions()
-    scores = np.zeros((len(decisions.rows), 3), np.float32)
-    options = int(decisions.allowed.sum())
-    row, _, _ = choose(decisions, scores, np.full(1, np.log(options) - 0.01, np.float32), np.zeros(1), True)
-    assert row[0] >= 0
-    row, _, _ = choose(decisions, scores, np.full(1, np.log(options) + 0.01, np.float32), np.zeros(1), True)
-    assert row[0] == -1
+@pytest.mark.parametrize(("above", "grows"), [(-0.01, True), (0.01, False)])
+def test_stopping_needs_more_chance_than_all_actions_together(above: float, grows: bool) -> None:
+    batch = SlotBatch(draw_traces(replace(TINY, jobs=1), [1]))
+    options = int(batch.decisions().allowed.sum())
+    asked = Asked(lambda rows, *_: (np.zeros((len(rows), 3)), [np.log(options) + above]))
+    Episode(batch.world, None, asked, 0, batch.state, True, 0.0, 0.0).play(np.random.Generator(np.random.PCG64(0)))
+    sizes = [rows[0, 12:14].sum() for rows in asked.rows]
+    assert (max(sizes) > sizes[0]) == grows
 
 
-def test_job_aware_exploration_gives_what_is_lacking() -> None:
-    batch = SlotBatch(draw_traces(TINY, [1]))
-    decisions = batch.decisions()
-    decisions.rows[0, 12], decisions.rows[0, 13] = np.log1p(12.0) / 3.0, np.log1p(1.0) / 3.0
-    row, action = np.array([-1]), np.array([-1])
-    override(decisions, np.array([True]), row, action)
-    assert (row[0], action[0]) == (0, 1)
-    row, action = np.array([-1]), np.array([-1])
-    override(decisions, np.array([False]), row, action)
-    assert row[0] == -1
+@pytest.mark.parametrize("exploration", [0.0, 1.0])
+def test_job_aware_exploration_gives_what_is_lacking(exploration: float) -> None:
+    """The network wants nothing but workers: from ten workers a server on it is overridden."""
+    wants_workers = Asked(lambda rows, *_: (np.tile([9.0, -90.0, -90.0], (len(rows), 1)), [-50.0]))
+    rng = np.random.Generator(np.random.PCG64(1))
+    samples, _, _ = collect(draw_traces(replace(TINY, jobs=1), [1]), wants_workers, rng, 1.0, exploration)
+    workers, servers = (np.expm1(samples.rows[:, feature] * 3.0) for feature in (12, 13))
+    lacking = (workers >= 9.99 * servers) & samples.allowed[:, 1]
+    assert lacking.any()
+    assert (samples.action[lacking] == 1).all() == bool(exploration)
+    assert (samples.action[~lacking] != 1).all()

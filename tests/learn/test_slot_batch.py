@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.sizing_choices import choose
 from trainmaster.engine.engine import Settings
 from trainmaster.learn.dl2.demonstrations import Recorder, Sizes, record
-from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.sizing.batch import SlotBatch
 from trainmaster.learn.sizing.trace import SizingSpec, SizingTrace, draw_trace
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
@@ -58,7 +59,7 @@ def play_at_random(trace: SizingTrace, seed: int) -> tuple[dict[int, dict[str, t
         decisions = batch.decisions()
         slot = int(state.slot[0])
         scores = rng.normal(size=(len(decisions.rows), 3)).astype(np.float32)
-        row, action, _ = choose(decisions, scores, np.full(1, 1.0, np.float32), rng.random(1), False)
+        row, action = choose(decisions, scores, np.full(1, 1.0, np.float32), rng.random(1))
         held = {trace.ids[j]: [int(state.workers[0, j]), int(state.servers[0, j])] for j in decisions.job.tolist()}
         if row[0] >= 0:
             chosen = held[trace.ids[int(decisions.job[row[0]])]]
@@ -106,7 +107,7 @@ def test_drf_in_the_engine_is_drf_by_bundles_here() -> None:
         decisions = batch.decisions()
         scores = np.full((len(decisions.rows), 3), -1e9, np.float32)
         scores[:, 2] = -decisions.rows[:, 15]  # the smallest dominant share first, bundles only
-        batch.apply(decisions, *choose(decisions, scores, np.full(1, -1e8, np.float32), np.zeros(1), True)[:2])
+        batch.apply(decisions, *choose(decisions, scores, np.full(1, -1e8, np.float32)))
     assert batch.mean_completion_s()[0] == pytest.approx(engine_s, rel=1e-6)
 
 
@@ -118,7 +119,7 @@ def test_jobs_in_the_system_add_up_to_completion_times() -> None:
     while len(batch.alive):
         decisions = batch.decisions()
         scores = rng.normal(size=(len(decisions.rows), 3)).astype(np.float32)
-        row, action, _ = choose(decisions, scores, np.zeros(1, np.float32), rng.random(1), False)
+        row, action = choose(decisions, scores, np.zeros(1, np.float32), rng.random(1))
         present += float(batch.apply(decisions, row, action).present[0])
     slot_s = TINY.slot_s
     submit_s = trace.submit_ms / 1000
@@ -162,7 +163,7 @@ def test_beliefs_are_those_of_the_policy(variation: float) -> None:
                 compared += 1
         scores = np.full((len(decisions.rows), 3), -1e9, np.float32)
         scores[:, 2] = -decisions.rows[:, 15]
-        batch.apply(decisions, *choose(decisions, scores, np.full(1, -1e8, np.float32), np.zeros(1), True)[:2])
+        batch.apply(decisions, *choose(decisions, scores, np.full(1, -1e8, np.float32)))
     assert compared > 5 * len(trace)
 
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.sizing_choices import choose
 from trainmaster.estimate.nonnegative import nonnegative_least_squares
-from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.sizing.batch import SlotBatch
 from trainmaster.learn.sizing.job_types import MEASURED
 from trainmaster.learn.sizing.trace import TERMS, SizingSpec, draw_trace
 from trainmaster.policies.dl2.speed_evidence import add_point, best_size, fit, move, settle, terms
@@ -95,5 +96,5 @@ def test_running_teaches_more_than_profiling_alone() -> None:
                 slots[j] += 1
         gain = decisions.rows[:, 9:12]
         scores = np.where(decisions.rows[:, 6:9] < 3e-3, np.float32(-1e6), gain).astype(np.float32)
-        batch.apply(decisions, *choose(decisions, scores, np.full(1, -1e5, np.float32), np.zeros(1), True)[:2])
+        batch.apply(decisions, *choose(decisions, scores, np.full(1, -1e5, np.float32)))
     assert np.mean(errors[False]) < 0.8 * np.mean(errors[True])

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.sizing_choices import choose
 from trainmaster.engine.engine import Settings
-from trainmaster.learn.dl2.compiled_rollout import play_compiled
 from trainmaster.learn.dl2.evaluate import PARALLEL, completion_s
-from trainmaster.learn.sizing.batch import SlotBatch, choose
+from trainmaster.learn.dl2.rollout import play
+from trainmaster.learn.sizing.batch import SlotBatch
 from trainmaster.learn.sizing.trace import SizingSpec, draw_trace
 from trainmaster.model.cluster import Node
 from trainmaster.policies import registry
@@ -41,7 +41,7 @@ def test_engine_and_slots_begin_the_same_jobs(seed: int, servers_max: int) -> No
     while len(batch.alive):
         decisions = batch.decisions()
         scores, void = network.scores(decisions.rows, decisions.starts, decisions.globals_)
-        batch.apply(decisions, *choose(decisions, scores, void, np.zeros(1), True)[:2])
+        batch.apply(decisions, *choose(decisions, scores, void))
     ended_ms = {str(end.spec.id): end.ended_ms for end in result.ended}
     for k, job_id in enumerate(trace.ids):
         assert abs(ended_ms[job_id] - int(batch.state.finish_ms[0, k])) <= 2, job_id
@@ -85,7 +85,7 @@ def test_jobs_without_servers_are_played_as_in_the_engine() -> None:
     trace = draw_trace(spec, 3)
     network = load_once("").network
     assert isinstance(network, ScoringNetwork)
-    here = float(play_compiled([trace], network)[0])
+    here = float(play([trace], network)[0])
     assert completion_s(trace, "dl2:fitted=true,error=0.1") == pytest.approx(here, rel=0.02)
 
 

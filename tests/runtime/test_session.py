@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -207,3 +208,22 @@ def test_checkpoints_of_another_kind_are_refused(tmp_path: Path) -> None:
         with pytest.raises(IncompatibleState):
             opened.restore()
         assert opened.checkpoints.steps() == [3]
+
+
+def test_first_steps_and_another_gang_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr("trainmaster.runtime.training_session.time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    session = Session(ProcessEnv(checkpoint_dir=tmp_path))
+
+    def steps(count: int, each_s: float) -> float | None:
+        for _ in range(count):
+            session._step_began_s = now_s[0]
+            now_s[0] += each_s
+            session.count_step(session.work_done + 1)
+        return session.rate
+
+    steps(4, 1.0)
+    assert steps(10, 0.1) == pytest.approx(10.0), "the slow ones are forgotten"
+    session.changed_size()
+    assert session.rate is None
+    assert steps(6, 0.05) == pytest.approx(20.0)

@@ -41,8 +41,6 @@ that somebody else computes."""
     PART_DEVICES, DEVICE_TWICE, NO_SUCH_DEVICE, NOT_WHOLE, WRONG_SHARE, TAKEN,
 ) = range(16)  # fmt: skip
 """Rules that a plan may break (`core.engine.verify.RULES` has the words)."""
-IDLE, DECIDE, RARE = 0, 1, 2
-"""What a step needs next: nothing, a decision of a policy that is written in Python, or a rare handler."""
 WORDS = (
     "", "preempted", "moved", "cancelled", "paused", "its user changed its size", "a node of the gang was lost",
     "superseded", "it reached a limit of its job",

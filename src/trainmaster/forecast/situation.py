@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,17 +75,7 @@ def to_json(situation: Situation) -> dict[str, Any]:
         "format": FORMAT,
         "now_ms": s.now_ms,
         "policy": s.policy,
-        "nodes": [
-            {
-                "id": n.id,
-                "accelerator": n.accelerator,
-                "gpus": n.gpus,
-                "cpu_milli": n.cpu_milli,
-                "mem_mib": n.mem_mib,
-                "rack": n.rack,
-            }
-            for n in s.cluster.nodes
-        ],
+        "nodes": [asdict(node) for node in s.cluster.nodes],
         "prices": dict(s.cluster.price_per_hour),
         "settings": {
             "placement": s.settings.placement.value,
@@ -100,23 +90,8 @@ def to_json(situation: Situation) -> dict[str, Any]:
             "entity_weights": dict(s.settings.entity_weights),
             "entity_policies": dict(s.settings.entity_policies),
         },
-        "beliefs": {
-            job_id: {
-                "sigma": b.sigma,
-                "work": b.work and list(b.work),
-                "speeds": b.speeds and list(b.speeds),
-                "basis": b.basis,
-                "known": b.known,
-            }
-            for job_id, b in sorted(s.beliefs.items())
-        },
-        "costs": {
-            "launch_ms": s.costs.launch_ms,
-            "restart_ms": s.costs.restart_ms,
-            "resize_ms": s.costs.resize_ms,
-            "stop_ms": s.costs.stop_ms,
-            "exit_ms": s.costs.exit_ms,
-        },
+        "beliefs": {job_id: vars(belief) for job_id, belief in sorted(s.beliefs.items())},
+        "costs": vars(s.costs),
         "starting": {job_id: list(begun) for job_id, begun in sorted(s.starting.items())},
         "recent": [spec_to_json(replace(spec, payload={})) for spec in s.arrivals.specs],
         "jobs": _spelled({job_id: _without_payload(record) for job_id, record in s.stored_state.jobs.items()}),

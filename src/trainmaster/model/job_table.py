@@ -228,18 +228,10 @@ class JobColumns(JobArrays):
         ints["curve"][job_index] = at
 
     def intern_curve(self, scaling: Scaling) -> int:
-        index = self._curve_index.get(scaling)
-        if index is None:
-            index = self._curve_index[scaling] = len(self.curves)
-            self.curves.append(scaling)
-        return index
+        return _interned(scaling, self.curves, self._curve_index)
 
     def intern_entity(self, entity: str) -> int:
-        index = self._entity_index.get(entity)
-        if index is None:
-            index = self._entity_index[entity] = len(self.entities)
-            self.entities.append(entity)
-        return index
+        return _interned(entity, self.entities, self._entity_index)
 
     def intern_node_set(self, name: str) -> int:
         if name not in self.node_set_names:
@@ -271,6 +263,14 @@ class JobColumns(JobArrays):
         curve = self.curves[self.ints["curve"][i]]
         reference = float(curve.speed(int(self.ints["workers_ref"][i]), int(self.ints["servers_ref"][i])))
         return base * float(curve.speed(workers, servers)) / reference
+
+
+def _interned(value: Any, known: list[Any], index_of: dict[Any, int]) -> int:
+    """The place of a value among those known, behind them if it is new."""
+    index = index_of.setdefault(value, len(known))
+    if index == len(known):
+        known.append(value)
+    return index
 
 
 class JobView:

@@ -13,7 +13,7 @@ from trainmaster.model.policy import PolicyTraits
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.registry import register
-from trainmaster.policies.shared.feasible_jobs import feasible_when_empty
+from trainmaster.policies.shared.could_run import could_run
 from trainmaster.policies.shared.node_capacity import JobSizes, Room
 from trainmaster.policies.shared.pools import capacity, demands, free_pools, sizes_when_giving_way
 from trainmaster.policies.shared.progressive_filling import DominantShares
@@ -59,7 +59,7 @@ class DominantResourceFairness:
         late = waiting[waited_ms >= self.patience_s * MS_PER_S]
         if len(late) == 0:
             return late
-        late = late[feasible_when_empty(view, late)]
+        late = late[could_run(view, late, jobs.workers_min, smallest_servers(view))]
         return late[np.lexsort((jobs.arrival[late], jobs.waiting_since_ms[late]))]
 
     def _next_impatience_ms(self, view: Snapshot, waiting: Ints) -> int | None:

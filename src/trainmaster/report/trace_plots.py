@@ -44,10 +44,7 @@ def _durations(trace: JobTrace, path: Path) -> Path:
             if len(values):
                 shown = np.unique(np.linspace(0, len(values) - 1, 500).astype(int))
                 axes.plot(
-                    values[shown],
-                    (shown + 1) / len(values),
-                    label=f"{label} ({len(values):,})",
-                    **look(index).line(),
+                    values[shown], (shown + 1) / len(values), label=f"{label} ({len(values):,})", **look(index).line()
                 )
         axes.set_xscale("log")
         axes.set_ylim(0, 1.02)

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from trainmaster.report.statistics import (
-    Interval,
-    geometric_interval,
-    mean_interval,
-    paired_difference,
-    paired_ratio,
-)
+from trainmaster.report.statistics import Interval, geometric_interval, mean_interval, paired_difference, paired_ratio
 
 
 @dataclass(frozen=True)
@@ -115,9 +109,7 @@ def verdicts(results: pl.DataFrame) -> list[Verdict]:
         first = values[policies[0]]
         standings = tuple(
             Standing(
-                policy,
-                _average(metric, values, own),
-                _against(metric, own, first) if policy != policies[0] else None,
+                policy, _average(metric, values, own), _against(metric, own, first) if policy != policies[0] else None
             )
             for policy, own in values.items()
         )

@@ -350,6 +350,7 @@ class ElasticTraining:
         self._membership.settled()
         self.session.reporting = group.rank == 0
         self.session.work_done = replica.work
+        self.session.changed_size()
         if self._reseed:
             torch.manual_seed((replica.seed * 1_000_003 + replica.step * 10_007 + group.rank) % (1 << 63))
         if self.session.link is not None:

@@ -29,6 +29,8 @@ from trainmaster.runtime.process_env import ProcessEnv, read_process_env, stretc
 
 RATE_MEMORY = 0.9
 """Weight of the past in the moving average of steps per second."""
+FIRST_STEPS = 5
+"""These take longer by far (caches, compilation): what they took is forgotten after them."""
 WELCOME_TIMEOUT_S = 60.0
 
 
@@ -58,6 +60,8 @@ class Session:
         self._former: Callable[[int, FrameType | None], Any] | int | None = None
         self._loss: float | None = None
         self._rate: float | None = None
+        self._steps_here = 0
+        """Since the gang last changed."""
         self._complete = False
         self._step_began_s = 0.0
         self._step_began_cpu_s = 0.0
@@ -163,7 +167,9 @@ class Session:
     def count_step(self, work_done: float) -> None:
         took_s = max(time.perf_counter() - self._step_began_s, 1e-9)
         rate = (work_done - self.work_done) / took_s
-        self._rate = rate if self._rate is None else RATE_MEMORY * self._rate + (1.0 - RATE_MEMORY) * rate
+        self._steps_here += 1
+        first = self._rate is None or self._steps_here <= FIRST_STEPS
+        self._rate = rate if first or self._rate is None else RATE_MEMORY * self._rate + (1.0 - RATE_MEMORY) * rate
         self.work_done = work_done
         self.report()
 
@@ -182,6 +188,10 @@ class Session:
         """Training is complete and saved: a stop that comes from now on leaves a finished job."""
         self._complete = True
         self.report()
+
+    def changed_size(self) -> None:
+        """What was measured is the speed of another gang."""
+        self._rate, self._steps_here = None, 0
 
     @property
     def rate(self) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 from trainmaster.model.errors import InputError
 from trainmaster.model.placement import parse_strategy
 from trainmaster.policies.registry import create
+from trainmaster.service.kubernetes.namespace_teams import parse_bindings
 
 BACKENDS = ("local", "simulated", "kubernetes")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -74,6 +75,11 @@ class ServiceOptions:
         high=10 * 365 * 86_400,
         only="kubernetes",
     )
+    bind_teams: str | None = _option(
+        None,
+        "Kubernetes: jobs count for teams of their namespace: `own`, or NAMESPACE=TEAM+TEAM,NAMESPACE=TEAM.",
+        only="kubernetes",
+    )
     stop_jobs: bool = _option(False, "Stop all jobs when the service stops; default: they go on.", only="one machine")
     reset_nodes: bool = _option(
         False, "Take other nodes than before: jobs are kept, and start again.", only="one machine"
@@ -130,6 +136,8 @@ def check_options(options: ServiceOptions) -> None:
             raise InputError(f"{value:g} is out of range", f"{flag.low:g} to {flag.high:g}", column=option)
     if options.policy is not None:
         create(options.policy)
+    if options.bind_teams is not None:
+        parse_bindings(options.bind_teams)
     parse_strategy(options.placement)
     if options.learn:
         from trainmaster.service.online_learning import check_learning

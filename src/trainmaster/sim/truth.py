@@ -6,14 +6,12 @@ print the options that produced them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from trainmaster.core.arithmetic import lucky, mixed
 from trainmaster.estimate.pairs import PairSlowdowns
-from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
@@ -75,7 +73,8 @@ def job_key(job_id: str, seed: int) -> int:
 
 
 class Truth:
-    """True speed of a job in a place. Random factors depend on (seed, job, generation) alone."""
+    """What is true of jobs and nodes; `core.sim.world` makes speeds of it. Random factors depend on (seed, job,
+    generation) alone."""
 
     def __init__(self, cluster: Cluster, options: TruthOptions, seed: int, pairs: PairSlowdowns | None = None) -> None:
         self.cluster = cluster
@@ -83,24 +82,6 @@ class Truth:
         self.seed = seed
         self.pairs = pairs
         self._factors: dict[tuple[float, int, int], float] = {}
-
-    def rate(
-        self, spec: JobSpec, allocation: Allocation, generation: int, others_use: float, beside: Sequence[JobSpec] = ()
-    ) -> float:
-        """Steps per second. `others_use`: share of the busiest of its nodes' GPUs that others use; `beside`:
-        jobs with which it shares devices that it would have to itself."""
-        gpu_type = self.cluster.types[max(allocation.accelerator, 0)]
-        base = self.reference_rate(spec, gpu_type, allocation.spread)
-        workers, servers = allocation.workers, allocation.servers
-        if workers != spec.workers_ref or servers != spec.servers_ref:
-            base *= self.speedup(spec, workers, servers)
-        for other in beside:
-            base *= self.kept_beside(spec, other, gpu_type)
-        if self.options.interference:
-            base /= 1.0 + self.options.interference * self.sensitivity(spec.model) * others_use
-        if self.options.node_variation:
-            base *= min(self.node_speed(part.node) for part in allocation.parts)
-        return base * self.luck(spec.id, generation)
 
     def luck(self, job_id: str, generation: int) -> float:
         """Speed factor of one attempt (`noise`), as `core.sim.backend` draws it."""
@@ -153,11 +134,3 @@ class Truth:
         """Part of its speed that a job keeps beside another on the same devices."""
         kept = None if self.pairs is None else self.pairs.kept(spec, other, gpu_type)
         return UNKNOWN_PAIR if kept is None else kept[0]
-
-    def saved(self, work_at_start: float, work_now: float, rate: float) -> float:
-        """What survives a failure: the last checkpoint."""
-        period_s = self.options.checkpoint_period_ms / 1000.0
-        if period_s == 0.0 or rate <= 0.0:
-            return work_now
-        per_checkpoint = rate * period_s
-        return work_at_start + per_checkpoint * np.floor((work_now - work_at_start) / per_checkpoint)

@@ -46,12 +46,7 @@ def bursty(
 
 
 def diurnal(
-    jobs: int,
-    rate_per_s: float,
-    rng: np.random.Generator,
-    *,
-    day_swing: float = 0.6,
-    weekend_factor: float = 0.6,
+    jobs: int, rate_per_s: float, rng: np.random.Generator, *, day_swing: float = 0.6, weekend_factor: float = 0.6
 ) -> np.ndarray:
     """Poisson arrivals whose rate follows the hour (peak at 15:00) and the week, mean `rate_per_s`.
 

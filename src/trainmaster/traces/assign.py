@@ -11,16 +11,7 @@ from trainmaster.model.errors import InputError
 from trainmaster.traces.trace import JobTrace
 from trainmaster.traces.utility import format_steps
 
-DEFAULT_MODELS = (
-    "ResNet-18",
-    "ResNet-50",
-    "VGG-16",
-    "Inception-v3",
-    "BERT-base",
-    "GPT-2",
-    "DeepSpeech2",
-    "NCF",
-)
+DEFAULT_MODELS = ("ResNet-18", "ResNet-50", "VGG-16", "Inception-v3", "BERT-base", "GPT-2", "DeepSpeech2", "NCF")
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,7 @@ from trainmaster.traces.source import Source
 
 
 def read_table(
-    source: Source,
-    *,
-    separator: str = ",",
-    header: tuple[str, ...] | None = None,
-    quoted: bool = True,
+    source: Source, *, separator: str = ",", header: tuple[str, ...] | None = None, quoted: bool = True
 ) -> pl.DataFrame:
     """All cells as text (empty = null), plus the column `line` (1-based, where each record begins).
 
@@ -122,10 +118,7 @@ def _parse(data: bytes, separator: str, names: list[str], has_header: bool, quot
         )
     except pl.exceptions.PolarsError as error:
         raise InputError(
-            f"not readable as a table ({str(error).splitlines()[0]})",
-            f"records separated by {separator!r}",
-            "",
-            path,
+            f"not readable as a table ({str(error).splitlines()[0]})", f"records separated by {separator!r}", "", path
         ) from None
     if has_header:
         frame = frame.slice(1)

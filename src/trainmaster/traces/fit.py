@@ -157,11 +157,7 @@ def sample(model: FittedTrace, seed: int) -> JobTrace:
         gpus[members] = np.array(cell.gpus)[np.minimum(np.searchsorted(edges, strata), len(edges) - 1)]
     submits_s = _arrivals(model, window_of, rng)
     return trace_from_arrays(
-        model.name,
-        submits_s,
-        gpus,
-        np.maximum(np.ceil(durations_s), 0.0),
-        {"fitted": model.name, "seed": seed},
+        model.name, submits_s, gpus, np.maximum(np.ceil(durations_s), 0.0), {"fitted": model.name, "seed": seed}
     )
 
 

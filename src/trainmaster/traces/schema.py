@@ -8,14 +8,7 @@ import polars as pl
 
 from trainmaster.model.foreign import MAX_NUMBER
 
-DURATION_KINDS = (
-    "run",
-    "span_incl_retries",
-    "scheduled_to_deleted",
-    "end_minus_start_1min",
-    "run_0.5s",
-    "generated",
-)
+DURATION_KINDS = ("run", "span_incl_retries", "scheduled_to_deleted", "end_minus_start_1min", "run_0.5s", "generated")
 STATUSES = ("completed", "failed", "cancelled", "timeout", "node_fail", "running", "pending", "unknown")
 JOB_CLASSES = ("pretrain", "sft", "eval", "debug", "inference", "train", "sft_or_other")
 DEADLINE_KINDS = ("hard", "soft", "none")

@@ -61,10 +61,7 @@ def scale_load(trace: JobTrace, target: float, cluster_gpus: float) -> JobTrace:
     work = (trace.jobs["gpus"] * trace.jobs["duration_s"]).sum()
     span_s = float(trace.jobs["submit_s"][-1] - trace.jobs["submit_s"][0])
     if not work or span_s <= 0 or target <= 0 or cluster_gpus <= 0:
-        raise InputError(
-            "the load cannot be set",
-            "known durations, arrivals that differ, a positive load and cluster",
-        )
+        raise InputError("the load cannot be set", "known durations, arrivals that differ, a positive load and cluster")
     return stretch(trace, float(work) / (target * cluster_gpus) / span_s)
 
 

@@ -12,13 +12,7 @@ import polars as pl
 from trainmaster.model.errors import InputError
 from trainmaster.model.foreign import parse_json
 from trainmaster.traces.cells import typed
-from trainmaster.traces.schema import (
-    COMPANION_REQUIRED,
-    COMPANIONS,
-    JOB_COLUMN_NAMES,
-    JOB_COLUMNS,
-    LINE,
-)
+from trainmaster.traces.schema import COMPANION_REQUIRED, COMPANIONS, JOB_COLUMN_NAMES, JOB_COLUMNS, LINE
 from trainmaster.traces.validate import check_columns, check_jobs, check_order
 
 

@@ -92,14 +92,7 @@ def _check_utilities(jobs: pl.DataFrame, path: Path) -> None:
             parse_cell(text)
         except ValueError as error:
             bad = given.filter(pl.col("utility") == text)
-            raise InputError(
-                str(error),
-                EXPECTED,
-                "",
-                path,
-                int(bad[LINE][0]),
-                "utility",
-            ) from None
+            raise InputError(str(error), EXPECTED, "", path, int(bad[LINE][0]), "utility") from None
 
 
 def _refuse(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from trainmaster.engine.records import Ended
-from trainmaster.estimate.completion import Eta, RatioPool
-from trainmaster.estimate.finish import predict_finish
+from trainmaster.estimate.completion import RatioPool, quantile_z
+from trainmaster.estimate.speeds.model import BETWEEN_RUNS
 from trainmaster.model.job import JobId, PhaseCode
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy import Policy, PolicyTraits, traits_of
 from trainmaster.model.snapshot import Snapshot
+from trainmaster.model.units import MS_PER_S
 
 
 class Promises:
@@ -38,14 +40,12 @@ class Foreseen:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.traits = PolicyTraits(own_rounds=traits_of(policy).own_rounds)
-        self.noted: list[tuple[JobId, int, Eta]] = []
+        self.noted: list[tuple[JobId, int, list[int]]] = []
 
     def decide(self, view: Snapshot) -> Plan:
         pool = RatioPool(*view.memo.values["ratios"]) if "ratios" in view.memo.values else None
         for row in np.flatnonzero(view.jobs.phase == PhaseCode.RUNNING).tolist():
-            eta = predict_finish(view, row, pool=pool)
-            if eta is not None:
-                self.noted.append((view.jobs.id(row), view.now_ms, eta))
+            self.noted.append((view.jobs.id(row), view.now_ms, _finish_ms(view, row, pool)))
         return self.policy.decide(view)
 
     def against(self, ends: Mapping[JobId, Ended]) -> list[list[list[float]]]:
@@ -53,7 +53,7 @@ class Foreseen:
         and the error of the median as a part of the run."""
         found: list[list[list[float]]] = [[] for _ in range(FIFTHS)]
         seen: set[tuple[JobId, int]] = set()
-        for job_id, now_ms, eta in self.noted:
+        for job_id, now_ms, finish_ms in self.noted:
             end = ends.get(job_id)
             if end is None or end.ended_ms <= end.first_start_ms:
                 continue
@@ -61,10 +61,25 @@ class Foreseen:
             fifth = min(int(FIFTHS * (now_ms - end.first_start_ms) / run_ms), FIFTHS - 1)
             if (job_id, fifth) not in seen:
                 seen.add((job_id, fifth))
-                inside = eta.p10_ms <= end.ended_ms <= eta.p90_ms
-                error = abs(eta.p50_ms - end.ended_ms) / run_ms
-                found[fifth].append([float(inside), float(end.ended_ms <= eta.p90_ms), error])
+                p10_ms, p50_ms, p90_ms = finish_ms
+                inside = p10_ms <= end.ended_ms <= p90_ms
+                error = abs(p50_ms - end.ended_ms) / run_ms
+                found[fifth].append([float(inside), float(end.ended_ms <= p90_ms), error])
         return found
+
+
+def _finish_ms(view: Snapshot, row: int, pool: RatioPool | None) -> list[int]:
+    """p10, p50 and p90 at the present speed, which is measured or presumed."""
+    jobs = view.jobs
+    rate = float(jobs.rate[row])
+    believed = jobs.rate_at(
+        row, int(jobs.held_type[row]), int(jobs.workers[row]), int(jobs.servers[row]), int(jobs.nodes_held[row]) > 1
+    )
+    measured = abs(rate - believed) > 1e-9 * rate
+    sigma = BETWEEN_RUNS if measured or pool is None else max(pool.sigma, BETWEEN_RUNS)
+    begin_ms = max(int(jobs.productive_ms[row]), view.now_ms)
+    left_ms = MS_PER_S * float(jobs.work_total[row] - jobs.work_done[row]) / rate
+    return [begin_ms + math.ceil(left_ms * math.exp(quantile_z(p) * sigma)) for p in (0.1, 0.5, 0.9)]
 
 
 class UntilDue:

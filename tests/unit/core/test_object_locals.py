@@ -16,10 +16,8 @@ FUNCTION = re.compile(r"^static [^\n;]*?__pyx_f_(\w+)\([^;{]*\)(?: CYTHON_\w+)? 
 
 ALLOWED = {
     # They grow or widen arrays by NumPy: seldom called.
-    "state.messages.Messages._grow": {"name"},
-    "sim.attempts.Attempts._grow": {"name"},
     "sim.attempts.Attempts._widen": {"extra", "old"},
-    "sim.jobs.SimJobs.reserve": {"name", "fresh"},
+    "sim.jobs.SimJobs.reserve": {"fresh"},
     "state.job_arrays.JobArrays.resize": {"k", "name", "values"},
     "state.job_arrays.JobArrays.widen": {"rows"},
     "state.job_arrays.JobArrays._bind": {"floats", "ints"},
@@ -44,6 +42,8 @@ ALLOWED = {
     "gavel.rounds.Rounds.no_pairs": {"none"},
     # When not every job of a slot can have its smallest size.
     "sizing.world.SlotWorld._turns": {"key"},
+    # A scorer that is no compiled network is asked in Python.
+    "dl2.episode.Episode._score": {"rows", "scores", "void"},
     # Elastic jobs only: the factor of a size, from a dictionary.
     "sim.world.SimWorld._known_speedup": {"known"},
 }

@@ -26,12 +26,10 @@ REPORTS = [
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda r: type(r).__name__)
 def test_a_report_comes_back_as_it_was(report: ev.Event) -> None:
-    rows, copy = Messages(1), Messages(1)
+    rows = Messages(1)
     put_report(rows, ev.Stopped(A, 1, 0.0, frozenset({7})), 0)
     put_report(rows, report, 0)
     assert report_of(rows, 1, [A]) == report
-    copy.copy_row(rows, 1)
-    assert report_of(copy, 0, [A]) == report
 
 
 def test_cleared_rows_leave_nothing() -> None:

@@ -17,6 +17,7 @@ from trainmaster.service.api.metrics import exposition
 from trainmaster.service.api.problems import Refusal
 from trainmaster.service.kubernetes.job_source import JobSource, News, ReviewRoom, TakeJobs
 from trainmaster.service.kubernetes.job_writer import KubernetesJobApi
+from trainmaster.service.kubernetes.namespace_teams import parse_bindings
 
 FAULT = InputError("asks for more than the cluster has", "fewer GPUs")
 
@@ -250,6 +251,31 @@ def test_a_job_that_no_node_can_take_waits_alone_until_there_are_others(tmp_path
     bench.plane.batch([ReviewRoom(_Room())])  # type: ignore[arg-type]
     bench.pass_s(1)
     assert bench.state(job_id_of_object(wide)) == "running"
+
+
+def test_a_namespace_submits_for_the_teams_that_it_is_bound_to(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    def entity(bindings: str | None, namespace: str, asked: str | None) -> str:
+        take = {"number": bench.clock.ms}
+        bench.clock.ms += 1
+        job = _training_job("a", f"{take['number']:08x}-0", namespace=namespace)
+        job["spec"] |= {} if asked is None else {"entity": asked}
+        bound = None if bindings is None else parse_bindings(bindings)
+        ((refused, *_),) = [bench.plane.batch([TakeJobs([News(job, False, None)], _Room(), bound)])[0] or [None]]  # type: ignore[arg-type]
+        if refused is not None:
+            assert refused[1].column == "spec.entity"
+            return "refused"
+        spec = queries.spec_of(bench.plane.live, job_id_of_object(job))
+        assert spec is not None
+        return spec.entity
+
+    bound = "vision=red+blue,speech=green"
+    assert entity(None, "vision", None) == "vision" and entity(None, "vision", "green") == "green"
+    assert entity(bound, "vision", None) == "red" and entity(bound, "vision", "blue") == "blue"
+    assert entity(bound, "vision", "green") == "refused"
+    assert entity(bound, "other", None) == "other" and entity(bound, "other", "red") == "refused"
+    assert entity("own", "vision", "vision") == "vision" and entity("own", "vision", "red") == "refused"
 
 
 def test_jobs_by_kubectl_are_counted(tmp_path: Path) -> None:

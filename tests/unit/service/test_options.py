@@ -38,6 +38,7 @@ def test_kubernetes_refuses_what_only_one_machine_can_do(flag: str, given: dict[
         ("--agent-host", {"agent_host": "192.0.2.1"}),
         ("--agent-port", {"agent_port": 9000}),
         ("--lease", {"lease_s": 10.0}),
+        ("--bind-teams", {"bind_teams": "own"}),
     ],
 )
 def test_one_machine_refuses_what_only_kubernetes_can_do(backend: str, flag: str, given: dict[str, Any]) -> None:
@@ -66,6 +67,7 @@ def test_every_platform_keeps_history_for_as_long_as_asked(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("flag", "given"),
     [("--keep-days", {"keep_days": 0.0}), ("--round", {"round_s": -1.0}), ("--port", {"port": 70_000}),
+     *(("--bind-teams", {"backend": "kubernetes", "bind_teams": text}) for text in ("", "x", "a=", "a=b c", "a=b,")),
      ("--log-level", {"log_level": "loud"}), ("--backend", {"backend": "slurm"})],
 )  # fmt: skip
 def test_values_that_cannot_be_are_refused(flag: str, given: dict[str, Any]) -> None:

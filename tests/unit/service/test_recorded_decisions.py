@@ -15,7 +15,6 @@ from service_bench import Bench
 from support.dl2_baselines import equal_shares
 from trainmaster.cli.learning.learn import learn_app
 from trainmaster.engine.persistence import ended_from_record
-from trainmaster.learn.dl2.compiled_rollout import play_compiled
 from trainmaster.learn.dl2.demonstrations import GainRule
 from trainmaster.learn.dl2.recorded_decisions import COMMANDS, Lived, lived
 from trainmaster.learn.dl2.rollout import play
@@ -73,7 +72,7 @@ def test_a_network_learns_from_it_and_decides_alike(fair: Path, tmp_path: Path) 
     assert weights.made_by["options"]["teacher"] == "history" and str(fair) not in str(weights.made_by)
     trace, network = history_of(fair).trace, weights.network
     assert isinstance(network, ScoringNetwork)
-    imitated, equal = (play_compiled([trace], scorer)[0] for scorer in (network, equal_shares()))
+    imitated, equal = (play([trace], scorer)[0] for scorer in (network, equal_shares()))
     assert imitated == pytest.approx(equal, rel=0.05)
     shortest_first = play([trace], GainRule(power=3.0))[0]
     assert shortest_first < 0.95 * equal, "a trace on which it shows whom one imitates"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainmaster.core.arrays import lengthen
 from trainmaster.core.codes import HEAD, PART
 from trainmaster.core.int_list import IntList, Ints, new_floats, new_ints
 from trainmaster.core.state.packed_allocation import gang_length
@@ -171,10 +172,7 @@ class Attempts:
 
     def _grow(self) -> None:
         more = self.capacity
-        for name in _INTS:
-            setattr(self, name, np.concatenate([np.asarray(getattr(self, name)), np.zeros(more, np.int64)]))
-        for name in _FLOATS:
-            setattr(self, name, np.concatenate([np.asarray(getattr(self, name)), np.zeros(more)]))
+        lengthen(self, _INTS, _FLOATS, more)
         self.capacity += more
         self.free.reserve(self.capacity)
         self.packed.n = more * self.width

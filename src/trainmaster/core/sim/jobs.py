@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trainmaster.core.arrays import lengthen
 from trainmaster.core.int_list import IntList, Ints, new_floats, new_ints
 
 NO_CODE = -(2**31)
@@ -93,10 +94,7 @@ class SimJobs:
         if capacity <= self.capacity:
             return
         extra = max(capacity, 2 * self.capacity) - self.capacity
-        for name in _INTS:
-            setattr(self, name, np.concatenate([np.asarray(getattr(self, name)), np.zeros(extra, np.int64)]))
-        for name in _FLOATS:
-            setattr(self, name, np.concatenate([np.asarray(getattr(self, name)), np.zeros(extra)]))
+        lengthen(self, _INTS, _FLOATS, extra)
         self.speed = np.concatenate([np.asarray(self.speed), np.ones((extra, 2 * self.n_types))])
         fresh = slice(self.capacity, self.capacity + extra)
         np.asarray(self.attempt)[fresh] = -1

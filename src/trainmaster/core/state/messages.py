@@ -6,7 +6,6 @@ reads all rows clears the list. What has more to say than a row holds (lost node
 at index `extra`. `job` is the engine's job index; -1: a job that the engine no longer has.
 
     report        fields
-    SUBMITTED     job
     STARTED       job generation work at_ms (productive from then on)
     START_FAILED  job generation code (the node that could not be reached, or -1)
     RESIZED       job generation seq work at_ms (productive from then on)
@@ -25,10 +24,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from trainmaster.core.arrays import lengthen
 from trainmaster.core.int_list import IntList, Ints, new_floats, new_ints
-from trainmaster.core.state.message_kinds import OTHER, STOPPED
+from trainmaster.core.state.message_kinds import OTHER
 
 NOT_MEASURED = float("nan")
 _INTS = ("kind", "job", "generation", "seq", "at_ms", "code", "extra")
@@ -71,18 +69,6 @@ class Messages:
         self.extra[k] = len(self.others)
         self.others.append(message)
 
-    def copy_row(self, source: Messages, row: int) -> int:
-        """Write another list's row here, with the numbers that it points to; returns its index."""
-        k = self.add(source.kind[row], source.job[row], source.generation[row], source.seq[row])
-        self.at_ms[k], self.code[k], self.extra[k] = source.at_ms[row], source.code[row], source.extra[row]
-        self.work[k], self.rate[k], self.loss[k] = source.work[row], source.rate[row], source.loss[row]
-        if source.kind[row] == OTHER:
-            self.extra[k] = len(self.others)
-            self.others.append(source.others[source.extra[row]])
-        elif source.kind[row] == STOPPED and source.extra[row] >= 0:
-            self.extra[k] = self.put_numbers(source.numbers.values, source.extra[row], source.code[row])
-        return k
-
     def put_numbers(self, source: Ints, begin: int, count: int) -> int:
         """Copy numbers (a packed gang, nodes); returns where they begin here."""
         at = self.numbers.n
@@ -93,9 +79,5 @@ class Messages:
         return at
 
     def _grow(self) -> None:
-        more = self.capacity
-        for name in _INTS:
-            setattr(self, name, np.concatenate([np.asarray(getattr(self, name)), np.zeros(more, np.int64)]))
-        for name in _FLOATS:
-            setattr(self, name, np.concatenate([np.asarray(getattr(self, name)), np.zeros(more)]))
-        self.capacity += more
+        lengthen(self, _INTS, _FLOATS, self.capacity)
+        self.capacity *= 2

@@ -9,30 +9,25 @@ from trainmaster.core.int_list import IntList
 
 def gang_length(packed: IntList, at: int) -> int:
     """How many integers a gang takes."""
-    length = HEAD + PART * packed.values[at]
-    for k in range(packed.values[at]):
-        length += packed.values[at + HEAD + PART * k + 3]
-    return length
+    return HEAD + PART * packed.values[at] + _total(packed, at, 3)
 
 
 def gang_workers(packed: IntList, at: int) -> int:
-    total = 0
-    for k in range(packed.values[at]):
-        total += packed.values[at + HEAD + PART * k + 1]
-    return total
+    return _total(packed, at, 1)
 
 
 def gang_servers(packed: IntList, at: int) -> int:
-    total = 0
-    for k in range(packed.values[at]):
-        total += packed.values[at + HEAD + PART * k + 2]
-    return total
+    return _total(packed, at, 2)
 
 
 def gang_devices(packed: IntList, at: int) -> int:
+    return _total(packed, at, 3)
+
+
+def _total(packed: IntList, at: int, field: int) -> int:
     total = 0
     for k in range(packed.values[at]):
-        total += packed.values[at + HEAD + PART * k + 3]
+        total += packed.values[at + HEAD + PART * k + field]
     return total
 
 
@@ -80,15 +75,6 @@ def share_a_device(a: IntList, at: int, b: IntList, begin: int) -> bool:
             other += n_other
         device += n_devices
     return False
-
-
-def copy_gang(source: IntList, at: int, target: IntList) -> None:
-    """Write a gang behind what is in `target`."""
-    length = gang_length(source, at)
-    target.reserve(target.n + length)
-    for k in range(length):
-        target.values[target.n + k] = source.values[at + k]
-    target.n += length
 
 
 def _count(packed: IntList, begin: int, n: int, device: int) -> int:

@@ -58,7 +58,7 @@ class StreamWorld:
     def update_rates(
         self, touched: Ints, sensitivity: Floats, kind: Ints, luck: Floats, interference: float, spread_kept: float
     ) -> None:
-        """True rates of the jobs that have a part on a touched machine (`Truth.rate`)."""
+        """True rates of the jobs that have a part on a touched machine (as `core.sim.world`)."""
         for j in range(self.state.shape[0]):
             if self.state[j] != 1 or not self._beside(j, touched):
                 continue

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from trainmaster.core.arrays import Floats
+from trainmaster.learn.advantage import generalised_advantage
 from trainmaster.learn.das.jobs import JobPool, draw_stream, seeds_of
 from trainmaster.learn.das.options import DasOptions
 from trainmaster.learn.das.play import Choice, Player, Record, noise_covariance
@@ -283,17 +284,6 @@ class Trainer(TrainingRun):
     def weights_file(self, made_by: Mapping[str, Any]) -> bytes:
         agents = Agents(self.best, self.options.heads, self.options.variant)
         return to_bytes(agents, self.kernel, {**made_by, "sources": [pool.name for pool in self.pools]})
-
-
-def generalised_advantage(reward: Floats, value: Floats, kept: Floats, decay: float) -> Floats:
-    """GAE (Schulman et al., 2016) of one episode; `kept`: what the discount leaves from each choice to the next.
-    Nothing comes after the last choice."""
-    out, carried, ahead = np.zeros(len(reward)), 0.0, 0.0
-    for t in range(len(reward) - 1, -1, -1):
-        error = reward[t] + kept[t] * ahead - value[t]
-        carried = error + kept[t] * decay * carried
-        out[t], ahead = carried, value[t]
-    return out
 
 
 def kept_until_next(record: Record, horizon_h: float) -> Floats:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from trainmaster.core.arrays import Ints, Singles
 from trainmaster.engine.engine import Settings
-from trainmaster.learn.dl2.rollout import Samples, play
-from trainmaster.learn.sizing.batch import Decisions, SlotBatch, choose
+from trainmaster.learn.dl2.rollout import Samples, play, starts_of, take
+from trainmaster.learn.sizing.batch import Decisions, SlotBatch
 from trainmaster.learn.sizing.trace import SizingTrace
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
@@ -105,12 +105,13 @@ Teacher = str | GainRule
 
 
 def record(trace: SizingTrace, teacher: Teacher) -> tuple[Sizes, float]:
-    """Sizes in every slot and mean completion time, when a registered policy schedules the trace in the engine."""
+    """Sizes in every slot and mean completion time, when a registered policy schedules the trace in the engine. The
+    rule is asked decision by decision, so its sizes need not be known beforehand."""
     specs = trace.job_specs()
     if teacher == RULE:
         teacher = best_rule([trace])
     if isinstance(teacher, GainRule):
-        return _record_rule(trace, teacher)
+        return {}, float(play([trace], teacher)[0])
     check_teacher(teacher, specs)
     round_ms = round(trace.spec.slot_s * MS_PER_S)
     recorder = Recorder(registry.create(teacher), round_ms)
@@ -118,27 +119,6 @@ def record(trace: SizingTrace, teacher: Teacher) -> tuple[Sizes, float]:
     result = simulate(specs, trace.spec.cluster(), recorder, Settings(round_ms=round_ms), truth)
     mean_s = float(np.mean([end.ended_ms - end.spec.submit_ms for end in result.ended])) / MS_PER_S
     return recorder.sizes, mean_s
-
-
-def _record_rule(trace: SizingTrace, rule: GainRule) -> tuple[Sizes, float]:
-    batch = SlotBatch([trace])
-    s = batch.state
-    sizes: dict[int, dict[str, tuple[int, int]]] = {}
-    while len(batch.alive):
-        decisions = batch.decisions()
-        slot = int(s.slot[0])
-        row, action, _ = choose(
-            decisions, *rule.scores(decisions.rows, decisions.starts, decisions.globals_), np.zeros(1), True
-        )
-        held = sizes.setdefault(slot, {})
-        for j in decisions.job.tolist():
-            held[trace.ids[j]] = (int(s.workers[0, j]), int(s.servers[0, j]))
-        if row[0] >= 0:
-            j = int(decisions.job[row[0]])
-            w, p = held[trace.ids[j]]
-            held[trace.ids[j]] = (w + int(action[0] != 1), p + int(action[0] != 0 and trace.spec.servers_max > 0))
-        batch.apply(decisions, row, action)
-    return sizes, float(batch.mean_completion_s()[0])
 
 
 @dataclass
@@ -171,7 +151,7 @@ def demonstrations(
     samples = Samples(
         rows=np.concatenate([item[0].rows for item in out]),
         allowed=np.concatenate([item[0].allowed for item in out]),
-        starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64),
+        starts=starts_of(lengths),
         globals_=np.concatenate([item[0].globals_ for item in out]),
         chosen_row=np.full(n, -1, np.int64),
         action=np.full(n, -1, np.int64),
@@ -185,18 +165,8 @@ def demonstrations(
 
 def both(one: Demonstrations, other: Demonstrations) -> Demonstrations:
     """All demonstrations of the two."""
-    a, b = one.samples, other.samples
-    samples = Samples(
-        np.concatenate([a.rows, b.rows]),
-        np.concatenate([a.allowed, b.allowed]),
-        np.concatenate([a.starts, b.starts + len(a.rows)]),
-        np.concatenate([a.globals_, b.globals_]),
-        np.concatenate([a.chosen_row, b.chosen_row]),
-        np.concatenate([a.action, b.action]),
-        np.concatenate([a.log_p, b.log_p]),
-        np.concatenate([a.slot, b.slot]),
-        np.concatenate([a.own_progress, b.own_progress]),
-    )
+    behind = {**vars(other.samples), "starts": other.samples.starts + len(one.samples.rows)}
+    samples = Samples(**{name: np.concatenate([value, behind[name]]) for name, value in vars(one.samples).items()})
     return Demonstrations(
         samples, np.concatenate([one.wanted, other.wanted]), np.concatenate([one.wanted_void, other.wanted_void])
     )
@@ -236,13 +206,10 @@ def corrections(samples: Samples, rules: Sequence[GainRule]) -> Demonstrations:
     AISTATS'11): only there it sees what its own mistakes lead to."""
     wanted = np.zeros((len(samples.rows), 3), np.float32)
     void = np.zeros(len(samples), np.float32)
-    ends = np.append(samples.starts[1:], len(samples.rows))
     of_rule = {rule: np.array([k for k, other in enumerate(rules) if other == rule]) for rule in rules}
     for rule, picked in of_rule.items():
-        lengths = (ends - samples.starts)[picked]
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-        rows = np.repeat(samples.starts[picked] - starts, lengths) + np.arange(int(lengths.sum()))
-        wanted[rows], void[picked] = _by_rule(rule, samples.rows[rows], starts, samples.allowed[rows])
+        part, rows = take(samples, picked)
+        wanted[rows], void[picked] = _by_rule(rule, part.rows, part.starts, part.allowed)
     return Demonstrations(samples, wanted, void)
 
 

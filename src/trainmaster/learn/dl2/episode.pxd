@@ -11,6 +11,7 @@ cdef Py_ssize_t MAX_SLOTS
 cdef class Episode:
     cdef SlotWorld world
     cdef IncrementalNetwork network
+    cdef object scorer
     cdef Py_ssize_t b, first, n_s, n_srow, n_d, n_drow, row, action
     cdef bint greedy
     cdef double kept, exploration
@@ -26,6 +27,7 @@ cdef class Episode:
     cdef void _end(self, Py_ssize_t first_decision) noexcept
     @cython.locals(void=float, best=float, top=float, total=double, a=Py_ssize_t, i=Py_ssize_t)
     cdef object _decide(self, Py_ssize_t n, object rng)
+    cdef float _score(self, Py_ssize_t n) except? -1
     @cython.locals(seen=double, chance=double, a=Py_ssize_t, i=Py_ssize_t)
     cdef void _sample(self, Py_ssize_t n, float void, float top, double target) noexcept
     @cython.locals(w=i64, p=i64, j=Py_ssize_t, i=Py_ssize_t)

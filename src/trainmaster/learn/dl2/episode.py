@@ -1,5 +1,5 @@
 # cython: cdivision=True
-"""One whole episode of the shared network, compiled, with records of its slots and decisions."""
+"""One whole episode, compiled, with records of its slots and decisions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainmaster.learn.dl2.rollout import BAD_RATIO
 from trainmaster.learn.sizing.world import SlotWorld
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.incremental import IncrementalNetwork
@@ -17,7 +16,10 @@ if TYPE_CHECKING:
     from trainmaster.learn.sizing.batch import SlotState
 
 MAX_SLOTS = 20_000
+FIRST = np.zeros(1, np.int64)
 LARGEST = float("inf")
+BAD_RATIO = 10.0
+"""Workers per server, or servers per worker, from which a size counts as badly matched (the paper's figure)."""
 
 
 def grown(array: Any, needed: int) -> Any:
@@ -31,27 +33,25 @@ def grown(array: Any, needed: int) -> Any:
 
 
 class Episode:
-    """Records of slots (s_*) and of a part of the decisions (d_*): see `Samples` and `Slots` of `rollout`."""
+    """Records of slots (s_*) and of a part of the decisions (d_*): see `Samples` and `Slots` of `rollout`. Scores are
+    those of the compiled `network`; without one, `scorer` is asked for each decision."""
 
     def __init__(
         self,
         world: SlotWorld,
-        network: IncrementalNetwork,
+        network: IncrementalNetwork | None,
+        scorer: Any,
         b: int,
         state: SlotState,
         greedy: bool,
         kept: float,
         exploration: float,
     ) -> None:
-        self.world, self.network, self.b = world, network, b
+        self.world, self.network, self.scorer, self.b = world, network, scorer, b
         self.greedy, self.kept, self.exploration = greedy, kept, exploration
         self.rows, self.features = state.rows[b], state.features[b]
-        self.workers, self.servers, self.trained, self.n_rows = (
-            state.workers[b],
-            state.servers[b],
-            state.trained[b],
-            state.n_rows,
-        )
+        self.workers, self.servers, self.trained = state.workers[b], state.servers[b], state.trained[b]
+        self.n_rows = state.n_rows
         self.first = b * state.work.shape[1]
         self.scores = np.zeros((int(state.n_jobs[b]), 3), np.float32)
         self.seen = np.zeros((1, N_GLOBAL), np.float32)
@@ -87,14 +87,16 @@ class Episode:
                     break
                 j = self.rows[self.row]
                 world.grant(b, self.first + j, self.action)
-                self.network.changed(j, self.features, j, False)
+                if self.network is not None:
+                    self.network.changed(j, self.features, j, False)
             self._end(first_decision)
             alive = world.begin_slot(b)
 
     def _begin(self, n: int) -> None:
-        self.network.clear()
-        for i in range(n):
-            self.network.changed(self.rows[i], self.features, self.rows[i], True)
+        if self.network is not None:
+            self.network.clear()
+            for i in range(n):
+                self.network.changed(self.rows[i], self.features, self.rows[i], True)
         if self.greedy:
             return
         self.s_rows = grown(self.s_rows, self.n_srow + n)
@@ -119,7 +121,7 @@ class Episode:
     def _decide(self, n: int, rng: np.random.Generator) -> None:
         """Choose `row` and `action` (-1: stop)."""
         self.world.write_globals(self.b, self.seen, 0)
-        void = self.network.score(n, self.seen[0], self.rows, self.scores)
+        void = self._score(n)
         best = -LARGEST
         self.row = self.action = -1
         for i in range(n):
@@ -144,6 +146,15 @@ class Episode:
             self._explore(n)
         if rng.random() < self.kept:
             self._record(n, void, top, total)
+
+    def _score(self, n: int) -> float:
+        """Write the scores; returns that of stopping."""
+        if self.network is not None:
+            return self.network.score(n, self.seen[0], self.rows, self.scores)
+        rows = np.asarray(self.features)[np.asarray(self.rows)[:n]]
+        scores, void = self.scorer.scores(rows, FIRST, np.asarray(self.seen))
+        np.asarray(self.scores)[:n] = scores
+        return float(void[0])
 
     def _sample(self, n: int, void: float, top: float, target: float) -> None:
         seen = math.exp(void - top)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.core.arrays import Floats
-from trainmaster.learn.dl2.compiled_rollout import play_compiled
+from trainmaster.learn.dl2.rollout import play
 from trainmaster.learn.sizing.trace import SizingTrace
 from trainmaster.policies.dl2.network import ScoringNetwork
 
@@ -61,8 +61,8 @@ def evolve(
     noise = rng.standard_normal((pairs, len(flat)))
     gained, played = np.zeros(pairs), []
     for k in range(pairs):
-        better = play_compiled(traces, ScoringNetwork(_unflat(weights, flat + width * scale * noise[k])), floor)
-        worse = play_compiled(traces, ScoringNetwork(_unflat(weights, flat - width * scale * noise[k])), floor)
+        better = play(traces, ScoringNetwork(_unflat(weights, flat + width * scale * noise[k])), floor)
+        worse = play(traces, ScoringNetwork(_unflat(weights, flat - width * scale * noise[k])), floor)
         gained[k] = np.log(worse / better).mean()
         played += [better.mean(), worse.mean()]
     spread = float(np.sqrt(np.mean(gained**2)))

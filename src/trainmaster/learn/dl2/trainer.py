@@ -23,12 +23,10 @@ import torch
 from torch import Tensor
 
 from trainmaster.core.arrays import Floats
-from trainmaster.learn.dl2.compiled_rollout import collect_compiled, play_compiled
 from trainmaster.learn.dl2.demonstrations import (
     RULE,
     Demonstrations,
     GainRule,
-    Sizes,
     Teacher,
     best_rule,
     both,
@@ -39,7 +37,7 @@ from trainmaster.learn.dl2.demonstrations import (
 from trainmaster.learn.dl2.evolution import Ascent, evolve
 from trainmaster.learn.dl2.options import TrainOptions
 from trainmaster.learn.dl2.recorded_decisions import Lived
-from trainmaster.learn.dl2.rollout import Samples, Scorer, Slots, advantages, collect, joined, play
+from trainmaster.learn.dl2.rollout import Samples, Scorer, Slots, advantages, collect, joined, play, take
 from trainmaster.learn.dl2.torch_networks import Critic, SharedActor, WindowActor, log_softmax, owners
 from trainmaster.learn.seeds import DEMONSTRATION_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS
 from trainmaster.learn.sizing.trace import SizingSpec, SizingTrace, draw_traces
@@ -110,7 +108,7 @@ class Trainer(TrainingRun):
                 first = VALIDATION_SEEDS + 1000 * k
                 few = -(-self.options.validation_traces // len(self.clusters))
                 self._validation += draw_traces(cluster, range(first, first + few))
-        mean_s = float(play_best(self._validation, self.scorer(), self.options.floor).mean())
+        mean_s = float(play(self._validation, self.scorer(), self.options.floor).mean())
         if mean_s < self.best_score:
             self.best_score, self.best = mean_s, self.actor.export()
         return {"validation_s": mean_s}
@@ -130,7 +128,7 @@ class Trainer(TrainingRun):
             taught = demonstrations([self.recorded.trace], [self.recorded.sizes], o.kept, rng)
         elif taught is None:
             traces, teachers = self._taught_traces()
-            runs = [_recorded(trace, teacher) for trace, teacher in zip(traces, teachers, strict=True)]
+            runs = [record(trace, teacher) for trace, teacher in zip(traces, teachers, strict=True)]
             teacher_s = float(np.mean([mean_s for _, mean_s in runs]))
             taught = demonstrations(traces, [sizes for sizes, _ in runs], o.kept, rng, teachers)
         loss = self._imitate(taught, rng)
@@ -341,20 +339,11 @@ def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {name: value.numpy() for name, value in tensors.items()}
 
 
-def _recorded(trace: SizingTrace, teacher: Teacher) -> tuple[Sizes, float]:
-    """As `record`; the rule is asked decision by decision, so its sizes need not be known beforehand."""
-    if isinstance(teacher, GainRule):
-        return {}, float(play([trace], teacher)[0])
-    return record(trace, teacher)
-
-
 def collect_part(
     traces: Sequence[SizingTrace], scorer: Scorer, seed: Sequence[int], options: TrainOptions
 ) -> tuple[Samples, Slots, Floats]:
     """Episodes on a few traces, from a seed of their own."""
     rng = np.random.Generator(np.random.PCG64(list(seed)))
-    if isinstance(scorer, ScoringNetwork):
-        return collect_compiled(traces, scorer, rng, options.kept, options.exploration, options.floor)
     return collect(traces, scorer, rng, options.kept, options.exploration, options.floor)
 
 
@@ -370,13 +359,6 @@ def collect_here(
     return joined([collect_part(few, scorer, own_seed, options) for few, own_seed in parts(traces, seed)])
 
 
-def play_best(traces: Sequence[SizingTrace], scorer: Scorer, floor: bool = True) -> Floats:
-    """Mean completion time on each trace when the best action is always taken, by the fastest way."""
-    if isinstance(scorer, ScoringNetwork):
-        return play_compiled(traces, scorer, floor)
-    return play(traces, scorer, floor)
-
-
 def scorer_of(options: TrainOptions, weights: dict[str, npt.NDArray[np.float32]]) -> Scorer:
     return ScoringNetwork(weights) if options.network == "shared" else WindowNetwork(weights, options.window)
 
@@ -390,22 +372,3 @@ def slot_reward(slots: Slots, options: TrainOptions) -> Floats:
     if options.reward == "completion":
         return -slots.present / VALUE_SCALE
     return slots.progress if options.reward == "progress" else np.zeros(len(slots))
-
-
-def take(samples: Samples, picked: npt.NDArray[np.int64]) -> tuple[Samples, npt.NDArray[np.int64]]:
-    """Some decisions with their rows; also which rows those were."""
-    ends = np.append(samples.starts[1:], len(samples.rows))
-    lengths = (ends - samples.starts)[picked]
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-    rows = np.repeat(samples.starts[picked] - starts, lengths) + np.arange(int(lengths.sum()))
-    return Samples(
-        samples.rows[rows],
-        samples.allowed[rows],
-        starts,
-        samples.globals_[picked],
-        samples.chosen_row[picked],
-        samples.action[picked],
-        samples.log_p[picked],
-        samples.slot[picked],
-        samples.own_progress[picked],
-    ), rows

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from trainmaster.core.arrays import Bools, Floats, Ints, Singles
 from trainmaster.learn.sizing.trace import PROFILE_POINTS, SizingTrace
-from trainmaster.learn.sizing.world import SlotWorld, Softmax
+from trainmaster.learn.sizing.world import SlotWorld
 from trainmaster.model.units import MS_PER_S
 from trainmaster.policies.dl2.features import N_GLOBAL, N_JOB
 from trainmaster.policies.dl2.speed_profiles import EVIDENCE
@@ -185,13 +185,3 @@ class SlotBatch:
 
     def mean_completion_s(self) -> Floats:
         return np.array([float(times.mean()) for times in self.completion_s()])
-
-
-def choose(
-    decisions: Decisions, scores: Singles, void: Singles, uniform: Floats, greedy: bool
-) -> tuple[Ints, Ints, Floats]:
-    """Row, action and log-probability for each decision, by the masked softmax of the scores."""
-    softmax = Softmax(len(decisions.episodes))
-    scores, void = np.ascontiguousarray(scores), np.ascontiguousarray(void)
-    softmax.choose(scores, void, decisions.starts, len(decisions.rows), decisions.allowed, uniform, greedy)
-    return np.asarray(softmax.row), np.asarray(softmax.action), np.asarray(softmax.log_p)

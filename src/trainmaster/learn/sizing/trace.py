@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -186,11 +186,6 @@ def draw_trace(spec: SizingSpec, seed: int, beliefs_seed: int = 0) -> SizingTrac
 
 def draw_traces(spec: SizingSpec, seeds: Sequence[int]) -> list[SizingTrace]:
     return [draw_trace(spec, seed) for seed in seeds]
-
-
-def with_beliefs(trace: SizingTrace, believed: Floats) -> SizingTrace:
-    """The trace as somebody sees it who believes these curves from beginning to end."""
-    return replace(trace, believed=believed, profiles=None)
 
 
 def _profiles(spec: SizingSpec, ids: Sequence[str], seed: int) -> Draws:

@@ -8,8 +8,8 @@ from trainmaster.policies.shared.speed_curves cimport SpeedCurves
 
 ctypedef long long[:, :, ::1] I3
 
-cdef i64 WORKER, SERVER, BOTH, VOID
-cdef double LARGEST, PROGRESS_WEIGHT
+cdef i64 WORKER, SERVER, BOTH
+cdef double PROGRESS_WEIGHT
 cdef Py_ssize_t N_TERM
 
 @cython.final
@@ -56,11 +56,6 @@ cdef class SlotWorld:
     @cython.locals(b=Py_ssize_t)
     cpdef object apply_choices(
         self, I1 episodes, I1 row, I1 action, I1 job, B1 ended, F1 present, F1 progress, B1 over)
-    @cython.locals(alive=bint)
-    cpdef object play_by_time_saved(self, Py_ssize_t b, Py_ssize_t left, Py_ssize_t gain, Py_ssize_t cost)
-    @cython.locals(first=Py_ssize_t, best=double, job=Py_ssize_t, chosen=i64, j=Py_ssize_t, turn=Py_ssize_t, action=i64,
-                   gained=double, log_left=double, log_cost=double, saved=double, i=Py_ssize_t)
-    cdef bint _grant_by_time_saved(self, Py_ssize_t b, Py_ssize_t left, Py_ssize_t gain, Py_ssize_t cost) noexcept
     @cython.locals(n=Py_ssize_t, first=Py_ssize_t, kinds=Py_ssize_t, changed=B1, j=Py_ssize_t, members=I1,
                    few=Py_ssize_t, kind=Py_ssize_t)
     cdef object _learn_speeds(self, Py_ssize_t b)
@@ -69,16 +64,3 @@ cdef class SlotWorld:
     @cython.locals(own=F2, count=Py_ssize_t, drawn=Py_ssize_t, best_w=i64, best_p=i64, least_p=i64, w=i64, p=i64,
                    speed=double, k=Py_ssize_t)
     cdef object _profile(self, Py_ssize_t b, Py_ssize_t j)
-
-@cython.final
-cdef class Softmax:
-    cdef public I1 row, action
-    cdef public F1 log_p
-    @cython.locals(last=Py_ssize_t)
-    cpdef void choose(
-        self, S2 scores, S1 void, I1 starts, Py_ssize_t n_rows, B2 allowed, F1 uniform, bint greedy) noexcept
-    @cython.locals(best=double, best_row=Py_ssize_t, best_action=i64, top=double, total=double, target=double,
-                   seen=double, chosen=double, i=Py_ssize_t, action=Py_ssize_t)
-    cdef void _choose_one(
-        self, Py_ssize_t k, Py_ssize_t first, Py_ssize_t last, S2 scores, double void, B2 allowed, double uniform,
-        bint greedy) noexcept

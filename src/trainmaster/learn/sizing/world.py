@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from trainmaster.learn.sizing.batch import SlotState
 
 Singles = npt.NDArray[np.float32]
-WORKER, SERVER, BOTH, VOID = 0, 1, 2, -1
-LARGEST = float("inf")
+WORKER, SERVER, BOTH = 0, 1, 2
 
 
 def _flat(array: npt.NDArray[Any]) -> Any:
@@ -271,36 +270,6 @@ class SlotWorld:
                 present[k] += self.present
                 progress[k] += self.progress
 
-    def play_by_time_saved(self, b: int, left: int, gain: int, cost: int) -> None:
-        """Optimus from here to the end: a worker or a server to the job that it shortens most for its dominant share.
-        `left`, `gain`, `cost`: columns of the features for time left, gain of a worker and cost of a worker."""
-        alive = self.n_rows[b] > 0
-        while alive:
-            while self._grant_by_time_saved(b, left, gain, cost):
-                pass
-            self.end_slot(b)
-            alive = self.begin_slot(b)
-
-    def _grant_by_time_saved(self, b: int, left: int, gain: int, cost: int) -> bool:
-        first = b * self.width
-        best = -LARGEST
-        job, chosen = -1, -1
-        for i in range(self.n_rows[b]):
-            j = first + self.rows[first + i]
-            for turn in range(2):
-                # A worker for a job without servers is "both", at the cost of a worker.
-                action = turn if self.servers_max[b] > 0 else BOTH
-                gained = self.feature_rows[j, gain + action]
-                if gained > 0.0 and self.legal(b, j, action):
-                    log_left = 3.0 * self.feature_rows[j, left]
-                    log_cost = 5.0 * self.feature_rows[j, cost + turn]
-                    saved = log_left + math.log(-math.expm1(-gained)) - log_cost
-                    if saved > best:
-                        best, job, chosen = saved, j, action
-        if job >= 0:
-            self.grant(b, job, chosen)
-        return job >= 0
-
     # -- speeds, learned as `policies.dl2.speed_profiles` learns them: a test holds the two together ---------------
 
     def _learn_speeds(self, b: int) -> None:
@@ -371,52 +340,3 @@ class SlotWorld:
                 p = size_near(best_p, least_p, self.servers_max[b], self.near[j, k, 1])
             speed = max(1.0 + self.error[b] * self.noise[j, k], 0.05) / self.curve.step_time(j, w, p)
             add_point(own, w, p, speed, 1.0)
-
-
-class Softmax:
-    """Choices of several decisions by the masked softmax of their scores, as written by `choose`."""
-
-    def __init__(self, n: int) -> None:
-        self.row, self.action, self.log_p = new_ints(n), new_ints(n), new_floats(n)
-
-    def choose(
-        self, scores: Singles, void: Singles, starts: Ints, n_rows: int, allowed: Bools, uniform: Floats, greedy: bool
-    ) -> None:
-        """Sample by inversion; or (`greedy`) stop if that is likelier than all actions together, else take the
-        likeliest of them. Stopping is always allowed. `row` is -1 for it."""
-        for k in range(len(starts)):
-            last = starts[k + 1] if k + 1 < len(starts) else n_rows
-            self._choose_one(k, starts[k], last, scores, void[k], allowed, uniform[k] if not greedy else 0.0, greedy)
-
-    def _choose_one(
-        self, k: int, first: int, last: int, scores: Singles, void: float, allowed: Bools, uniform: float, greedy: bool
-    ) -> None:
-        best = -LARGEST
-        best_row, best_action = -1, VOID
-        for i in range(first, last):
-            for action in range(3):
-                if allowed[i, action] and scores[i, action] > best:
-                    best = scores[i, action]
-                    best_row, best_action = i, action
-        top = max(best, void)
-        total = math.exp(void - top)
-        for i in range(first, last):
-            for action in range(3):
-                if allowed[i, action]:
-                    total += math.exp(scores[i, action] - top)
-        if greedy:
-            if math.exp(void - top) > 0.5 * total:
-                best_row, best_action = -1, VOID
-        else:
-            target = uniform * total
-            seen = math.exp(void - top)
-            best_row, best_action = -1, VOID
-            if seen <= target:
-                for i in range(first, last):
-                    for action in range(3):
-                        if allowed[i, action] and seen <= target:
-                            seen += math.exp(scores[i, action] - top)
-                            best_row, best_action = i, action
-        self.row[k], self.action[k] = best_row, best_action
-        chosen = void if best_row < 0 else scores[best_row, best_action]
-        self.log_p[k] = chosen - top - math.log(total)

@@ -59,6 +59,17 @@ class _Reader:
             raise self.fail(path, f"is {value:g}", f"{what} of at least {at_least:g}")
         return float(value)
 
+    def whole(self, value: Any, path: str, at_least: int) -> float:
+        gpus = self.number(value, path, at_least=at_least, what="a whole number of GPUs")
+        if gpus != int(gpus):
+            raise self.fail(path, f"is {gpus:g}", "a whole number of GPUs")
+        return gpus
+
+    def one_of(self, name: str, types: list[str], path: str) -> int:
+        if name not in types:
+            raise self.fail(path, "is an unknown accelerator type", "one of " + ", ".join(types))
+        return types.index(name)
+
     def name(self, value: Any, path: str) -> str:
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
             raise self.fail(path, f"is {_short(value)}", "a non-empty name")
@@ -75,6 +86,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
+_NUMBERS: dict[str, tuple[float, dict[str, Any]]] = {
+    "weight": (1, {"above": 0}), "steps_remaining": (1, {"above": 0}),
+    "elapsed_s": (0, {"at_least": 0}), "isolated_so_far_s": (0, {"at_least": 0}),
+}  # fmt: skip
+"""What may be said of a job in numbers: the default and the bounds."""
+
+
 def read_instance(instance: Any, source: str = "") -> tuple[AllocationProblem, list[str]]:
     """Check an allocation instance; returns the problem and the job ids in its order."""
     read = _Reader(source)
@@ -87,49 +105,27 @@ def read_instance(instance: Any, source: str = "") -> tuple[AllocationProblem, l
     rows = read.rows(top.get("jobs"), "jobs")
     ids: list[str] = []
     index: dict[str, int] = {}
-    columns: dict[str, list[float]] = {k: [] for k in ("gpus", "weight", "steps", "elapsed", "slo", "isolated")}
+    columns: dict[str, list[float]] = {name: [] for name in ("gpus", "slo_s", *_NUMBERS)}
     throughput = np.zeros((len(rows), len(types)))
     allowed = np.zeros((len(rows), len(types)), dtype=bool)
     home = np.full(len(rows), -1, dtype=np.int64)
     for m, row in enumerate(rows):
         path = f"jobs[{m}]"
         job = read.mapping(row, path)
-        read.known(
-            job,
-            (
-                "id",
-                "gpus",
-                "throughput",
-                "weight",
-                "steps_remaining",
-                "elapsed_s",
-                "slo_s",
-                "entity",
-                "isolated_so_far_s",
-            ),
-            path,
-        )
+        read.known(job, ("id", "throughput", "entity", *columns), path)
         if "id" not in job:
             raise read.fail(f"{path}.id", "is missing", "a name for the job")
         job_id = read.name(job["id"], f"{path}.id")
         if job_id in index:
-            raise read.fail(
-                f"{path}.id", f"is {job_id!r} again (first at jobs[{index[job_id]}])", "ids without repeats"
-            )
+            what = f"is {job_id!r} again (first at jobs[{index[job_id]}])"
+            raise read.fail(f"{path}.id", what, "ids without repeats")
         index[job_id] = m
         ids.append(job_id)
-        gpus = read.number(job.get("gpus", 1), f"{path}.gpus", at_least=1, what="a whole number of GPUs")
-        if gpus != int(gpus):
-            raise read.fail(f"{path}.gpus", f"is {gpus:g}", "a whole number of GPUs")
-        columns["gpus"].append(gpus)
-        columns["weight"].append(read.number(job.get("weight", 1), f"{path}.weight", above=0))
-        columns["steps"].append(read.number(job.get("steps_remaining", 1), f"{path}.steps_remaining", above=0))
-        columns["elapsed"].append(read.number(job.get("elapsed_s", 0), f"{path}.elapsed_s", at_least=0))
-        columns["isolated"].append(
-            read.number(job.get("isolated_so_far_s", 0), f"{path}.isolated_so_far_s", at_least=0)
-        )
+        columns["gpus"].append(read.whole(job.get("gpus", 1), f"{path}.gpus", 1))
+        for name, (default, bounds) in _NUMBERS.items():
+            columns[name].append(read.number(job.get(name, default), f"{path}.{name}", **bounds))
         slo = job.get("slo_s")
-        columns["slo"].append(math.nan if slo is None else read.number(slo, f"{path}.slo_s", above=0))
+        columns["slo_s"].append(math.nan if slo is None else read.number(slo, f"{path}.slo_s", above=0))
         if "throughput" not in job:
             raise read.fail(f"{path}.throughput", "is missing", "steps per second on each type", "Add a speed per type")
         _read_speeds(read, job["throughput"], f"{path}.throughput", types, throughput[m], allowed[m])
@@ -143,18 +139,13 @@ def read_instance(instance: Any, source: str = "") -> tuple[AllocationProblem, l
     problem = make_problem(
         throughput,
         counts,
-        gpus=columns["gpus"],
-        weight=columns["weight"],
-        steps_remaining=columns["steps"],
-        elapsed_s=columns["elapsed"],
-        slo_s=columns["slo"],
-        isolated_so_far_s=columns["isolated"],
         cost_per_hour=costs,
         allowed=allowed,
         type_names=tuple(types),
         pairs=pairs,
         entities=entities,
         entity_of=home,
+        **columns,
     )
     return problem, ids
 
@@ -169,10 +160,7 @@ def _read_accelerators(read: _Reader, value: Any) -> tuple[list[str], list[float
         path = f"accelerators.{name}"
         row = read.mapping(table[name], path)
         read.known(row, ("count", "cost_per_hour"), path)
-        count = read.number(row.get("count"), f"{path}.count", at_least=0, what="a whole number of GPUs")
-        if count != int(count):
-            raise read.fail(f"{path}.count", f"is {count:g}", "a whole number of GPUs")
-        counts.append(count)
+        counts.append(read.whole(row.get("count"), f"{path}.count", 0))
         costs.append(read.number(row.get("cost_per_hour", 1.0), f"{path}.cost_per_hour", above=0))
     if sum(counts) <= 0:
         raise read.fail("accelerators", "have no GPUs at all", "at least one GPU")
@@ -185,9 +173,7 @@ def _read_speeds(read: _Reader, value: Any, path: str, types: list[str], speeds:
     if not table:
         raise read.fail(path, "is empty", "steps per second on at least one type")
     for name, speed in table.items():
-        if name not in types:
-            raise read.fail(f"{path}.{name}", "is an unknown accelerator type", "one of " + ", ".join(types))
-        j = types.index(name)
+        j = read.one_of(name, types, f"{path}.{name}")
         speeds[j] = read.number(speed, f"{path}.{name}", at_least=0, what="steps per second")
         allowed[j] = True
     if not np.any(speeds > 0):
@@ -269,15 +255,11 @@ def _read_pairs(read: _Reader, value: Any, index: dict[str, int], types: list[st
         table = read.mapping(pair.get("throughput"), f"{path}.throughput")
         for name, both in table.items():
             where = f"{path}.throughput.{name}"
-            if name not in types:
-                raise read.fail(where, "is an unknown accelerator type", "one of " + ", ".join(types))
-            values = read.rows(both, where)
+            j, values = read.one_of(name, types, where), read.rows(both, where)
             if len(values) != 2:
                 raise read.fail(where, f"has {len(values)} values", "one speed for each of the two jobs")
             for side in (0, 1):
-                speeds[k, types.index(name), side] = read.number(
-                    values[side], f"{where}[{side}]", at_least=0, what="steps per second"
-                )
+                speeds[k, j, side] = read.number(values[side], f"{where}[{side}]", at_least=0, what="steps per second")
     return Pairs(jobs, speeds)
 
 

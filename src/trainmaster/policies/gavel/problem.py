@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,3 +197,22 @@ def effective_throughput(
             part = (pairs.throughput[:, :, side] * pair_share).sum(axis=1)
             total += np.bincount(pairs.jobs[:, side], weights=part, minlength=len(total))
     return total
+
+
+def judged(
+    problem: AllocationProblem,
+    share: FloatArray,
+    proven: bool,
+    fallback: str,
+    pair_share: FloatArray | None = None,
+    **figures: Any,
+) -> AllocationResult:
+    """The result with these shares: optimal where that is proven, else with `fallback`, which says what it is."""
+    return AllocationResult(
+        status=Status.OPTIMAL if proven else Status.UNCERTIFIED,
+        share=share,
+        pair_share=pair_share,
+        throughput=effective_throughput(problem.throughput, problem.pairs, share, pair_share),
+        fallback="" if proven else fallback,
+        **figures,
+    )

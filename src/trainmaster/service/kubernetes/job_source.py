@@ -26,6 +26,7 @@ from trainmaster.model.errors import InputError, TrainmasterError
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.service.api.problems import Unavailable
 from trainmaster.service.control.control_plane import ControlPlane, Request
+from trainmaster.service.kubernetes.namespace_teams import Bindings, team_of
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -61,6 +62,7 @@ class TakeJobs:
 
     news: list[News]
     room: KnownRoom
+    bindings: Bindings | None = None
     node_sets: list[ev.NodeSet] = field(default_factory=list)
     changes = True
     refused: list[tuple[Json, InputError]] = field(default_factory=list)
@@ -101,7 +103,8 @@ class TakeJobs:
         namespace = tj["metadata"]["namespace"]
         after = tuple(job_named(plane, namespace, str(text)) for text in tj["spec"].get("after") or ())
         asked = item.filled or tj
-        spec = replace(spec_of_trainingjob(asked, epoch_ms, after), node_set=item.node_set)
+        team = team_of(namespace, tj["spec"].get("entity"), self.bindings)
+        spec = replace(spec_of_trainingjob(asked, epoch_ms, after), node_set=item.node_set, entity=team)
         for described in (tj, asked):  # first by the names that its user wrote
             check_admission(described)
         plane.stage.specs[job_id] = spec
@@ -178,9 +181,10 @@ class JobSource:
         sets: NodeSets,
         refused: Callable[[Json, InputError], None],
         templates: TemplateCheck | None = None,
+        bindings: Bindings | None = None,
     ) -> None:
         """`refused` is told, in the loop, of objects that cannot be jobs; `templates`
-        knows which templates can be pods."""
+        knows which templates can be pods; `bindings`: the teams of namespaces."""
         self._sets = sets
         self._templates = templates
         if templates is not None:
@@ -191,6 +195,7 @@ class JobSource:
         self._dirty: dict[str, tuple[Json, bool]] = {}
         self._told: dict[str, Json] = {}
         self._room = room
+        self._bindings = bindings
         self._unsure: set[str] = set()
         self._faults: dict[str, InputError] = {}
         """Objects that cannot be jobs, while they exist."""
@@ -265,7 +270,7 @@ class JobSource:
             News(job, gone, self._told.get(job_id), self._sets.name_for(job), self._filled(job_id, job, gone))
             for job_id, (job, gone) in batch.items()
         ]
-        request = TakeJobs(news, self._room, self._sets.new())
+        request = TakeJobs(news, self._room, self._bindings, self._sets.new())
         self._waiting = True  # one at a time: the next goes out when this is answered
         try:
             self._inbox.put(request, lambda outcome: self._loop.call_soon_threadsafe(self._answered, batch, outcome))

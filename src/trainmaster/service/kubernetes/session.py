@@ -38,6 +38,7 @@ from trainmaster.service.control.requests import Read
 from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.kubernetes.gang_status_writer import GangStatusWriter
 from trainmaster.service.kubernetes.job_source import JobSource, ReviewRoom
+from trainmaster.service.kubernetes.namespace_teams import parse_bindings
 from trainmaster.service.kubernetes.status_writer import StatusWriter
 from trainmaster.service.platform import PlatformSession
 from trainmaster.stores.mirror import MirroredJournal
@@ -207,7 +208,15 @@ class KubernetesSession(PlatformSession):
             gang_writer = GangStatusWriter(self._client, backend.gangs, status_writer)
             status_writer.also = gang_writer.tell
             self._tasks.append(asyncio.ensure_future(gang_writer.run()))
-        self.source = JobSource(driver, self._room, self._sets, self._refused, TemplateCheck(self._client))
+        bound = self._platform.options.bind_teams
+        self.source = JobSource(
+            driver,
+            self._room,
+            self._sets,
+            self._refused,
+            TemplateCheck(self._client),
+            None if bound is None else parse_bindings(bound),
+        )
         self._watch.on_nodes = self._look_at_sets
         self._look_at_sets()  # what changed since the gangs' sets were made was told to nobody
         self.source.begin(self._jobs.objects.values())

@@ -21,18 +21,7 @@ from trainmaster.traces.trace import JobTrace
 NAME = "kubernetes-workloads"
 _KINDS = ("Workload", "Job")
 _QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)([numkMGTPE]|[KMGTPE]i)?$", re.ASCII)
-_SCALE = {
-    "n": 1e-9,
-    "u": 1e-6,
-    "m": 1e-3,
-    "": 1.0,
-    "k": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "P": 1e15,
-    "E": 1e18,
-}
+_SCALE = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SCALE |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}
 
 
@@ -61,12 +50,7 @@ def load(source: Source) -> JobTrace:
         submit, start, end = (_seconds(row.pop(key), epoch) for key in ("submit", "start", "end"))
         if start is not None and end is not None and end < start:
             raise InputError(
-                "the job ended before it started",
-                "admission before finish",
-                "",
-                source.path,
-                row["line"],
-                "status",
+                "the job ended before it started", "admission before finish", "", source.path, row["line"], "status"
             )
         known = start is not None and end is not None
         row |= {"submit_s": submit, "start_s": start, "end_s": end}

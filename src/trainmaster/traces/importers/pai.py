@@ -24,10 +24,7 @@ def _text(*names: str) -> tuple[Column, ...]:
     return tuple(Column(name, pl.String()) for name in names)
 
 
-_TIMES = (
-    Column("start_time", pl.Float64(), "seconds", 0.0),
-    Column("end_time", pl.Float64(), "seconds", 0.0),
-)
+_TIMES = (Column("start_time", pl.Float64(), "seconds", 0.0), Column("end_time", pl.Float64(), "seconds", 0.0))
 _TASKS = (
     *_text("job_name", "task_name"),
     Column("inst_num", pl.Float64(), "instances", 0.0),
@@ -132,8 +129,7 @@ def _with_job_table(jobs: pl.DataFrame, job_path: Path, tag_path: Path | None) -
         job_status=pl.col("status").replace_strict(_STATUS, default="unknown"),
     )
     jobs = jobs.join(known, on="job_id", how="left", maintain_order="left").with_columns(
-        submit_s=pl.min_horizontal("submit_s", "job_submit_s"),
-        status=pl.coalesce("job_status", "status"),
+        submit_s=pl.min_horizontal("submit_s", "job_submit_s"), status=pl.coalesce("job_status", "status")
     )
     if tag_path is not None:
         tags = _read(read_source(tag_path), _TAGS).unique("inst_id", keep="first", maintain_order=True)

@@ -113,11 +113,7 @@ def json_records(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
         except (ValueError, RecursionError) as error:
             broken = getattr(error, "lineno", line)
             raise InputError(
-                f"not JSON ({_fault(error)})",
-                "a complete JSON list",
-                "The file may be cut off.",
-                source.path,
-                broken,
+                f"not JSON ({_fault(error)})", "a complete JSON list", "The file may be cut off.", source.path, broken
             ) from None
         if not isinstance(record, dict):
             raise InputError("the record is not an object", "a job record", "", source.path, line)

@@ -37,12 +37,7 @@ _TEXT = [
     "reqgres",
     "jobname",
 ]
-_COUNTS = {
-    "nnodes": "nodes",
-    "elapsedraw": "seconds",
-    "timelimitraw": "minutes",
-    "restarts": "",
-}
+_COUNTS = {"nnodes": "nodes", "elapsedraw": "seconds", "timelimitraw": "minutes", "restarts": ""}
 # Priorities are unsigned 32-bit in Slurm; the raw limit may be a word.
 _COLUMNS = (
     *(Column(name, pl.String()) for name in (*_TEXT, "timelimitraw")),
@@ -75,9 +70,7 @@ def load(source: Source) -> JobTrace:
     raw = _read(source)
     times, epoch = since_first(raw, "submit", "start", "end", source.path)
     raw = raw.with_columns(
-        *times,
-        elapsed_s=_clock_seconds(raw, "elapsed", source),
-        limit_s=_clock_seconds(raw, "timelimit", source),
+        *times, elapsed_s=_clock_seconds(raw, "elapsed", source), limit_s=_clock_seconds(raw, "timelimit", source)
     )
     ended = pl.col("end_s").is_not_null()
     run_s = pl.coalesce(pl.col("elapsedraw").cast(pl.Float64), "elapsed_s", pl.col("end_s") - pl.col("start_s"))
@@ -119,10 +112,7 @@ def load(source: Source) -> JobTrace:
 def _read(source: Source) -> pl.DataFrame:
     table = read_table(source, separator="|", quoted=False)
     table = table.rename({name: name.strip().lower() for name in table.columns if name != LINE})
-    for needed, choices in {
-        "Submit": ("submit",),
-        "ReqTRES": ("reqtres", "alloctres", "reqgres", "allocgres"),
-    }.items():
+    for needed, choices in {"Submit": ("submit",), "ReqTRES": ("reqtres", "alloctres", "reqgres", "allocgres")}.items():
         if not set(choices) & set(table.columns):
             raise InputError(
                 f"the output has no column {needed}",

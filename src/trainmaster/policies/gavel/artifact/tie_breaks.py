@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.policies.gavel.artifact.interior_point import stop_of_feasibility, stop_of_level, stop_of_total
-from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray
+from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray, IntArray
 
 LINEAR = frozenset({"gavel-max-min", "gavel-throughput", "gavel-cost"})
 """Policies that are one linear program: nothing else has to be known to find where its solver stops."""
@@ -21,9 +21,8 @@ def linear_share(problem: AllocationProblem, allocation: str, aware: bool) -> Fl
     live = problem.runnable
     some, gpu_types = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
     at = np.ix_(some, gpu_types)
-    share = np.zeros_like(problem.throughput)
     if len(some) == 0:
-        return share
+        return np.zeros_like(problem.throughput)
     gpus, counts = problem.gpus[some], problem.counts[gpu_types]
     if allocation == "gavel-max-min":
         speeds, equal = problem.normalised(aware)
@@ -34,27 +33,19 @@ def linear_share(problem: AllocationProblem, allocation: str, aware: bool) -> Fl
         if allocation == "gavel-cost":
             worth = worth / problem.cost_per_hour
         found = stop_of_total(worth[at], gpus, counts)
-    if found is None:
-        return None
-    share[at] = np.clip(found, 0.0, 1.0)
-    return share
+    return None if found is None else _placed(problem, some, gpu_types, found)
 
 
 def makespan_share(problem: AllocationProblem, aware: bool, exact: AllocationResult) -> FloatArray:
     """Shares of the makespan policy; `exact` is the optimum."""
     speeds = problem.seen_by(aware)
     some, gpu_types = np.flatnonzero(problem.runnable), np.flatnonzero(problem.counts > 0.0)
-    at = np.ix_(some, gpu_types)
     if len(some) == 0:
         return exact.share
     need = problem.steps_remaining[some] / _bisected_makespan_s(exact.objective)
-    speeds = np.where(problem.usable, speeds, 0.0)[at]
+    speeds = np.where(problem.usable, speeds, 0.0)[np.ix_(some, gpu_types)]
     found = stop_of_feasibility(speeds, need, problem.gpus[some], problem.counts[gpu_types])
-    if found is None:
-        return exact.share
-    share = np.zeros_like(problem.throughput)
-    share[at] = np.clip(found, 0.0, 1.0)
-    return share
+    return exact.share if found is None else _placed(problem, some, gpu_types, found)
 
 
 def finish_time_share(problem: AllocationProblem, aware: bool, exact: AllocationResult) -> FloatArray:
@@ -66,18 +57,10 @@ def finish_time_share(problem: AllocationProblem, aware: bool, exact: Allocation
     )
     left = exact.objective * due - problem.elapsed_s
     live = problem.runnable & (problem.steps_remaining > 0.0)
-    some, gpu_types = np.flatnonzero(live), np.flatnonzero(problem.counts > 0.0)
+    some = np.flatnonzero(live)
     if len(some) == 0 or not (left[some] > 0.0).all():
         return exact.share
-    at = np.ix_(some, gpu_types)
-    found = stop_of_level(
-        speeds[at], problem.steps_remaining[some] / left[some], problem.gpus[some], problem.counts[gpu_types]
-    )
-    if found is None:
-        return exact.share
-    share = np.zeros_like(problem.throughput)
-    share[at] = np.clip(found, 0.0, 1.0)
-    return share
+    return _of_level(problem, speeds, some, problem.steps_remaining[some] / left[some], exact)
 
 
 def spread_over_types(problem: AllocationProblem, exact: AllocationResult) -> FloatArray:
@@ -86,15 +69,23 @@ def spread_over_types(problem: AllocationProblem, exact: AllocationResult) -> Fl
     type for good, for no reason that the policy knows."""
     usable = np.where(problem.usable, 1.0, 0.0)
     time = (exact.share * usable).sum(axis=1)
-    some, gpu_types = np.flatnonzero(time > 1e-9), np.flatnonzero(problem.counts > 0.0)
-    if len(some) == 0:
-        return exact.share
-    at = np.ix_(some, gpu_types)
-    found = stop_of_level(usable[at], time[some], problem.gpus[some], problem.counts[gpu_types])
-    if found is None:
-        return exact.share
+    some = np.flatnonzero(time > 1e-9)
+    return _of_level(problem, usable, some, time[some], exact) * usable if len(some) else exact.share
+
+
+def _of_level(
+    problem: AllocationProblem, speeds: FloatArray, some: IntArray, rate: FloatArray, exact: AllocationResult
+) -> FloatArray:
+    """Where the solver stops that gives these jobs all they can have of a rate; the exact shares if it gets nowhere."""
+    gpu_types = np.flatnonzero(problem.counts > 0.0)
+    found = stop_of_level(speeds[np.ix_(some, gpu_types)], rate, problem.gpus[some], problem.counts[gpu_types])
+    return exact.share if found is None else _placed(problem, some, gpu_types, found)
+
+
+def _placed(problem: AllocationProblem, some: IntArray, gpu_types: IntArray, found: FloatArray) -> FloatArray:
+    """The shares of these jobs on these types among those of all."""
     share = np.zeros_like(problem.throughput)
-    share[at] = np.clip(found, 0.0, 1.0) * usable[at]
+    share[np.ix_(some, gpu_types)] = np.clip(found, 0.0, 1.0)
     return share
 
 

@@ -8,19 +8,13 @@ called optimal when a bound that is computed here, from its costs alone, reaches
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from trainmaster.policies.gavel.objectives.matching import assign
 from trainmaster.policies.gavel.objectives.max_min import UNPROVEN
-from trainmaster.policies.gavel.problem import (
-    AllocationProblem,
-    AllocationResult,
-    FloatArray,
-    IntArray,
-    Pairs,
-    Status,
-    effective_throughput,
-)
+from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray, IntArray, Pairs, judged
 from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP, proven_gap
 
 
@@ -51,19 +45,11 @@ def allox(problem: AllocationProblem, _aware: bool, _pairs: Pairs | None, _solve
             heads = mine[np.lexsort((mine, -place))][: int(problem.counts[j])]
             share[eligible[heads], j] = 1.0
     left_out = np.flatnonzero(problem.gpus != 1.0)
-    proven = gap <= CERTIFIED_GAP
-    notes = [] if proven else [UNPROVEN]
-    if len(left_out):
-        notes.append(f"AlloX places single-GPU jobs only: {len(left_out)} gangs get nothing")
-    return AllocationResult(
-        Status.OPTIMAL if proven else Status.UNCERTIFIED,
-        total_s,
-        share,
-        effective_throughput(problem.throughput, None, share, None),
-        solver="matching",
-        gap=gap,
-        fallback="; ".join(notes),
-    )
+    result = judged(problem, share, gap <= CERTIFIED_GAP, UNPROVEN, objective=total_s, solver="matching", gap=gap)
+    if not len(left_out):
+        return result
+    note = f"AlloX places single-GPU jobs only: {len(left_out)} gangs get nothing"
+    return replace(result, fallback="; ".join(filter(None, (result.fallback, note))))
 
 
 def least_total(cost: FloatArray, column: IntArray) -> float:

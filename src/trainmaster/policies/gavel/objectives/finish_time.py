@@ -21,6 +21,7 @@ from trainmaster.policies.gavel.problem import (
     Pairs,
     Status,
     effective_throughput,
+    judged,
 )
 from trainmaster.policies.gavel.solver import solve_program
 from trainmaster.policies.gavel.solver.least_cost import least_cost
@@ -91,17 +92,16 @@ def _by_prices(problem: AllocationProblem, terms: _Terms) -> AllocationResult:
     reached = terms.level_of((speeds * share).sum(axis=1))
     bound = _level_bound(problem, terms, ascent.level, ascent.tangent)
     gap = proven_gap(reached, bound)
-    proven = gap <= CERTIFIED_GAP
-    return AllocationResult(
-        status=Status.OPTIMAL if proven else Status.UNCERTIFIED,
+    return judged(
+        problem,
+        share,
+        gap <= CERTIFIED_GAP,
+        UNPROVEN,
         objective=1.0 / reached,
-        share=share,
-        throughput=effective_throughput(problem.throughput, None, share, None),
         iterations=ascent.passes,
         solves=1,
         gap=gap,
         solver="prices",
-        fallback="" if proven else UNPROVEN,
     )
 
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainmaster.policies.gavel.problem import (
-    AllocationProblem,
-    AllocationResult,
-    FloatArray,
-    Pairs,
-    Status,
-    effective_throughput,
-)
+from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult, FloatArray, Pairs, Status, judged
 from trainmaster.policies.gavel.solver import solve_program
 from trainmaster.policies.gavel.solver.program import LinearProgram, Solution
 
@@ -61,17 +54,17 @@ def level_program(
 
 
 def result_from(problem: AllocationProblem, solution: Solution, objective: float) -> AllocationResult:
-    return AllocationResult(
-        status=Status.OPTIMAL if solution.is_certified else Status.UNCERTIFIED,
+    return judged(
+        problem,
+        solution.share,
+        solution.is_certified,
+        UNPROVEN,
+        solution.pair_share,
         objective=objective,
-        share=solution.share,
-        pair_share=solution.pair_share,
-        throughput=effective_throughput(problem.throughput, problem.pairs, solution.share, solution.pair_share),
         iterations=solution.iterations,
         solves=1,
         gap=solution.gap,
         solver=solution.solver,
-        fallback="" if solution.is_certified else UNPROVEN,
     )
 
 

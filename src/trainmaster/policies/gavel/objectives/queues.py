@@ -18,10 +18,7 @@ PACKING_GAIN_MIN = 1.0  # Gandiva keeps two jobs together while their combined r
 
 
 def _result(
-    problem: AllocationProblem,
-    share: FloatArray,
-    objective: float | None = None,
-    pair_share: FloatArray | None = None,
+    problem: AllocationProblem, share: FloatArray, objective: float | None = None, pair_share: FloatArray | None = None
 ) -> AllocationResult:
     got = effective_throughput(problem.throughput, problem.pairs, share, pair_share)
     prop = problem.equal_throughput(problem.throughput)

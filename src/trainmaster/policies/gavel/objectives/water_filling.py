@@ -26,8 +26,8 @@ from trainmaster.policies.gavel.problem import (
     BoolArray,
     FloatArray,
     Pairs,
-    Status,
     effective_throughput,
+    judged,
 )
 from trainmaster.policies.gavel.solver.cutting_plane import Ascent, LevelSearch, Replies
 from trainmaster.policies.gavel.solver.program import CERTIFIED_GAP
@@ -57,18 +57,18 @@ def _fill(
     got = effective_throughput(throughput, None, share, None)
     proof = proof_gap(problem, throughput, tree, unit, filling.stages)
     gap = float(np.max([proof, shares_gap(problem, share, got, filling.stages)]))  # NaN stays
-    certified = gap <= CERTIFIED_GAP
-    return AllocationResult(
-        status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
-        objective=float((got / prop).min()) if problem.job_count else 0.0,
-        share=share,
-        throughput=effective_throughput(problem.throughput, None, share, None),
+    unproven = "the levels found are not proven; the best shares found are returned"
+    return judged(
+        problem,
+        share,
+        gap <= CERTIFIED_GAP,
+        unproven,
         normalized=got / prop,
         iterations=filling.passes,
+        objective=float((got / prop).min()) if problem.job_count else 0.0,
         solves=len(filling.stages),
         gap=gap,
         solver="prices",
-        fallback="" if certified else "the levels found are not proven; the best shares found are returned",
     )
 
 

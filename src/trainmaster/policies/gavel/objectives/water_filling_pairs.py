@@ -24,8 +24,8 @@ from trainmaster.policies.gavel.problem import (
     BoolArray,
     FloatArray,
     Pairs,
-    Status,
     effective_throughput,
+    judged,
 )
 from trainmaster.policies.gavel.solver import solve_program
 from trainmaster.policies.gavel.solver.program import Solution, pair_reduced_cost
@@ -54,9 +54,7 @@ def _best_mix(problem: AllocationProblem, throughput: FloatArray, best: FloatArr
     usable = np.where(problem.usable, throughput, 0.0)
     order = np.argsort(-usable, axis=1, kind="stable")
     limit = np.take_along_axis(
-        np.where(problem.usable, np.minimum(1.0, problem.counts[None, :] / problem.gpus[:, None]), 0.0),
-        order,
-        axis=1,
+        np.where(problem.usable, np.minimum(1.0, problem.counts[None, :] / problem.gpus[:, None]), 0.0), order, axis=1
     )
     speed = np.take_along_axis(usable, order, axis=1)
     used_before = np.minimum(1.0, np.cumsum(limit, axis=1) - limit)
@@ -81,19 +79,19 @@ def fill_with_programs(
     got = effective_throughput(throughput, pairs, final.share, final.pair_share)
     normalized = got / prop
     short = float(np.max(1.0 - got / np.maximum(filling.targets, 1e-300), initial=0.0, where=filling.targets > 0.0))
-    certified = short <= PROVEN and filling.proven
-    return AllocationResult(
-        status=Status.OPTIMAL if certified else Status.UNCERTIFIED,
-        objective=float(normalized.min()) if problem.job_count else 0.0,
-        share=final.share,
-        pair_share=final.pair_share,
-        throughput=effective_throughput(problem.throughput, problem.pairs, final.share, final.pair_share),
+    unproven = "the levels found are not proven to 1e-7; the best shares found are returned"
+    return judged(
+        problem,
+        final.share,
+        short <= PROVEN and filling.proven,
+        unproven,
+        final.pair_share,
         normalized=normalized,
+        objective=float(normalized.min()) if problem.job_count else 0.0,
         iterations=filling.iterations,
         solves=filling.solves,
         gap=max(filling.gap, short),
         solver=final.solver,
-        fallback="" if certified else "the levels found are not proven to 1e-7; the best shares found are returned",
     )
 
 
