@@ -205,6 +205,7 @@ def examples(bench: Bench, job: JobId) -> dict[type, ev.Event]:
             ev.JobSubmitted(JobSpec(JobId("job-9"), name="late")), ev.JobCancelled(job), ev.JobPaused(job),
             ev.JobResumed(job), ev.JobHalted(job, "why"), ev.JobRoomChanged(job, ""), ev.JobRangeChanged(job, 1, 2),
             ev.JobTermsChanged(job, priority=1), ev.EntityChanged("team", 2.0), ev.PolicyChanged(), ev.Woken(),
+            ev.SpeedsLearned(),
             ev.Started(job, 1, 0.0, 0), ev.StartFailed(job, 1, "why"),
             ev.Resized(job, 1, 2, 0.0, 0), ev.Progressed(job, 1, 5.0, 0, 1.0, 0.5),
             ev.Exited(job, 1, 1, 5.0), ev.Stopped(job, 1, 5.0), ev.NodeJoined(0), ev.NodeSet("s", everything),
