@@ -26,7 +26,7 @@ from trainmaster.core.engine import engine_core
 from trainmaster.dst.engine import chaos_policy, scenario
 from trainmaster.dst.engine.world import run_seed
 from trainmaster.engine.engine import Engine
-from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.snapshot import Snapshot
 
 assert engine_core.__file__.endswith(".py"), engine_core.__file__
@@ -112,7 +112,7 @@ SAFEGUARDS = (
         "_LIVE = {**_ENDS, Trigger.STOP: PhaseCode.STOPPING,", "_LIVE = {**_ENDS, Trigger.STOP: PhaseCode.PENDING,",
     ),
     Safeguard(
-        "inventories older than a command do not contradict it", "engine/inventory.py",
+        "inventories older than a command do not contradict it", "engine/handlers/inventory.py",
         " and last_seq[job_index] <= event.seen_up_to:", ":",
     ),
     Safeguard(

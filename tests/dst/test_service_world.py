@@ -9,7 +9,7 @@ import pytest
 from support.replays import check_replay
 from trainmaster.dst.control_plane.world import run_seed
 from trainmaster.dst.engine.faulty_world import Outcome
-from trainmaster.engine import admission_gate
+from trainmaster.engine.deciding import admission_gate
 from trainmaster.service.control import requests
 from trainmaster.service.control.control_plane import ControlPlane
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.engine import priority_bands
+from trainmaster.engine.deciding import priority_bands
 from trainmaster.engine.engine import Settings
 from trainmaster.engine.verify import verify
 from trainmaster.model.cluster import parse_cluster

@@ -1,4 +1,4 @@
-"""Files and functions that the docs name exist."""
+"""Files and functions that the pages on architecture and on finding code name exist."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "trainmaster"
-NAMED = re.compile(r"`([a-z0-9_/]+\.py)(?::([A-Za-z0-9_.]+))?`")
+NAMED = re.compile(r"`([a-zA-Z0-9_/]+\.py)(?::([A-Za-z0-9_.]+))?`")
 FILES = [
     path.relative_to(ROOT).as_posix()
     for top in ("src", "tests", "bench", "examples")
     for path in (ROOT / top).rglob("*.py")
 ]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
+QUESTIONS = (ROOT / "docs" / "finding-code.md").read_text()
 
 
 def defined(path: Path, name: str) -> bool:
@@ -37,10 +38,16 @@ def defined(path: Path, name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("file", "name"), sorted(set(NAMED.findall(PAGE))))
-def test_what_the_page_names_exists(file: str, name: str) -> None:
-    assert (SOURCE / file).is_file()
-    assert not name or defined(SOURCE / file, name)
+@pytest.mark.parametrize(("file", "name"), sorted(set(NAMED.findall(PAGE + QUESTIONS))))
+def test_what_the_pages_name_exists(file: str, name: str) -> None:
+    path = next(folder / file for folder in (SOURCE, ROOT) if (folder / file).is_file())
+    assert not name or defined(path, name)
+
+
+def test_twenty_questions_have_answers() -> None:
+    rows = re.findall(r"^\| (\d+) \| [A-Z].*\? \| (.+) \|$", QUESTIONS, re.MULTILINE)
+    assert [number for number, _ in rows] == [str(k + 1) for k in range(20)]
+    assert all(NAMED.search(answer) for _, answer in rows)
 
 
 def test_the_way_of_a_job_is_told_by_names() -> None:

@@ -21,18 +21,25 @@ RETIRED_WORDS = frozenset(
         "assembly",
         "burial",
         "desk",
+        "footprint",
         "foresight",
+        "guard",
+        "happening",
         "happenings",
         "hasten",
         "incarnation",
         "incarnations",
         "keeper",
         "ledger",
+        "ledgers",
         "lesson",
         "lessons",
+        "passage",
         "prospect",
         "recast",
+        "rehearsal",
         "reign",
+        "renode",
         "rival",
         "shelf",
         "sighting",
@@ -40,12 +47,12 @@ RETIRED_WORDS = frozenset(
         "teller",
         "telling",
         "tellings",
+        "turnover",
+        "unsteady",
         "wish",
         "wishes",
         "withheld",
         "witness",
-        "unsteady",
-        "rehearsal",
     }
 )
 """Parts of identifiers that meant several things, or nothing outside this project: see `docs/glossary.md`."""
@@ -53,10 +60,10 @@ RETIRED_IN_TEXT = re.compile(r"\b(?:incarnations?|keepers?|reigns?|burials?|reca
 """The same in docstrings and comments, where a word is never anything else."""
 
 LONG_LINES, MANY_PARAMETERS = 60, 10
-LIMITS = {"long functions": 8, "functions with many parameters": 15, "fmt: skip": 280, "undocumented functions": 61}
+LIMITS = {"long functions": 4, "functions with many parameters": 14, "fmt: skip": 0, "undocumented functions": 60}
 """Functions above 60 lines; functions with more than 10 parameters; statements kept from the formatter that are no
 table; public functions of core, engine and policies without a docstring."""
-FILES_PER_FOLDER = 26
+FILES_PER_FOLDER = 23
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -174,6 +181,14 @@ def test_packages_say_what_lives_there() -> None:
         if path.name == "__init__.py" and text and path.parent != SOURCE and not ast.get_docstring(ast.parse(text))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_records_of_decisions_say_what_became_of_their_words() -> None:
+    """`docs/adr` tells of its time; what is written in words of then says what superseded it, or what it is called."""
+    old = re.compile(r"\b(?:incarnations?|keepers?|reigns?|ledgers?|passages?|turnovers?)\b", re.IGNORECASE)
+    told = re.compile(r"(?i)supersede[sd]?|is called \S+ now|is called \*\w[\w ]+\*(?:,| now)")
+    records = {path.name: path.read_text() for path in (ROOT / "docs" / "adr").glob("*.md")}
+    assert [name for name, text in sorted(records.items()) if old.search(text) and not told.search(text)] == []
 
 
 def test_the_checks_bite() -> None:

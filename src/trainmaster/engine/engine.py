@@ -27,24 +27,12 @@ from trainmaster.core.engine.engine_core import (
 from trainmaster.core.engine.placement import Placer
 from trainmaster.core.pass_decision import decide_by
 from trainmaster.core.state.plan_arrays import PlanArrays
-from trainmaster.engine import (
-    admission_gate,
-    backend_reports,
-    elastic_fill,
-    foreign_usage,
-    grow,
-    halts,
-    inventory,
-    learned_speeds,
-    node_sets,
-    nodes,
-    preemption_notice,
-    priority_bands,
-    user_events,
-)
+from trainmaster.engine import grow, learned_speeds
+from trainmaster.engine.deciding import admission_gate, elastic_fill, preemption_notice, priority_bands
+from trainmaster.engine.deciding.queue_reasons import QueueReasons
+from trainmaster.engine.handlers import backend_reports, foreign_usage, halts, inventory, node_sets, nodes, user_events
 from trainmaster.engine.lifecycle import Trigger
 from trainmaster.engine.ports import Estimator
-from trainmaster.engine.queue_reasons import QueueReasons
 from trainmaster.engine.records import Ended, Notice, PairVerdict, Settings
 from trainmaster.engine.state import State
 from trainmaster.engine.verify import PlanError, apply_plan, in_words

@@ -55,6 +55,15 @@ def _copy_columns(columns: JobColumns, copy: JobColumns) -> None:
         setattr(copy, name, _copied(getattr(columns, name)))
     copy.memo = {name: values.copy() for name, values in columns.memo.items()}
     copy.losses = {job_index: list(points) for job_index, points in columns.losses.items()}
-    for name in ("specs", "job_index_of", "curves", "entities", "node_set_names", "_curve_index", "_entity_index",
-                 "beliefs", "_own_curve"):  # fmt: skip
+    for name in (
+        "specs",
+        "job_index_of",
+        "curves",
+        "entities",
+        "node_set_names",
+        "_curve_index",
+        "_entity_index",
+        "beliefs",
+        "_own_curve",
+    ):
         setattr(copy, name, getattr(columns, name).copy())

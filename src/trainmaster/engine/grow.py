@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from trainmaster.engine import learned_speeds
-from trainmaster.engine.admission_gate import apply_cap
+from trainmaster.engine.deciding.admission_gate import apply_cap
 from trainmaster.engine.state import State, nodes_of
 from trainmaster.model import event as ev
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.policy import traits_of
 from trainmaster.model.units import GPU_MILLI
 

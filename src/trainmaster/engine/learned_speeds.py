@@ -46,6 +46,7 @@ def believe_all(state: State) -> None:
 
 
 def told(state: State, _: ev.SpeedsLearned) -> None:
+    """The estimator has learned from elsewhere: what it says of all jobs is asked anew."""
     believe_all(state)
     state.changed = True
 
@@ -100,9 +101,16 @@ def _measurement(state: State, job_index: int, event: ev.Progressed) -> Measurem
         return None
     seconds = max(event.at_ms - int(columns.ints["productive_ms"][job_index]), 0) / MS_PER_S
     return Measurement(
-        spec, state.cluster.types[allocation.accelerator], allocation.workers, allocation.servers, allocation.spread,
-        event.rate, event.generation, columns.spec(others[0]) if others else None, seconds,
-    )  # fmt: skip
+        spec,
+        state.cluster.types[allocation.accelerator],
+        allocation.workers,
+        allocation.servers,
+        allocation.spread,
+        event.rate,
+        event.generation,
+        columns.spec(others[0]) if others else None,
+        seconds,
+    )
 
 
 # -- jobs that share devices ---------------------------------------------------------------------------

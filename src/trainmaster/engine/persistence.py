@@ -16,11 +16,13 @@ from trainmaster.core.arrays import Ints
 from trainmaster.core.codes import WORDS
 from trainmaster.core.engine.engine_core import set_allocation, set_physical
 from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
-from trainmaster.engine import foreign_usage, learned_speeds
-from trainmaster.engine.admission_gate import apply_cap
+from trainmaster.engine import learned_speeds
+from trainmaster.engine.deciding.admission_gate import apply_cap
 from trainmaster.engine.engine import Engine
+from trainmaster.engine.handlers import foreign_usage
 from trainmaster.engine.ports import Commit, Estimator, JsonObject, StoredState
 from trainmaster.engine.records import Ended, Settings
+from trainmaster.model.capacity.packed_allocation import packed_list
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.codec import (
     allocation_from_json,
@@ -33,7 +35,6 @@ from trainmaster.model.codec import (
 from trainmaster.model.command import Command, Launch, Stop
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobId, Phase
-from trainmaster.model.packed_allocation import packed_list
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why
@@ -135,9 +136,11 @@ def _books(engine: Engine) -> tuple[dict[int, Any], ...]:
         {job_index: dict(doubts) for job_index, doubts in engine.doubts.items()},
         {job_index: frozenset(nodes) for job_index, nodes in engine.ended_on.items()},
         {job_index: frozenset(jobs) for job_index, jobs in engine.waits_for.items()},
-        dict(engine.gated), dict(engine.caps), dict(engine.no_room),
+        dict(engine.gated),
+        dict(engine.caps),
+        dict(engine.no_room),
         {job_index: tuple(points) for job_index, points in engine.columns.losses.items()},
-    )  # fmt: skip
+    )
 
 
 def _id_at(engine: Engine, job_index: int) -> JobId | None:

@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from trainmaster.core.arrays import Floats, Ints
 from trainmaster.core.engine.engine_core import wanted
-from trainmaster.engine import learned_speeds, node_sets, priority_bands
+from trainmaster.engine import learned_speeds
+from trainmaster.engine.deciding import priority_bands
 from trainmaster.engine.engine import Engine
+from trainmaster.engine.handlers import node_sets
 from trainmaster.engine.learned_speeds import SharedWith
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.model.allocation import Allocation

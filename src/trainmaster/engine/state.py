@@ -18,12 +18,12 @@ from trainmaster.engine.lifecycle import NEXT_PHASE
 from trainmaster.engine.ports import Estimator
 from trainmaster.engine.records import Ended, Notice, PairVerdict, Settings
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.free_resources import FreeCapacity
+from trainmaster.model.capacity.packed_allocation import unpacked
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import JobId, Phase
 from trainmaster.model.job_table import JobColumns
-from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why
@@ -40,10 +40,14 @@ class State(EngineCore):
     def __init__(self, cluster: Cluster, policy: Policy, estimator: Estimator, settings: Settings) -> None:
         self.up = np.ones(len(cluster.nodes), np.bool_)
         super().__init__(
-            JobColumns(cluster), nodes_of(cluster, self.up), FreeCapacity.full(cluster), FreeCapacity.full(cluster),
+            JobColumns(cluster),
+            nodes_of(cluster, self.up),
+            FreeCapacity.full(cluster),
+            FreeCapacity.full(cluster),
             NEXT_PHASE.copy(),
-            settings.resend_ms, settings.backoff_ms,
-        )  # fmt: skip
+            settings.resend_ms,
+            settings.backoff_ms,
+        )
         self.round_ms = settings.round_ms or 0
         self.asks_after_start = settings.ask_after_start
         self.cluster = cluster
@@ -97,13 +101,17 @@ class State(EngineCore):
         self.decide_cpu_s = 0.0
         self._decide_clock: Callable[[], float] | None = None
 
+    def label(self, i: int) -> str:
+        spec = self.columns.specs[i]
+        return super().label(i) if spec is None else f"job '{spec.id}'"
+
     def set_up(self, node: int, up: bool) -> None:
         """A node is up, or down, from now on."""
         self.up[node] = up
         self.nodes.changes += 1
 
     def by_arrival(self, job_indices: Iterable[int]) -> list[int]:
-        """Slots in the order in which the jobs came: job indices are reused, so their own order means nothing."""
+        """Job indices in the order in which the jobs came: job indices are reused, so their own order means nothing."""
         arrival = self.columns.ints["arrival"]
         return sorted(job_indices, key=lambda job_index: int(arrival[job_index]))
 

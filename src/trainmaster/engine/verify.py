@@ -9,10 +9,10 @@ from trainmaster.core.engine.verify import RULES, apply_changes, first_silent, u
 from trainmaster.core.state.free_resources import FreeResources
 from trainmaster.core.state.packed_allocation import gang_devices, gang_servers, gang_workers
 from trainmaster.core.state.plan_arrays import PlanArrays
-from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.capacity.free_resources import FreeCapacity
+from trainmaster.model.capacity.packed_allocation import changes_of
 from trainmaster.model.job import Phase, PhaseCode
 from trainmaster.model.job_table import JobColumns
-from trainmaster.model.packed_allocation import changes_of
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 

@@ -125,9 +125,15 @@ class MatrixEstimator:
     """
 
     def __init__(
-        self, catalogue: ThroughputCatalogue, profiled_fraction: float = DEFAULT_PROFILED_FRACTION, seed: int = 0, *,
-        rule: Rule = "completed", hide: Hide = "model", references: ReferenceModels | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        catalogue: ThroughputCatalogue,
+        profiled_fraction: float = DEFAULT_PROFILED_FRACTION,
+        seed: int = 0,
+        *,
+        rule: Rule = "completed",
+        hide: Hide = "model",
+        references: ReferenceModels | None = None,
+    ) -> None:
         if not 0.0 <= profiled_fraction <= 1.0:
             raise InputError(
                 f"profiled fraction {profiled_fraction}", "a number from 0 to 1", column="profiled_fraction"

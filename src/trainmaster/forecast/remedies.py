@@ -72,8 +72,16 @@ class _Search:
         return [replace(remedy, text=prefix + remedy.text) for remedy in kept]
 
     def _candidates(self) -> Iterator[Remedy | None]:
-        for look in (self._smaller, self._others_end, self._blocker_paused, self._passing, self._priority,
-                     self._other_types, self._quota, self._nodes):  # fmt: skip
+        for look in (
+            self._smaller,
+            self._others_end,
+            self._blocker_paused,
+            self._passing,
+            self._priority,
+            self._other_types,
+            self._quota,
+            self._nodes,
+        ):
             if time.monotonic() < self.until_s:
                 yield look()
 
@@ -147,8 +155,9 @@ class _Search:
         again = replace(spec, id=JobId(f"{spec.id}-again"), gpu_types=(), submit_ms=self.now_ms)
         remedy = Remedy(
             f"submit it again without --gpu-type {','.join(spec.gpu_types)}: other GPUs are free",
-            again.id, (ev.JobCancelled(spec.id), ev.JobSubmitted(again)),
-        )  # fmt: skip
+            again.id,
+            (ev.JobCancelled(spec.id), ev.JobSubmitted(again)),
+        )
         return remedy if self._starts(remedy) else None
 
     def _quota(self) -> Remedy | None:

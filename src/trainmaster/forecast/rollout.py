@@ -27,8 +27,8 @@ from trainmaster.forecast.queue_tail import Span, expected
 from trainmaster.forecast.situation import Situation
 from trainmaster.forecast.worlds import Believed
 from trainmaster.model import event as ev
+from trainmaster.model.capacity.packed_allocation import packed_list
 from trainmaster.model.job import JobId, JobSpec, PhaseCode
-from trainmaster.model.packed_allocation import packed_list
 from trainmaster.model.policy import Policy, pass_of, traits_of
 from trainmaster.model.units import NEVER_MS
 from trainmaster.policies.registry import create
@@ -82,9 +82,11 @@ class Opening:
         estimator: Estimator | None = None,
     ) -> None:
         settings = replace(
-            situation.settings, resend_ms=NEVER_MS // 2, restart_cost_ms=situation.costs.restart_ms,
+            situation.settings,
+            resend_ms=NEVER_MS // 2,
+            restart_cost_ms=situation.costs.restart_ms,
             resize_cost_ms=situation.costs.resize_ms,
-        )  # fmt: skip
+        )
         self.situation, self.policy = situation, policy or create(situation.policy)
         self.estimator = estimator or DeclaredSpeeds()
         self.engine = restore(situation.stored_state, situation.cluster, self.policy, self.estimator, settings)
@@ -178,9 +180,12 @@ class Opening:
         """A backend in which everything runs that runs now, as far as it has come."""
         situation, costs, cluster, n_new = self.situation, self.situation.costs, self.situation.cluster, len(newcomers)
         options = TruthOptions(
-            restart_cost_ms=max(0, costs.restart_ms - costs.launch_ms), resize_cost_ms=costs.resize_ms,
-            launch_ms=costs.launch_ms, stop_ms=costs.stop_ms, exit_ms=costs.exit_ms,
-        )  # fmt: skip
+            restart_cost_ms=max(0, costs.restart_ms - costs.launch_ms),
+            resize_cost_ms=costs.resize_ms,
+            launch_ms=costs.launch_ms,
+            stop_ms=costs.stop_ms,
+            exit_ms=costs.exit_ms,
+        )
         backend = SimulatedBackend(cluster, Truth(cluster, options, 0), situation.settings.lease)
         rates, work = self.believed.draw(seed)
         if newcomers:

@@ -78,11 +78,17 @@ def to_json(situation: Situation) -> dict[str, Any]:
         "nodes": [asdict(node) for node in s.cluster.nodes],
         "prices": dict(s.cluster.price_per_hour),
         "settings": {
-            "placement": s.settings.placement.value, "round_ms": s.settings.round_ms, "seed": s.settings.seed,
-            "backoff_ms": s.settings.backoff_ms, "restart_cost_ms": s.settings.restart_cost_ms,
-            "resize_cost_ms": s.settings.resize_cost_ms, "elastic_fill": s.settings.elastic_fill,
-            "ask_after_start": s.settings.ask_after_start, "min_run_ms": s.settings.min_run_ms,
-            "entity_weights": dict(s.settings.entity_weights), "entity_policies": dict(s.settings.entity_policies),
+            "placement": s.settings.placement.value,
+            "round_ms": s.settings.round_ms,
+            "seed": s.settings.seed,
+            "backoff_ms": s.settings.backoff_ms,
+            "restart_cost_ms": s.settings.restart_cost_ms,
+            "resize_cost_ms": s.settings.resize_cost_ms,
+            "elastic_fill": s.settings.elastic_fill,
+            "ask_after_start": s.settings.ask_after_start,
+            "min_run_ms": s.settings.min_run_ms,
+            "entity_weights": dict(s.settings.entity_weights),
+            "entity_policies": dict(s.settings.entity_policies),
         },
         "beliefs": {job_id: vars(belief) for job_id, belief in sorted(s.beliefs.items())},
         "costs": vars(s.costs),
@@ -90,7 +96,7 @@ def to_json(situation: Situation) -> dict[str, Any]:
         "recent": [spec_to_json(replace(spec, payload={})) for spec in s.arrivals.specs],
         "jobs": _spelled({job_id: _without_payload(record) for job_id, record in s.stored_state.jobs.items()}),
         "meta": _spelled(s.stored_state.meta),
-    }  # fmt: skip
+    }
 
 
 def _without_payload(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,9 +99,7 @@ class Gang:
         listener.bind(self._path)
         listener.listen(64)
         self._endpoint = Endpoint(listener, TOKEN)
-        rules = Rules(
-            self.lease_s, hello_wait_s=HELLO_WAIT_S, join_patience_s=self.patience_s, max_deaths=ENDLESS
-        )  # fmt: skip
+        rules = Rules(self.lease_s, hello_wait_s=HELLO_WAIT_S, join_patience_s=self.patience_s, max_deaths=ENDLESS)
         self.attempt = Attempt(rules, lambda _: free_port())
         self.members: dict[str, Member] = {}
         """All whose command was started."""

@@ -52,9 +52,14 @@ class ProcessGroup:
         cwd = workdir or None if become is None else None
         try:
             self._process = subprocess.Popen(
-                list(words), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                list(words),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 preexec_fn=prepare,
-            )  # fmt: skip
+            )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise CannotStart(_why_not(words[0], workdir, error)) from error
         self.pid = self._process.pid

@@ -159,8 +159,9 @@ class JobFields(BaseModel):
     entity: Annotated[
         of.Name | None, Field(description="Team; Kubernetes: default the namespace."), Option((), ORDER)
     ] = None
-    budget: Annotated[of.Positive | None, Field(description="Maximum cost, in the currency of the price list."),
-                      Option((), ORDER)] = None  # fmt: skip
+    budget: Annotated[
+        of.Positive | None, Field(description="Maximum cost, in the currency of the price list."), Option((), ORDER)
+    ] = None
     time_s: Annotated[
         of.Seconds | None,
         Field(

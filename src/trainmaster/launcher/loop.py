@@ -210,9 +210,14 @@ class Launcher:
         self._host = self._host or own_address(address)
         settings = self._settings
         attach = Attach(
-            settings.token, settings.job_id, settings.generation, settings.member, settings.boot, self._host,
+            settings.token,
+            settings.job_id,
+            settings.generation,
+            settings.member,
+            settings.boot,
+            self._host,
             self._started,
-        )  # fmt: skip
+        )
         self._uplink = Uplink(connection, attach, boot_clock_ms())
         self._selector.register(connection, selectors.EVENT_READ)
 

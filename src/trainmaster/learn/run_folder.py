@@ -75,8 +75,9 @@ def check_same_options(kept: Mapping[str, Any], wanted: Mapping[str, Any], folde
             raise _other(f"{key}={kept[key]}", f"{key}={wanted[key]}", folder)
 
 
-def check_same_sources(kept: Sequence[Mapping[str, str]] | None, wanted: Sequence[Mapping[str, str]], folder: Path,
-                       what: str) -> None:  # fmt: skip
+def check_same_sources(
+    kept: Sequence[Mapping[str, str]] | None, wanted: Sequence[Mapping[str, str]], folder: Path, what: str
+) -> None:
     """A run that resumes draws its jobs from where it did; `kept` is None in checkpoints that do not tell."""
     if kept is None:
         return
@@ -91,6 +92,8 @@ def check_same_sources(kept: Sequence[Mapping[str, str]] | None, wanted: Sequenc
 
 def _other(kept: str, wanted: str, folder: Path) -> InputError:
     return InputError(
-        f"the checkpoint was made with {kept}, this run has {wanted}", "the same options",
-        "Give the same options, or train into another folder.", file=folder / CHECKPOINT,
-    )  # fmt: skip
+        f"the checkpoint was made with {kept}, this run has {wanted}",
+        "the same options",
+        "Give the same options, or train into another folder.",
+        file=folder / CHECKPOINT,
+    )

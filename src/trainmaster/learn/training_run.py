@@ -80,11 +80,14 @@ class TrainingRun(ABC):
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""
         return {
-            "options": self.options.to_json(), self.sources[0]: self.described_sources(),
-            "iteration": self.iteration, f"best_{self.unit}": self.best_score, "history": self.history,
+            "options": self.options.to_json(),
+            self.sources[0]: self.described_sources(),
+            "iteration": self.iteration,
+            f"best_{self.unit}": self.best_score,
+            "history": self.history,
             "best": {name: torch.from_numpy(value) for name, value in self.best.items()},
             **{name: getattr(self, name).state_dict() for name in self.networks},
-        }  # fmt: skip
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.iteration, self.best_score = state["iteration"], state[f"best_{self.unit}"]
@@ -96,9 +99,11 @@ class TrainingRun(ABC):
     def save(self, folder: Path, command: str) -> None:
         """Checkpoint and best weights, each whole or not at all."""
         made_by = {
-            "command": command, "options": self.options.to_json(), "iteration": self.iteration,
+            "command": command,
+            "options": self.options.to_json(),
+            "iteration": self.iteration,
             f"validation_{self.unit}": round(self.best_score, 3),
-        }  # fmt: skip
+        }
         save_run(folder, self.state(), self.weights_file(made_by))
 
     def resume(self, folder: Path) -> None:

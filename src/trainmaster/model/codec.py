@@ -202,11 +202,18 @@ def spec_to_json(spec: JobSpec) -> Json:
     return _without_defaults(
         spec,
         {
-            "worker": demand, "server": demand, "scaling": scaling, "gpu_types": list, "after": list,
+            "worker": demand,
+            "server": demand,
+            "scaling": scaling,
+            "gpu_types": list,
+            "after": list,
             "deadline_kind": int,
-            "steps_per_s": dict, "steps_per_s_spread": dict, "utility": _dict_or_none, "payload": dict,
+            "steps_per_s": dict,
+            "steps_per_s_spread": dict,
+            "utility": _dict_or_none,
+            "payload": dict,
         },
-    )  # fmt: skip
+    )
 
 
 def _dict_or_none(value: Mapping[str, Any] | None) -> Json | None:

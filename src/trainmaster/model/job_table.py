@@ -25,10 +25,10 @@ from trainmaster.core.state.job_arrays import (
     work_done_column,
 )
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.feasibility import largest_that_fits, most_servers_that_fit
+from trainmaster.model.capacity.packed_allocation import unpacked
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.feasibility import largest_that_fits, most_servers_that_fit
 from trainmaster.model.job import NO_DEMAND, JobId, JobSpec, PhaseCode
-from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.scaling import Scaling, SpeedTable
 from trainmaster.model.units import MS_PER_S
 
@@ -45,8 +45,16 @@ def float_row(spec: JobSpec) -> tuple[float, ...]:
     total, budget = spec.work_total, spec.budget
     nan = math.nan
     return (
-        nan if total is None else total, 0.0, 0.0, 0.0, 0.0, 0.0, spec.weight, nan if budget is None else budget, 0.0
-    )  # fmt: skip
+        nan if total is None else total,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        spec.weight,
+        nan if budget is None else budget,
+        0.0,
+    )
 
 
 class AllocationColumn:
@@ -141,18 +149,37 @@ class JobColumns(JobArrays):
         asked = min(max(spec.workers_ref, spec.workers_min), spec.workers_max)
         values = _NEW_ROW.copy()
         values.update(
-            submit_ms=spec.submit_ms, arrival=arrival,
-            workers_min=spec.workers_min, workers_max=spec.workers_max,
-            servers_min=spec.servers_min, servers_max=spec.servers_max, workers_ref=spec.workers_ref,
-            servers_ref=spec.servers_ref, devices_each=worker.devices, share_milli=worker.share_milli,
-            worker_gpu_milli=worker.gpu_milli, worker_cpu_milli=worker.cpu_milli, worker_mem_mib=worker.mem_mib,
-            server_cpu_milli=server.cpu_milli, server_mem_mib=server.mem_mib, priority=spec.priority,
-            entity=self.intern_entity(spec.entity), deadline_ms=spec.deadline_ms, deadline_kind=int(spec.deadline_kind),
-            preemptible=int(spec.preemptible), curve=self.intern_curve(spec.scaling), as_of_ms=now_ms,
-            productive_ms=now_ms, waiting_since_ms=now_ms, workers_ask=asked, ask_gpu_milli=asked * worker.gpu_milli,
+            submit_ms=spec.submit_ms,
+            arrival=arrival,
+            workers_min=spec.workers_min,
+            workers_max=spec.workers_max,
+            servers_min=spec.servers_min,
+            servers_max=spec.servers_max,
+            workers_ref=spec.workers_ref,
+            servers_ref=spec.servers_ref,
+            devices_each=worker.devices,
+            share_milli=worker.share_milli,
+            worker_gpu_milli=worker.gpu_milli,
+            worker_cpu_milli=worker.cpu_milli,
+            worker_mem_mib=worker.mem_mib,
+            server_cpu_milli=server.cpu_milli,
+            server_mem_mib=server.mem_mib,
+            priority=spec.priority,
+            entity=self.intern_entity(spec.entity),
+            deadline_ms=spec.deadline_ms,
+            deadline_kind=int(spec.deadline_kind),
+            preemptible=int(spec.preemptible),
+            curve=self.intern_curve(spec.scaling),
+            as_of_ms=now_ms,
+            productive_ms=now_ms,
+            waiting_since_ms=now_ms,
+            workers_ask=asked,
+            ask_gpu_milli=asked * worker.gpu_milli,
             servers_ask=min(max(spec.servers_ref, spec.servers_min), spec.servers_max),
-            max_attempts=spec.max_attempts, node_set=self.intern_node_set(spec.node_set), elastic=int(spec.elastic),
-        )  # fmt: skip
+            max_attempts=spec.max_attempts,
+            node_set=self.intern_node_set(spec.node_set),
+            elastic=int(spec.elastic),
+        )
         return list(values.values())
 
     def allowed_types(self, spec: JobSpec, throughput: Floats) -> Bools | bool:

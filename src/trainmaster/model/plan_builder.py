@@ -12,8 +12,8 @@ from trainmaster.core.arrays import Ints
 from trainmaster.core.int_list import IntList
 from trainmaster.core.state.free_resources import give_gang
 from trainmaster.model.allocation import Allocation, merged, shrunk, shrunk_counted
+from trainmaster.model.capacity.packed_allocation import Changes, unpacked
 from trainmaster.model.job import PhaseCode
-from trainmaster.model.packed_allocation import Changes, unpacked
 from trainmaster.model.placement import Strategy
 from trainmaster.model.plan import Plan, Rejection
 from trainmaster.model.policy_state import PolicyState
@@ -80,9 +80,15 @@ class PlanBuilder:
         return False
 
     def _placed(
-        self, row: int, gpu_type: int, workers: int, servers: int, share_milli: int,
-        nodes: npt.NDArray[np.bool_] | None = None, strategy: Strategy | None = None,
-    ) -> Allocation | None:  # fmt: skip
+        self,
+        row: int,
+        gpu_type: int,
+        workers: int,
+        servers: int,
+        share_milli: int,
+        nodes: npt.NDArray[np.bool_] | None = None,
+        strategy: Strategy | None = None,
+    ) -> Allocation | None:
         """A gang of this size for a job on a type, taken from what is left; None if it does not fit."""
         view, columns, placer = self.view, self.view.jobs.columns, self.view.placer
         job_index = int(view.jobs.job_indices[row])

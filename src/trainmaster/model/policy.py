@@ -26,13 +26,13 @@ class PolicyTraits:
     fair: bool | None = None
     """Whether no job that could run waits for ever, where its options decide that; None: as it is registered."""
     fixed_sizes: bool = False
-    """It starts jobs at the size that they ask for and never resizes them: idle GPUs are left to `engine.elastic_fill`,
-    where the settings want it."""
+    """It starts jobs at the size that they ask for and never resizes them: idle GPUs are left to
+    `engine.deciding.elastic_fill`, where the settings want it."""
     shares_devices: bool = False
     """It puts two jobs that ask for whole devices on the same ones."""
     own_priority: bool = False
     """It weighs priorities itself and is shown all jobs at once. The engine asks the others band by band
-    (`engine.priority_bands`)."""
+    (`engine.deciding.priority_bands`)."""
     placement: str | None = None
     """The placement strategy that it is made for, where that is not the default."""
     compiled_pass: Callable[[], Pass | None] | None = None

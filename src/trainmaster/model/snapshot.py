@@ -12,8 +12,8 @@ import numpy.typing as npt
 from trainmaster.core.arrays import Ints
 from trainmaster.core.engine.placement import Placer
 from trainmaster.core.state.cluster_arrays import ClusterArrays
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import ExpectedWork, PhaseCode, WorkSource
 from trainmaster.model.job_table import JobTable
 from trainmaster.model.placement import Strategy

@@ -84,12 +84,24 @@ def _fill(view: Snapshot, waiting: Ints, first: Ints) -> Sizes:
     names = [jobs.entities[e] for e in np.unique(jobs.entity).tolist()]
     entity_weight = np.array([view.entity_weights.get(name, 1.0) for name in names])
     sizes = JobSizes(
-        workers, servers, gpu_type, jobs.workers_min, jobs.workers_max, start_servers, jobs.servers_max, jobs.allowed,
+        workers,
+        servers,
+        gpu_type,
+        jobs.workers_min,
+        jobs.workers_max,
+        start_servers,
+        jobs.servers_max,
+        jobs.allowed,
         jobs.throughput,
-    )  # fmt: skip
+    )
     shares = DominantShares(
-        Room(pools, need), sizes, capacity(view), group.astype(np.int64), np.maximum(entity_weight, 1e-9),
-        np.maximum(jobs.weight, 1e-9), jobs.arrival,
-    )  # fmt: skip
+        Room(pools, need),
+        sizes,
+        capacity(view),
+        group.astype(np.int64),
+        np.maximum(entity_weight, 1e-9),
+        np.maximum(jobs.weight, 1e-9),
+        jobs.arrival,
+    )
     shares.fill(may_start, resizable, first)
     return Sizes(workers, servers, gpu_type)

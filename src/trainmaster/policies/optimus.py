@@ -78,9 +78,16 @@ def _marginal_gains(view: Snapshot, beliefs: Estimates, waiting: np.ndarray, gro
     workers, servers, gpu_type = sizes_when_giving_way(view, growable & jobs.holding, start_servers, need, pools)
     room = Room(pools, need)
     sizes = JobSizes(
-        workers, servers, gpu_type, jobs.workers_min, jobs.workers_max, start_servers, jobs.servers_max, jobs.allowed,
+        workers,
+        servers,
+        gpu_type,
+        jobs.workers_min,
+        jobs.workers_max,
+        start_servers,
+        jobs.servers_max,
+        jobs.allowed,
         jobs.throughput,
-    )  # fmt: skip
+    )
     sizes.start_small(room, waiting, np.zeros(jobs.allowed.shape[1], np.bool_))
     total = capacity(view)
     worker_cost = np.maximum.reduce([need.gpu / total[0], need.cpu / total[1], need.mem / total[2]])

@@ -54,9 +54,15 @@ def _order(view: Snapshot, waiting: Ints, mix: float) -> Ints:
     share = gang / total
     work = _work(share[waiting], jobs.remaining_s[waiting])
     packing = Packing(
-        Room(free_pools(view), need), waiting, share, total, jobs.workers_ask, jobs.servers_ask, jobs.allowed,
+        Room(free_pools(view), need),
+        waiting,
+        share,
+        total,
+        jobs.workers_ask,
+        jobs.servers_ask,
+        jobs.allowed,
         jobs.throughput,
-    )  # fmt: skip
+    )
     chosen = np.empty(len(waiting), np.int64)
     n_fitting = packing.order(work, max(float(work.mean()), 1e-300), mix, chosen)
     rest = np.setdiff1d(np.arange(len(waiting)), chosen[:n_fitting])

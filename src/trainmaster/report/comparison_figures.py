@@ -128,9 +128,15 @@ def slowdown_by_size(jobs: pl.DataFrame, policies: Sequence[str]) -> Picture | N
                 x = place - 0.4 + (index + 0.5) * step
                 axes.plot([x, x], [low, high], color=style.colour, linewidth=1.4, linestyle="-")
                 axes.plot(
-                    [x], [middle], style.marker, color=style.colour, markersize=6, markeredgecolor="white",
-                    markeredgewidth=0.6, label=policy if place == 0 else None,
-                )  # fmt: skip
+                    [x],
+                    [middle],
+                    style.marker,
+                    color=style.colour,
+                    markersize=6,
+                    markeredgecolor="white",
+                    markeredgewidth=0.6,
+                    label=policy if place == 0 else None,
+                )
         axes.set_yscale("log")
         axes.set_xlim(-0.5, len(classes) - 0.5)
         for edge in range(1, len(classes)):
@@ -177,8 +183,14 @@ def leads(rows: pl.DataFrame, verdict: Verdict) -> Picture | None:
                 continue
             if interval.low is not None and interval.high is not None:
                 axes.plot([interval.low, interval.high], [place, place], color=look(0).colour, linewidth=2.2)
-            axes.plot(own[standing.policy] / own[first.policy], np.full(len(own[first.policy]), place), "o",
-                      markerfacecolor="none", markeredgecolor="#777777", markersize=5)  # fmt: skip
+            axes.plot(
+                own[standing.policy] / own[first.policy],
+                np.full(len(own[first.policy]), place),
+                "o",
+                markerfacecolor="none",
+                markeredgecolor="#777777",
+                markersize=5,
+            )
             axes.plot([interval.mean], [place], "D", color="black", markersize=6)
         axes.axvline(1.0, color="#555555", linewidth=0.9)
         axes.set_xscale("log")

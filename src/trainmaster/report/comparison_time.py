@@ -40,8 +40,14 @@ def over_time(timeline: pl.DataFrame, policies: Sequence[str], gpus: int) -> Pic
                     edgecolor="#1f4e79",
                     linewidth=0.7,
                 )
-                right.fill_between(times, own["gpus_in_use"].to_numpy() / gpus, step="post", color="#c9c9c9",
-                                   edgecolor="#333333", linewidth=0.7)  # fmt: skip
+                right.fill_between(
+                    times,
+                    own["gpus_in_use"].to_numpy() / gpus,
+                    step="post",
+                    color="#c9c9c9",
+                    edgecolor="#333333",
+                    linewidth=0.7,
+                )
                 left.set_ylim(0, most * 1.05)
                 right.set_ylim(0, 1.05)
                 right.set_yticks([0, 0.5, 1])

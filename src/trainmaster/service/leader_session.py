@@ -22,7 +22,7 @@ from trainmaster.forecast.process import ForecastProcess
 from trainmaster.model.policy import Policy
 from trainmaster.policies.registry import create
 from trainmaster.service.control.clock import Clock, SystemClock
-from trainmaster.service.control.control_plane import ControlPlane
+from trainmaster.service.control.control_plane import ControlPlane, Listeners
 from trainmaster.service.control.forecasts import LiveForecasts
 from trainmaster.service.control.scheduler_thread import Driver
 from trainmaster.service.log_setup import log_entries
@@ -72,13 +72,23 @@ class LeaderSession:
             partial(self._forecast_made, live_forecasts), partial(self._forecast_failed, live_forecasts)
         )
         plane = ControlPlane(
-            part.cluster(stored_state), store, None, self._parts.clock(), live_forecasts.estimator, platform.settings(),
-            option or "fifo", emulated=platform.emulated, retention=platform.retention,
-            told=partial(log_entries, self._log), committed=part.on_commit, forgotten=part.forget_jobs,
-            force_policy=option, keep_policy=not platform.alone, live_forecasts=live_forecasts,
+            part.cluster(stored_state),
+            store,
+            None,
+            self._parts.clock(),
+            live_forecasts.estimator,
+            platform.settings(),
+            option or "fifo",
+            emulated=platform.emulated,
+            retention=platform.retention,
+            listeners=Listeners(partial(log_entries, self._log), part.on_commit, part.forget_jobs),
+            force_policy=option,
+            keep_policy=not platform.alone,
+            live_forecasts=live_forecasts,
             experience=platform.experience,
-            follow_nodes=platform.follow_nodes, policies=self._parts.policies,
-        )  # fmt: skip
+            follow_nodes=platform.follow_nodes,
+            policies=self._parts.policies,
+        )
         driver = self._parts.driver(plane, self._fatal)
         plane.set_time(stored_state)
         plane.backend = part.open_backend(plane, driver, stored_state)

@@ -92,9 +92,17 @@ def with_weights(policy: str, weights: Path) -> str:
 def brief_training(seed: int = 0) -> TrainOptions:
     """A few iterations from the weights in force: minutes of one core."""
     return TrainOptions(
-        warm_up=False, update="evolution", rate=0.1, width=0.2, pairs=6, episodes=4, iterations=12, validate_every=4,
-        validation_traces=6, seed=seed,
-    )  # fmt: skip
+        warm_up=False,
+        update="evolution",
+        rate=0.1,
+        width=0.2,
+        pairs=6,
+        episodes=4,
+        iterations=12,
+        validate_every=4,
+        validation_traces=6,
+        seed=seed,
+    )
 
 
 def _train(
@@ -112,9 +120,15 @@ class Learning:
     """`start` begins the thread; `turn` is one look, for tests to call."""
 
     def __init__(
-        self, driver: Asks, folder: Path, cluster: Cluster, round_ms: int | None,
-        say: Callable[[str], None] = lambda _: None, train: Train | None = None, executor: Executor | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        driver: Asks,
+        folder: Path,
+        cluster: Cluster,
+        round_ms: int | None,
+        say: Callable[[str], None] = lambda _: None,
+        train: Train | None = None,
+        executor: Executor | None = None,
+    ) -> None:
         self._driver, self._folder, self._say = driver, folder, say
         folder.mkdir(exist_ok=True)
         slot_s = round_ms / MS_PER_S if round_ms else SLOT_S
@@ -215,9 +229,13 @@ class Learning:
     def _save(self, before: list[str]) -> None:
         learner = self.learner
         state = {
-            "current": str(learner.current), "previous": str(learner.previous or ""), "promoted_ms": self._promoted_ms,
-            "trained_ms": self._trained_ms, "rounds": learner.rounds, "before": before,
-        }  # fmt: skip
+            "current": str(learner.current),
+            "previous": str(learner.previous or ""),
+            "promoted_ms": self._promoted_ms,
+            "trained_ms": self._trained_ms,
+            "rounds": learner.rounds,
+            "before": before,
+        }
         path = self._folder / "state.json"
         path.with_suffix(".new").write_text(json.dumps(state))
         path.with_suffix(".new").replace(path)
@@ -244,7 +262,8 @@ class Learning:
 def check_learning(policy: str | None) -> None:
     """Refuse `--learn` where it could never do anything."""
     if find_spec("torch") is None:
-        raise InputError("learning needs PyTorch", "the extra 'learn'", "pip install 'trainmaster[learn]'",
-                         column="--learn")  # fmt: skip
+        raise InputError(
+            "learning needs PyTorch", "the extra 'learn'", "pip install 'trainmaster[learn]'", column="--learn"
+        )
     if policy is not None and not is_dl2(policy):
         raise InputError(f"--learn with policy '{policy}'", "policy dl2", "Add --policy dl2.", column="--learn")

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (methods that leave out what a platform has nothing to do about)
 """What a service needs of the place it runs on: election, store, backend, access to jobs, logs.
 
 `local` is one machine, where this process always leads; `kubernetes` elects one leader among replicas.
@@ -9,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainmaster.engine.ports import Archive, Commit, StoredState
+from trainmaster.engine.ports import Archive, Backend, Commit, StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.command import Command
 from trainmaster.service.api.job_api import JobApi
 from trainmaster.service.control.control_plane import ControlPlane, Retention
 from trainmaster.service.control.experience import Bounds
@@ -24,14 +24,9 @@ Fatal = Callable[[BaseException], None]
 """Told, from any thread, of a fault after which the service must end."""
 
 
-class LiveBackend(Protocol):
-    def perform(self, command: Command) -> None: ...
-
-    def observe(self) -> None: ...
-
-
 class PlatformSession(Protocol):
-    """The platform's part of one leadership. All but `halt` block, and are called from a thread of their own."""
+    """The platform's part of one leadership. All but `halt` block, and are called from a thread of their own. What a
+    platform has nothing to do about it leaves as it is here."""
 
     database: Path
     """The SQLite file from which forecasts read the jobs."""
@@ -42,27 +37,27 @@ class PlatformSession(Protocol):
         """The nodes, given what the store says of those that jobs are on."""
         ...
 
-    def open_backend(self, plane: ControlPlane, driver: Driver, stored_state: StoredState) -> LiveBackend: ...
+    def open_backend(self, plane: ControlPlane, driver: Driver, stored_state: StoredState) -> Backend: ...
 
     def opened(self, driver: Driver) -> None:
         """The scheduler thread runs: begin to take in jobs and to publish."""
-        ...
+        return
 
     def on_commit(self, commit: Commit) -> None:
         """In the scheduler thread, after each commit."""
-        ...
+        return
 
     def on_forecast(self, finish_s: Mapping[str, float], now_s: float) -> None:
         """In any thread: when jobs are expected to finish, in seconds since the epoch."""
-        ...
+        return
 
     def forget_jobs(self, job_ids: Sequence[str]) -> None:
-        """The history no longer holds these jobs."""
-        ...
+        """The history no longer holds these jobs. On Kubernetes objects, pods and their logs are the cluster's."""
+        return
 
     def halt(self) -> None:
         """In the event loop: leadership is lost. Nothing acts when this returns."""
-        ...
+        return
 
     def close(self) -> None: ...
 
@@ -87,7 +82,7 @@ class Platform(Protocol):
 
     def prepare(self) -> None:
         """Blocks: what can be done before being elected."""
-        ...
+        return
 
     def leading(self) -> bool: ...
 
@@ -97,10 +92,11 @@ class Platform(Protocol):
 
     def wrap(self, app: Any) -> Any:
         """The application as requests from outside meet it."""
-        ...
+        return app
 
     def tokens_needed(self) -> bool:
         """Whether a service that others can reach needs a file of tokens."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        return

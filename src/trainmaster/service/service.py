@@ -199,9 +199,12 @@ class Service:
                 self.gateway.session = session
                 self._opened.set()
                 self.log.info(
-                    "leader ready", after_s=round(time.monotonic() - begun_s, 2), policy=plane.policy_name,
-                    cluster=plane.cluster.nodes_text(), emulated=plane.emulated,
-                )  # fmt: skip
+                    "leader ready",
+                    after_s=round(time.monotonic() - begun_s, 2),
+                    policy=plane.policy_name,
+                    cluster=plane.cluster.nodes_text(),
+                    emulated=plane.emulated,
+                )
                 await _first(self._lost, self._stop)
             return True
         except (TrainmasterError, TimeoutError) as error:
@@ -241,9 +244,15 @@ class Service:
         job_api = self.platform.job_api(self.gateway, tokens)
         app = build_app(Context(self.gateway, job_api, self.platform.name, self.gateway.foretell))
         config = uvicorn.Config(
-            self.platform.wrap(app), log_config=None, access_log=False, lifespan="off", server_header=False,
-            timeout_graceful_shutdown=int(STOP_S), timeout_keep_alive=30, http=TimedConnection,
-        )  # fmt: skip
+            self.platform.wrap(app),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=int(STOP_S),
+            timeout_keep_alive=30,
+            http=TimedConnection,
+        )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve([listener]))  # `serve` would install its own signal handlers
         task.add_done_callback(lambda _: self._stop.set())
@@ -272,9 +281,11 @@ def platform_of(options: ServiceOptions, home: Home) -> Platform:
         if error.name not in ("aiohttp", "orjson"):
             raise
         raise InputError(
-            f"the module {error.name} is missing", "the extra `kubernetes`",
-            "Install it: pip install 'trainmaster[kubernetes]'", column="--backend",
-        ) from None  # fmt: skip
+            f"the module {error.name} is missing",
+            "the extra `kubernetes`",
+            "Install it: pip install 'trainmaster[kubernetes]'",
+            column="--backend",
+        ) from None
     return KubernetesPlatform(options, home)
 
 
@@ -312,9 +323,11 @@ def listen(host: str, port: int | None) -> socket.socket:
             listener.close()
             if number == wanted[-1]:
                 raise InputError(
-                    f"cannot listen on {host} port {number}: {error.strerror}", "a free port on an own address",
-                    "Choose another with --port, or --port 0 for any.", column="--port",
-                ) from None  # fmt: skip
+                    f"cannot listen on {host} port {number}: {error.strerror}",
+                    "a free port on an own address",
+                    "Choose another with --port, or --port 0 for any.",
+                    column="--port",
+                ) from None
     raise AssertionError("unreachable")
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.packed_allocation import unpacked
 from trainmaster.model.job import JobSpec
-from trainmaster.model.packed_allocation import unpacked
 
 if TYPE_CHECKING:
     from trainmaster.sim.backend import SimulatedBackend

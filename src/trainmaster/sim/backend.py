@@ -20,11 +20,11 @@ from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
 from trainmaster.engine.message_rows import put_report, report_of
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.packed_allocation import packed
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.model.lease import LeaseRule
-from trainmaster.model.packed_allocation import packed
 from trainmaster.model.scaling import Scaling
 from trainmaster.sim import outages
 from trainmaster.sim.attempt_view import AttemptView
@@ -173,10 +173,14 @@ class SimulatedBackend:
         self.launched[job] = spec
         curve = (spec.scaling, spec.workers_ref, spec.servers_ref)
         self.core.jobs.describe(
-            job, float("nan") if spec.work_total is None else spec.work_total, spec.worker.share_milli,
-            spec.workers_ref, spec.servers_ref, self._curves.setdefault(curve, len(self._curves)),
+            job,
+            float("nan") if spec.work_total is None else spec.work_total,
+            spec.worker.share_milli,
+            spec.workers_ref,
+            spec.servers_ref,
+            self._curves.setdefault(curve, len(self._curves)),
             self.truth.reference_rates(spec),
-        )  # fmt: skip
+        )
         self.core.jobs.key[job] = self.truth.key_of(spec.id)
         self.core.jobs.sensitivity[job] = self.truth.sensitivity(spec.model)
 

@@ -87,8 +87,9 @@ def _from_document(path: Path) -> Cluster:
                     )
                 )
         except (TypeError, ValueError):
-            raise InputError("a number is not a number", "gpus, cpus, mem_gib and count as numbers",
-                             file=path, column=where) from None  # fmt: skip
+            raise InputError(
+                "a number is not a number", "gpus, cpus, mem_gib and count as numbers", file=path, column=where
+            ) from None
     prices = dict(PRICE_PER_GPU_HOUR)
     prices.update({str(k): float(v) for k, v in (document.get("prices") or {}).items()})
     return cluster_of(nodes, prices)

@@ -108,10 +108,15 @@ def plan(wanted: Comparison) -> tuple[dict[str, Any], list[Cell]]:
         labels.append(trace.name)
         sources.append(
             {
-                "name": label, "file": source, "format": trace.source, "sha256": digest, "jobs": len(trace),
-                "generated_fields": list(trace.generated_fields), "resample_window_s": window_s(trace),
+                "name": label,
+                "file": source,
+                "format": trace.source,
+                "sha256": digest,
+                "jobs": len(trace),
+                "generated_fields": list(trace.generated_fields),
+                "resample_window_s": window_s(trace),
             }
-        )  # fmt: skip
+        )
         for cluster in wanted.clusters:
             for load in wanted.loads:
                 first = replace(

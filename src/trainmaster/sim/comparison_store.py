@@ -65,8 +65,12 @@ class ComparisonStore:
         if path.exists():
             self._check_same(path, settings)
         elif self.folder.is_dir() and any(self.folder.iterdir()):
-            raise InputError("the folder holds other things", "a new or empty folder, or one of a comparison",
-                             "Choose another --out.", file=self.folder)  # fmt: skip
+            raise InputError(
+                "the folder holds other things",
+                "a new or empty folder, or one of a comparison",
+                "Choose another --out.",
+                file=self.folder,
+            )
         try:
             self.cells.mkdir(parents=True, exist_ok=True)
             _write(path, (json.dumps(settings, indent=2, allow_nan=False) + "\n").encode())
@@ -83,14 +87,19 @@ class ComparisonStore:
         except (OSError, ValueError):
             there = None
         if not isinstance(there, dict):
-            raise InputError("not the settings of a comparison", "JSON written by `compare`",
-                             "Choose another --out.", file=path)  # fmt: skip
+            raise InputError(
+                "not the settings of a comparison", "JSON written by `compare`", "Choose another --out.", file=path
+            )
         ours, theirs = _comparable(settings), _comparable(there)
         different = sorted(k for k in {*ours, *theirs} if ours.get(k) != theirs.get(k))
         if different:
             shown = "; ".join(f"{k} is {_short(theirs.get(k))} there, {_short(ours.get(k))} now" for k in different)
-            raise InputError(f"it holds a comparison with other settings: {shown}", "the same settings",
-                             "Choose another --out, or delete this folder.", file=self.folder)  # fmt: skip
+            raise InputError(
+                f"it holds a comparison with other settings: {shown}",
+                "the same settings",
+                "Choose another --out, or delete this folder.",
+                file=self.folder,
+            )
 
     def has(self, key: str) -> bool:
         return (self.cells / key).is_dir()
@@ -138,14 +147,21 @@ def read_comparison(folder: Path) -> ComparisonTables:
         if not path.exists():
             if name == "timing":
                 continue
-            raise InputError("no such file", "a finished comparison",
-                             "Run `trainmaster compare` with this --out again: it goes on where it stopped.",
-                             file=path)  # fmt: skip
+            raise InputError(
+                "no such file",
+                "a finished comparison",
+                "Run `trainmaster compare` with this --out again: it goes on where it stopped.",
+                file=path,
+            )
         try:
             tables[name] = pl.read_parquet(path)
         except Exception as error:
-            raise InputError(f"damaged ({str(error).splitlines()[0]})", "a complete Parquet file",
-                             "Run `trainmaster compare` again.", file=path) from None  # fmt: skip
+            raise InputError(
+                f"damaged ({str(error).splitlines()[0]})",
+                "a complete Parquet file",
+                "Run `trainmaster compare` again.",
+                file=path,
+            ) from None
     metadata = pl.read_parquet_metadata(folder / "results.parquet")
     try:
         settings = json.loads(metadata[_META_KEY])
@@ -153,8 +169,9 @@ def read_comparison(folder: Path) -> ComparisonTables:
         if not needed <= set(tables["results"].columns):
             raise KeyError(min(needed - set(tables["results"].columns)))
     except (KeyError, ValueError) as error:
-        raise InputError(f"holds no comparison ({error})", "a file written by `trainmaster compare`",
-                         file=folder / "results.parquet") from None  # fmt: skip
+        raise InputError(
+            f"holds no comparison ({error})", "a file written by `trainmaster compare`", file=folder / "results.parquet"
+        ) from None
     return ComparisonTables(
         settings,
         tables["results"],

@@ -13,8 +13,9 @@ from trainmaster.core.engine.engine_core import list_pending, write_pending
 from trainmaster.core.sim.arrivals import Arrivals
 from trainmaster.core.sim.run_codes import AT_COMMANDS, DECIDE, GATE, LEASES, REPORT, SENT, SUBMIT
 from trainmaster.core.sim.run_loop import RunLoop
-from trainmaster.engine import admission_gate, foreign_usage, halts, nodes, user_events
+from trainmaster.engine.deciding import admission_gate
 from trainmaster.engine.engine import HANDLERS, Engine
+from trainmaster.engine.handlers import foreign_usage, halts, nodes, user_events
 from trainmaster.engine.message_rows import report_of
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId

@@ -117,10 +117,12 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
     placement = wanted.placement or traits_of(policy).placement or "pack"
     teams = read_teams(wanted.cluster)
     settings = Settings(
-        parse_strategy(placement), _round_ms(wanted.round_s), wanted.seed,
+        parse_strategy(placement),
+        _round_ms(wanted.round_s),
+        wanted.seed,
         entity_weights={name: weight for name, (weight, _) in teams.items() if weight != 1.0},
         entity_policies={name: policy for name, (_, policy) in teams.items() if policy is not None},
-    )  # fmt: skip
+    )
     truth = _truth(wanted)
     if wanted.unfit not in ("error", "reject"):
         raise InputError(
@@ -145,24 +147,39 @@ def prepare(wanted: Experiment, trace: JobTrace | None = None) -> Prepared:
         trace = stretch(trace, 1.0 / wanted.load)
     trace = resample(trace, wanted.resample, wanted.seed)
     jobs = workload(trace, cluster, catalogue, source=wanted.trace)
-    unfit = jobs.unfit
-    if unfit and wanted.unfit == "error":
-        spec, why = unfit[0]
-        line = int(trace.jobs.filter(pl.col("job_id") == spec.id)["line"][0])
-        more = f" (and {len(unfit) - 1} more such jobs)" if len(unfit) > 1 else ""
-        raise InputError(
-            f"job '{spec.id}' can never run: {why}{more}",
-            "jobs that fit the cluster",
-            "Give a larger --cluster, or --unfit reject to count them as rejected.",
-            wanted.trace, line, "gpus",
-        )  # fmt: skip
+    if jobs.unfit and wanted.unfit == "error":
+        raise _never_fits(trace, *jobs.unfit[0], len(jobs.unfit), wanted.trace)
     fit = jobs.fit
     if truth.loss_period_ms:  # then jobs have epochs, whether their trace says how many or not
         fit = fit.changed(lambda spec: replace(spec, epochs_total=spec.epochs_total or EPOCHS))
     return Prepared(
-        wanted, trace.name, trace.generated_fields, fit, [spec for spec, _ in unfit], cluster, policy, settings,
-        truth, estimator, catalogue, time.process_time() - cpu_begin, time.perf_counter() - wall_begin,
-    )  # fmt: skip
+        wanted,
+        trace.name,
+        trace.generated_fields,
+        fit,
+        [spec for spec, _ in jobs.unfit],
+        cluster,
+        policy,
+        settings,
+        truth,
+        estimator,
+        catalogue,
+        time.process_time() - cpu_begin,
+        time.perf_counter() - wall_begin,
+    )
+
+
+def _never_fits(trace: JobTrace, spec: JobSpec, why: str, n: int, path: str) -> InputError:
+    line = int(trace.jobs.filter(pl.col("job_id") == spec.id)["line"][0])
+    more = f" (and {n - 1} more such jobs)" if n > 1 else ""
+    return InputError(
+        f"job '{spec.id}' can never run: {why}{more}",
+        "jobs that fit the cluster",
+        "Give a larger --cluster, or --unfit reject to count them as rejected.",
+        path,
+        line,
+        "gpus",
+    )
 
 
 def run(
@@ -176,10 +193,17 @@ def run(
     wall_begin, cpu_begin = time.perf_counter() - prepared.wall_s, time.process_time() - prepared.cpu_s
     pairs = None if prepared.catalogue is None else PairSlowdowns(prepared.catalogue)
     result = simulate(
-        prepared.specs, prepared.cluster, prepared.policy, prepared.settings, prepared.truth,
-        estimator=prepared.estimator or DeclaredSpeeds(prepared.truth.spread_penalty, pairs), pairs=pairs,
-        progress=progress, record_timeline=record_timeline, record_history=record_history,
-    )  # fmt: skip
+        prepared.specs,
+        prepared.cluster,
+        prepared.policy,
+        prepared.settings,
+        prepared.truth,
+        estimator=prepared.estimator or DeclaredSpeeds(prepared.truth.spread_penalty, pairs),
+        pairs=pairs,
+        progress=progress,
+        record_timeline=record_timeline,
+        record_history=record_history,
+    )
     if prepared.unfit:
         result.over = result.over.with_unfit(prepared.unfit)
     jobs = job_table(result)

@@ -59,11 +59,25 @@ class AllocationHistory:
                 node = self.cluster.nodes[part.node]
                 if part.devices:
                     rows.append(
-                        (job_id, part.node, node.id, node.accelerator, list(part.devices), gpus,
-                         start_ms / MS_PER_S, stop_ms / MS_PER_S)
-                    )  # fmt: skip
+                        (
+                            job_id,
+                            part.node,
+                            node.id,
+                            node.accelerator,
+                            list(part.devices),
+                            gpus,
+                            start_ms / MS_PER_S,
+                            stop_ms / MS_PER_S,
+                        )
+                    )
         schema = {
-            "job_id": pl.String(), "node": pl.Int32(), "node_id": pl.String(), "accelerator": pl.String(),
-            "devices": pl.List(pl.Int32()), "job_gpus": pl.Float64(), "start_s": pl.Float64(), "end_s": pl.Float64(),
-        }  # fmt: skip
+            "job_id": pl.String(),
+            "node": pl.Int32(),
+            "node_id": pl.String(),
+            "accelerator": pl.String(),
+            "devices": pl.List(pl.Int32()),
+            "job_gpus": pl.Float64(),
+            "start_s": pl.Float64(),
+            "end_s": pl.Float64(),
+        }
         return pl.DataFrame(rows, schema=schema, orient="row")

@@ -39,9 +39,13 @@ class Coming:
         self.entities_known = np.maximum.accumulate(entity) + 1 if len(jobs) else entity
         speed, spread = _speeds(jobs, types, engine.estimator)
         self.arrivals = Arrivals(
-            jobs.submit_ms, _int_columns(jobs, columns) | {"entity": entity}, _float_columns(jobs), speed, spread,
+            jobs.submit_ms,
+            _int_columns(jobs, columns) | {"entity": entity},
+            _float_columns(jobs),
+            speed,
+            spread,
             _allowed(jobs, types, speed),
-        )  # fmt: skip
+        )
 
     def name_teams(self, engine: Engine) -> None:
         """Show the names of those teams alone of which a job has come."""
@@ -69,22 +73,31 @@ def _int_columns(jobs: JobList, columns: JobColumns) -> dict[str, Ints]:
     gpu_milli = jobs.ints(attrgetter("worker.gpu_milli"))
     ask = np.minimum(np.maximum(ref, low), high)
     return {
-        "workers_min": low, "workers_max": high, "servers_min": servers_low, "servers_max": servers_high,
-        "workers_ref": ref, "servers_ref": servers_ref, "devices_each": -(-gpu_milli // GPU_MILLI),
-        "share_milli": np.minimum(gpu_milli, GPU_MILLI), "worker_gpu_milli": gpu_milli,
+        "workers_min": low,
+        "workers_max": high,
+        "servers_min": servers_low,
+        "servers_max": servers_high,
+        "workers_ref": ref,
+        "servers_ref": servers_ref,
+        "devices_each": -(-gpu_milli // GPU_MILLI),
+        "share_milli": np.minimum(gpu_milli, GPU_MILLI),
+        "worker_gpu_milli": gpu_milli,
         "worker_cpu_milli": jobs.ints(attrgetter("worker.cpu_milli")),
         "worker_mem_mib": jobs.ints(attrgetter("worker.mem_mib")),
         "server_cpu_milli": jobs.ints(attrgetter("server.cpu_milli")),
         "server_mem_mib": jobs.ints(attrgetter("server.mem_mib")),
-        "priority": jobs.ints(attrgetter("priority")), "deadline_ms": jobs.deadline_ms,
+        "priority": jobs.ints(attrgetter("priority")),
+        "deadline_ms": jobs.deadline_ms,
         "deadline_kind": jobs.ints(attrgetter("deadline_kind")),
         "preemptible": jobs.ints(attrgetter("preemptible")),
-        "curve": _interned(jobs, attrgetter("scaling"), lambda s: columns.intern_curve(s.scaling)), "workers_ask": ask,
+        "curve": _interned(jobs, attrgetter("scaling"), lambda s: columns.intern_curve(s.scaling)),
+        "workers_ask": ask,
         "servers_ask": np.minimum(np.maximum(servers_ref, servers_low), servers_high),
-        "ask_gpu_milli": ask * gpu_milli, "max_attempts": jobs.ints(attrgetter("max_attempts")),
+        "ask_gpu_milli": ask * gpu_milli,
+        "max_attempts": jobs.ints(attrgetter("max_attempts")),
         "node_set": _interned(jobs, attrgetter("node_set"), lambda s: columns.intern_node_set(s.node_set)),
         "elastic": ((low != high) | (servers_low != servers_high)).astype(np.int64),
-    }  # fmt: skip
+    }
 
 
 def _float_columns(jobs: JobList) -> dict[str, Floats]:

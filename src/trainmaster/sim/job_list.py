@@ -108,9 +108,14 @@ class JobList(Sequence[JobSpec]):
         rank[order] = np.arange(len(used))
         made = {new: self.made[old] for new, old in enumerate(which.tolist()) if old in self.made}
         return JobList(
-            [self.templates[k] for k in used[order].tolist()], rank[kind], self.ids.gather(which),
-            self.submit_ms[which], self.work_total[which], self.deadline_ms[which], made,
-        )  # fmt: skip
+            [self.templates[k] for k in used[order].tolist()],
+            rank[kind],
+            self.ids.gather(which),
+            self.submit_ms[which],
+            self.work_total[which],
+            self.deadline_ms[which],
+            made,
+        )
 
     def changed(self, change: Callable[[JobSpec], JobSpec]) -> JobList:
         """The same with other templates; `change` leaves id, submission, work and deadline alone."""

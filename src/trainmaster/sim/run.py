@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from trainmaster.core.sim.run_codes import DECIDE, FAIL_NODES, HEARD, OVER, PAUSED_RUN, RESTLESS, SENT
-from trainmaster.engine import priority_bands
+from trainmaster.engine.deciding import priority_bands
 from trainmaster.engine.engine import Ended, Engine, Settings
 from trainmaster.engine.ports import Estimator
 from trainmaster.estimate.declared import DeclaredSpeeds
@@ -137,9 +137,15 @@ class _Run:
     """A world, an engine, and what drives them; here is what is watched."""
 
     def __init__(
-        self, jobs: JobList, cluster: Cluster, policy: Policy, settings: Settings, truth: TruthOptions,
-        estimator: Estimator, pairs: PairSlowdowns | None,
-    ) -> None:  # fmt: skip
+        self,
+        jobs: JobList,
+        cluster: Cluster,
+        policy: Policy,
+        settings: Settings,
+        truth: TruthOptions,
+        estimator: Estimator,
+        pairs: PairSlowdowns | None,
+    ) -> None:
         self.jobs = jobs
         self.backend = SimulatedBackend(cluster, Truth(cluster, truth, settings.seed, pairs), settings.lease)
         self.engine = engine = Engine(cluster, policy, estimator, settings)
@@ -159,9 +165,11 @@ class _Run:
         self.loop.steps_at_once_max, self.loop.idle_max = MAX_STEPS_AT_ONCE, MAX_IDLE_WAKES
 
     def go(
-        self, progress: Progress | None, timeline: list[tuple[int, float, int, int]] | None,
+        self,
+        progress: Progress | None,
+        timeline: list[tuple[int, float, int, int]] | None,
         history: AllocationHistory | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Run to the end."""
         engine, loop, total = self.engine, self.loop, len(self.jobs)
         loop.watched = timeline is not None or history is not None

@@ -17,9 +17,9 @@ import polars as pl
 
 from trainmaster.core.arrays import Floats, Ints
 from trainmaster.estimate.catalogue import ThroughputCatalogue
+from trainmaster.model.capacity.feasibility import fits_when_empty
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
-from trainmaster.model.feasibility import fits_when_empty
 from trainmaster.model.foreign import MAX_NUMBER, parse_json
 from trainmaster.model.job import SERVER_DEMAND, DeadlineKind, Demand, JobId, JobSpec
 from trainmaster.model.scaling import LINEAR, Scaling, amdahl
@@ -209,8 +209,13 @@ class _Builder:
             elif gpus == int(gpus):
                 workers, each = int(gpus), 1.0
             else:
-                raise self._error(row, "gpus", f"{gpus:g} GPUs", "whole GPUs, or a fraction of one",
-                                  "Give num_workers and gpus_per_worker for several fractions.")  # fmt: skip
+                raise self._error(
+                    row,
+                    "gpus",
+                    f"{gpus:g} GPUs",
+                    "whole GPUs, or a fraction of one",
+                    "Give num_workers and gpus_per_worker for several fractions.",
+                )
         elif abs(workers * each - gpus) > _GPUS_OFF * max(gpus, 1.0):
             what = f"{workers} workers with {each:g} GPUs each are not {gpus:g} GPUs"
             raise self._error(
@@ -262,25 +267,42 @@ class _Builder:
             speeds, spread = self._speeds_of(model, max(gpus, 1), row.get("batch_size"))
         if speeds and iterations is not None and duration is None:
             if max(speeds.values()) <= 0:
-                raise self._error(row, "model", f"'{model}' on {gpus} GPUs cannot run on any type of this cluster",
-                                  "a positive throughput on at least one type")  # fmt: skip
+                raise self._error(
+                    row,
+                    "model",
+                    f"'{model}' on {gpus} GPUs cannot run on any type of this cluster",
+                    "a positive throughput on at least one type",
+                )
             if iterations > LONGEST_S * max(speeds.values()):
-                raise self._error(row, "iterations", f"{iterations} steps at {max(speeds.values()):g} a second",
-                                  f"at most {LONGEST_S:g} seconds of work")  # fmt: skip
+                raise self._error(
+                    row,
+                    "iterations",
+                    f"{iterations} steps at {max(speeds.values()):g} a second",
+                    f"at most {LONGEST_S:g} seconds of work",
+                )
             return float(iterations), speeds, spread
         if duration is None:
             if self.catalogue is None:
-                raise self._error(row, "duration_s", "no duration, and no throughput table to derive it from",
-                                  "duration_s, or model and iterations with --throughputs",
-                                  "Add --throughputs FILE (or --throughputs builtin).")  # fmt: skip
+                raise self._error(
+                    row,
+                    "duration_s",
+                    "no duration, and no throughput table to derive it from",
+                    "duration_s, or model and iterations with --throughputs",
+                    "Add --throughputs FILE (or --throughputs builtin).",
+                )
             if not set(self.cluster.types) & set(self.catalogue.types):
                 raise InputError(
                     f"the throughput table knows no type of the cluster ({', '.join(self.cluster.types)})",
                     f"types of the table: {', '.join(self.catalogue.types)}",
                     remedy="Give another --cluster, or another table.",
                 )
-            raise self._error(row, "model", f"the throughput table does not know '{model}' on {gpus} GPUs",
-                              "a model and size of the table", "Use another table, or leave them out.")  # fmt: skip
+            raise self._error(
+                row,
+                "model",
+                f"the throughput table does not know '{model}' on {gpus} GPUs",
+                "a model and size of the table",
+                "Use another table, or leave them out.",
+            )
         if speeds and max(speeds.values()) > 0:
             # The duration is understood as that on the fastest type of this cluster.
             fastest = max(speeds.values())

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from trainmaster.engine.ports import Commit, EndedFilter, JsonObject, LogEntry, StoredState, StoreError
+from trainmaster.engine.ports import Commit, JsonObject, StoredState, StoreError
 from trainmaster.stores.memory import Dump, Encoded, MemoryStore, encoded
 
 FORMAT = 1
@@ -69,12 +69,14 @@ class Blobs(Protocol):
         ...
 
 
-class JournalStore:
-    """See `trainmaster.engine.ports.Archive`. One thread at a time; snapshots are written by one of their own."""
+class JournalStore(MemoryStore):
+    """See `trainmaster.engine.ports.Archive`. What was read or committed is in memory. One thread at a time; snapshots
+    are written by one of their own."""
 
     def __init__(self, blobs: Blobs, writer: str, *, snapshot_entries: int = 0) -> None:
         """`writer` tells this process from others: it goes into names, and into every entry. `snapshot_entries`
         0: as many as usual."""
+        super().__init__()
         self._blobs = blobs
         self._writer = writer
         self._snapshot_entries = snapshot_entries or SNAPSHOT_ENTRIES
@@ -91,16 +93,16 @@ class JournalStore:
 
     def _keep(self, delta: Encoded) -> None:
         self._append({"commit": delta._asdict()})
-        self._memory.apply(delta)
+        self.apply(delta)
         self._snapshot_if_due()
 
     def prune(self, before_ms: int, keep_ended: int, keep_log: int) -> list[str]:
-        before = self._memory.dump()
+        before = self.dump()
         pruned = MemoryStore.of(before)
         forgotten = pruned.prune(before_ms, keep_ended, keep_log)
         if pruned.dump() != before:
             self._append({"prune": [before_ms, keep_ended, keep_log]})
-            self._memory = pruned
+            self.become(pruned.dump())
         return forgotten
 
     def claim(self) -> None:
@@ -146,7 +148,7 @@ class JournalStore:
         running = self._snapshotting is not None and self._snapshotting.is_alive()
         if running or (self._since < self._snapshot_entries and self._bytes_since < SNAPSHOT_BYTES):
             return
-        dump, number = self._memory.dump(), self._number
+        dump, number = self.dump(), self._number
         self._since = self._bytes_since = 0
         self._snapshotting = threading.Thread(target=self._snapshot, args=(number, dump), name="snapshot", daemon=True)
         self._snapshotting.start()
@@ -192,41 +194,16 @@ class JournalStore:
             number += 1
             since += 1
             bytes_since += len(found[name])
-        self._memory, self._number, self._since, self._bytes_since = memory, number, since, bytes_since
+        self.become(memory.dump())
+        self._number, self._since, self._bytes_since = number, since, bytes_since
 
     def load(self) -> StoredState:
         self._read()
-        return self._memory.load()
+        return super().load()
 
     def load_active(self) -> StoredState:
         self._read()
-        return self._memory.load_active()
-
-    # -- the past: as in memory --------------------------------------------------------------------------
-
-    def find_request(self, request_id: str) -> JsonObject | None:
-        return self._memory.find_request(request_id)
-
-    def document(self, name: str) -> JsonObject | None:
-        return self._memory.document(name)
-
-    def find_ended(self, job_id: str) -> JsonObject | None:
-        return self._memory.find_ended(job_id)
-
-    def ended_page(self, after: int, limit: int, where: EndedFilter) -> list[JsonObject]:
-        return self._memory.ended_page(after, limit, where)
-
-    def latest_ended(self, limit: int, where: EndedFilter) -> list[JsonObject]:
-        return self._memory.latest_ended(limit, where)
-
-    def count_ended(self, where: EndedFilter) -> int:
-        return self._memory.count_ended(where)
-
-    def log_page(self, after: int, limit: int, job_id: str | None = None) -> list[LogEntry]:
-        return self._memory.log_page(after, limit, job_id)
-
-    def last_log_number(self) -> int:
-        return self._memory.last_log_number()
+        return super().load_active()
 
     def close(self) -> None:
         if self._snapshotting is not None:

@@ -78,22 +78,32 @@ class MemoryStore:
         """Everything that it holds, as it is now: later changes do not show."""
         log = [(e.at_ms, e.kind, e.job_id, e.text, details, e.number) for e, details in self._log]
         return Dump(
-            dict(self._jobs), dict(self._ended), self._meta, log, self._next_number, dict(self._requests),
+            dict(self._jobs),
+            dict(self._ended),
+            self._meta,
+            log,
+            self._next_number,
+            dict(self._requests),
             dict(self._documents),
-        )  # fmt: skip
+        )
 
-    @classmethod
-    def of(cls, dump: Dump) -> MemoryStore:
-        store = cls()
-        store._jobs, store._ended, store._meta = dict(dump.jobs), dict(dump.ended), dump.meta
-        store._log = [
+    @staticmethod
+    def of(dump: Dump) -> MemoryStore:
+        """A store that holds this."""
+        store = MemoryStore()
+        store.become(dump)
+        return store
+
+    def become(self, dump: Dump) -> None:
+        """Hold this instead of what was here."""
+        self._jobs, self._ended, self._meta = dict(dump.jobs), dict(dump.ended), dump.meta
+        self._log = [
             (LogEntry(at_ms, kind, job_id, text, {}, number), details)
             for at_ms, kind, job_id, text, details, number in dump.log
         ]
-        store._next_number = dump.next_number
-        store._requests = {key: (at_ms, answer) for key, (at_ms, answer) in dump.requests.items()}
-        store._documents = dict(dump.documents)
-        return store
+        self._next_number = dump.next_number
+        self._requests = {key: (at_ms, answer) for key, (at_ms, answer) in dump.requests.items()}
+        self._documents = dict(dump.documents)
 
     def load(self) -> StoredState:
         return self._stored_state({job_id: json.loads(record) for job_id, record in sorted(self._ended.items())})

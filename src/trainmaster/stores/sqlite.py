@@ -175,38 +175,38 @@ class SqliteStore:
         return sorted(forgotten)
 
 
-def read_active(path: Path, also: Set[str] = frozenset()) -> StoredState:
-    """What an engine needs to go on, read from the file of a service that may be running; `StoreError` if it cannot
-    be. Of ended jobs, only those that active ones wait for, and `also` these."""
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """One moment of the file of a service that may be running; `StoreError` if it cannot be read."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
         try:
-            connection.execute("BEGIN")  # one moment for all that follows
-            jobs = {key: json.loads(record) for key, record in connection.execute("SELECT id, record FROM job")}
-            row = connection.execute("SELECT value FROM meta WHERE key = ?", (_ENGINE_KEY,)).fetchone()
-            ended = {}
-            awaited = {name for record in jobs.values() for name in record["spec"].get("after", ())}
-            for job_id in sorted(awaited | also):
-                found = connection.execute("SELECT phase FROM ended WHERE id = ?", (job_id,)).fetchone()
-                if found is not None:
-                    ended[job_id] = {"phase": found[0]}
+            connection.execute("BEGIN")
+            yield connection
         finally:
             connection.close()
     except sqlite3.Error as error:
         raise StoreError(f"database {path}: {error}") from error
+
+
+def read_active(path: Path, also: Set[str] = frozenset()) -> StoredState:
+    """What an engine needs to go on. Of ended jobs, only those that active ones wait for, and `also` these."""
+    with _reading(path) as connection:
+        jobs = {key: json.loads(record) for key, record in connection.execute("SELECT id, record FROM job")}
+        row = connection.execute("SELECT value FROM meta WHERE key = ?", (_ENGINE_KEY,)).fetchone()
+        ended = {}
+        awaited = {name for record in jobs.values() for name in record["spec"].get("after", ())}
+        for job_id in sorted(awaited | also):
+            found = connection.execute("SELECT phase FROM ended WHERE id = ?", (job_id,)).fetchone()
+            if found is not None:
+                ended[job_id] = {"phase": found[0]}
     return StoredState(jobs, ended, None if row is None else json.loads(row[0]))
 
 
 def read_recent(path: Path, count: int) -> list[JobSpec]:
-    """The jobs that ended last; `StoreError` if the file cannot be read."""
-    try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
-        try:
-            rows = connection.execute("SELECT record FROM ended ORDER BY ended_ms DESC LIMIT ?", (count,)).fetchall()
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise StoreError(f"database {path}: {error}") from error
+    """The jobs that ended last."""
+    with _reading(path) as connection:
+        rows = connection.execute("SELECT record FROM ended ORDER BY ended_ms DESC LIMIT ?", (count,)).fetchall()
     return [spec_from_json(json.loads(record)["spec"]) for (record,) in rows]
 
 
@@ -218,29 +218,18 @@ class History(NamedTuple):
 
 def read_history(path: Path, count: int, kinds: Sequence[str], documents: str) -> History:
     """The records of the jobs that ended last, the log's entries of these kinds in their order, and documents whose
-    names begin so, read from the file of a service that may be running; `StoreError` if it cannot be."""
-    try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
-        try:
-            connection.execute("BEGIN")  # one moment for both
-            latest = "SELECT id, record FROM ended ORDER BY ended_ms DESC LIMIT ?"
-            ended = [_ended_record(*row) for row in connection.execute(latest, (count,))]
-            marks = ", ".join("?" for _ in kinds)
-            rows = connection.execute(
-                f"SELECT at_ms, kind, job_id, text, details, number FROM log WHERE kind IN ({marks}) ORDER BY number",
-                tuple(kinds),
-            ).fetchall()
-            named = "SELECT value FROM meta WHERE substr(key, 1, ?) = ?"
-            prefix = _DOCUMENT + documents
-            kept = [_object(text) for (text,) in connection.execute(named, (len(prefix), prefix))]
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise StoreError(f"database {path}: {error}") from error
-    log = [
-        LogEntry(at_ms, kind, job_id, text, _details(details), number)
-        for at_ms, kind, job_id, text, details, number in rows
-    ]
+    names begin so, read from the file of a service that may be running."""
+    with _reading(path) as connection:
+        latest = "SELECT id, record FROM ended ORDER BY ended_ms DESC LIMIT ?"
+        ended = [_ended_record(*row) for row in connection.execute(latest, (count,))]
+        wanted = f"kind IN ({', '.join('?' for _ in kinds)}) ORDER BY number"
+        rows = connection.execute(
+            f"SELECT at_ms, kind, job_id, text, details, number FROM log WHERE {wanted}", tuple(kinds)
+        ).fetchall()
+        prefix = _DOCUMENT + documents
+        named = "SELECT value FROM meta WHERE substr(key, 1, ?) = ?"
+        kept = [_object(text) for (text,) in connection.execute(named, (len(prefix), prefix))]
+    log = [LogEntry(*row[:4], _details(row[4]), row[5]) for row in rows]
     return History(ended, log, [body for body in kept if body is not None])
 
 

@@ -14,11 +14,11 @@ import numpy as np
 from trainmaster.core.engine.engine_core import write_allocation
 from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.free_resources import FreeCapacity
+from trainmaster.model.capacity.packed_allocation import packed_list
 from trainmaster.model.cluster import Cluster, Node, cluster_of, parse_cluster
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import NO_DEMAND, Demand, JobId, JobSpec, Phase, PhaseCode
 from trainmaster.model.job_table import JobColumns, JobTable
-from trainmaster.model.packed_allocation import packed_list
 from trainmaster.model.placement import Strategy, parse_strategy
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
@@ -164,9 +164,16 @@ def a_view(
         for work, loss in history:
             columns.record_loss(columns.job_index_of[JobId(name)], work, loss)
     return Snapshot(
-        version=columns.version, now_ms=now_ms, cluster=built, up=up, free_capacity=free_capacity,
-        jobs=JobTable(columns, now_ms), memo=memo, placement=strategy, **snapshot,
-    )  # fmt: skip
+        version=columns.version,
+        now_ms=now_ms,
+        cluster=built,
+        up=up,
+        free_capacity=free_capacity,
+        jobs=JobTable(columns, now_ms),
+        memo=memo,
+        placement=strategy,
+        **snapshot,
+    )
 
 
 def _hold(
@@ -197,10 +204,13 @@ def _hold(
     write_allocation(columns, job_index, packed_list(allocation), 0)
     ints, floats = columns.ints, columns.floats
     for name, value in (
-        ("phase", int(how.phase)), ("generation", 1), ("attempts", 1),
-        ("as_of_ms", now_ms), ("productive_ms", round(how.since_s * MS_PER_S)),
+        ("phase", int(how.phase)),
+        ("generation", 1),
+        ("attempts", 1),
+        ("as_of_ms", now_ms),
+        ("productive_ms", round(how.since_s * MS_PER_S)),
         ("first_start_ms", round(how.since_s * MS_PER_S)),
-    ):  # fmt: skip
+    ):
         ints[name][job_index] = value
     floats["work_done"][job_index] = floats["work_saved"][job_index] = how.work_done
     floats["service_gpu_s"][job_index] = how.service_gpu_s

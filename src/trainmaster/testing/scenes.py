@@ -40,12 +40,21 @@ class Scene:
 
     def view(self, row_order: Sequence[int] | None = None, memo: PolicyState = EMPTY_POLICY_STATE) -> Snapshot:
         return a_view(
-            self.jobs, self.cluster, running=self.running, down=self.down, placement=self.placement,
-            now_s=self.now_s, backoff_until_s=self.backoff_until_s, paused=self.paused, row_order=row_order,
+            self.jobs,
+            self.cluster,
+            running=self.running,
+            down=self.down,
+            placement=self.placement,
+            now_s=self.now_s,
+            backoff_until_s=self.backoff_until_s,
+            paused=self.paused,
+            row_order=row_order,
             memo=memo,
-            restart_cost_ms=self.restart_cost_ms, entity_weights=self.entity_weights, seed=self.seed,
+            restart_cost_ms=self.restart_cost_ms,
+            entity_weights=self.entity_weights,
+            seed=self.seed,
             round_ms=self.round_ms,
-        )  # fmt: skip
+        )
 
     def describe(self) -> str:
         kinds = f"{len(self.jobs)} jobs ({len(self.running)} holding, {len(self.backoff_until_s)} pausing)"
@@ -62,11 +71,16 @@ def random_scene(seed: int, n_jobs: int | None = None) -> Scene:
     jobs = tuple(_job(rng, k, cluster) for k in range(n_jobs))
     down = tuple(node for node in range(len(cluster.nodes)) if rng.random() < 0.1)
     scene = Scene(
-        seed, cluster, jobs, {}, down if len(down) < len(cluster.nodes) else (), placement=placement,
+        seed,
+        cluster,
+        jobs,
+        {},
+        down if len(down) < len(cluster.nodes) else (),
+        placement=placement,
         restart_cost_ms=int(rng.choice([0, 0, 30_000])),
         entity_weights={"blue": 2.0} if rng.random() < 0.5 else {},
         round_ms=int(rng.choice([60_000, 360_000])) if rng.random() < 0.3 else None,
-    )  # fmt: skip
+    )
     return _with_holders(rng, scene)
 
 
@@ -112,8 +126,11 @@ def _job(rng: np.random.Generator, number: int, cluster: Cluster) -> JobSpec:
 def _shape(rng: np.random.Generator, name: str, kind: str) -> JobSpec:
     cpu, mem = float(rng.choice([0, 1, 4])), int(rng.choice([0, 4096]))
     curves: tuple[Scaling, ...] = (
-        LINEAR, amdahl(0.2), Scaling(points=((1, 1.0), (2, 1.8), (4, 2.9))), Scaling(a=4.0, b=0.1, d=0.2),
-    )  # fmt: skip
+        LINEAR,
+        amdahl(0.2),
+        Scaling(points=((1, 1.0), (2, 1.8), (4, 2.9))),
+        Scaling(a=4.0, b=0.1, d=0.2),
+    )
     curve = curves[int(rng.integers(len(curves)))]
     if kind == "rigid":
         return a_job(name, gpus=int(rng.choice([1, 1, 2, 4, 8, 16])), cpu=cpu, mem_mib=mem)

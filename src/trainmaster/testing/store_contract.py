@@ -220,10 +220,13 @@ def _forgets_when_told(new: New, reopen: Reopen) -> None:
     for number in range(1, 6):
         store.commit(
             Commit(
-                {}, _ended(number, 8, ended_ms=number * 10), {"now_ms": number * 10}, _log("k", at_ms=number * 10),
+                {},
+                _ended(number, 8, ended_ms=number * 10),
+                {"now_ms": number * 10},
+                _log("k", at_ms=number * 10),
                 {f"r{number}": {}},
             )
-        )  # fmt: skip
+        )
     last = store.last_log_number()
     forgotten = store.prune(before_ms=20, keep_ended=3, keep_log=2)
     _expect(sorted(forgotten) == ["job-1", "job-2"], "pruning names the jobs that it forgets")

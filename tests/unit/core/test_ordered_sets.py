@@ -11,8 +11,8 @@ from trainmaster.core.node_index import NodeIndex
 from trainmaster.engine.records import Settings
 from trainmaster.engine.state import nodes_of
 from trainmaster.estimate.declared import DeclaredSpeeds
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.cluster import parse_cluster
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.policies.registry import create
 from trainmaster.sim.metrics import job_table
 from trainmaster.sim.run import simulate

@@ -1,9 +1,13 @@
 """The life-cycle table: every pair of phase and trigger, against a list written out by hand."""
 
 import pytest
+from harness import job, new_engine, running
 
+from trainmaster.core.engine.engine_core import move
+from trainmaster.core.engine.story import N_KEPT
 from trainmaster.engine.lifecycle import LIVE, TABLE, IllegalTransition, Trigger, next_phase
-from trainmaster.model.job import STATE_OF, TERMINAL, Phase, State
+from trainmaster.model import event as ev
+from trainmaster.model.job import STATE_OF, TERMINAL, JobId, Phase, State
 
 LEGAL = """
 PENDING    reserve RESERVED, reject REJECTED, cancel CANCELLED, pause PAUSED, give-up FAILED
@@ -53,3 +57,18 @@ def test_states_that_users_see() -> None:
     assert {STATE_OF[phase] for phase in Phase if phase in TERMINAL} == {
         State.FINISHED, State.FAILED, State.CANCELLED, State.REJECTED,
     }  # fmt: skip
+
+
+def test_an_illegal_move_tells_the_story_of_its_job() -> None:
+    engine, _ = new_engine()
+    for k in range(N_KEPT // 3):  # four moves each: the oldest are overwritten
+        launch = running(engine, job(f"before-{k}"), 1_000)
+        engine.step(1_000, ev.Exited(launch.job_id, launch.generation, 0, 100.0))
+    running(engine, job("b"), 5_000)
+    running(engine, job("c"), 6_000)
+    with pytest.raises(
+        IllegalTransition,
+        match=r"^'resume' is not possible in phase RUNNING: job 'b', generation 1, at 6 s; "
+        r"before: reserve at 5 s, launch at 5 s, started at 5 s$",
+    ):
+        move(engine, engine.columns.job_index_of[JobId("b")], Trigger.RESUME)

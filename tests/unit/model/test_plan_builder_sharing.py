@@ -7,9 +7,9 @@ from trainmaster.core.int_list import IntList
 from trainmaster.core.state.packed_allocation import union_gang
 from trainmaster.engine.verify import verify
 from trainmaster.model.allocation import Allocation, Part
-from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.capacity.free_resources import FreeCapacity
+from trainmaster.model.capacity.packed_allocation import packed_list, unpacked
 from trainmaster.model.job import Demand
-from trainmaster.model.packed_allocation import packed_list, unpacked
 from trainmaster.model.plan_builder import HALF_MILLI
 from trainmaster.model.reasons import Why
 from trainmaster.testing.builders import Held, a_cluster, a_job, a_node, a_view

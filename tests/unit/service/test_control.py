@@ -108,7 +108,7 @@ def test_what_the_engine_cannot_take_is_set_aside_alone(
     if handler is ev.JobSubmitted:
         requests.insert(0, ask.Submit(JobRequest(command=["train"], name="victim"), asker))
     if handler is ev.JobCancelled:
-        requests.insert(0, ask.Act(victim, "cancel", asker))
+        requests.insert(0, ask.Act(victim, asker, "cancel"))
     outcomes = bench.plane.batch(requests, bad)
     assert outcomes[-1]["id"] == "job-3", "the others of the batch are taken, under the ids they would have had"
     if len(outcomes) == 2:
@@ -139,7 +139,7 @@ def test_a_request_that_fails_half_way_stages_nothing(bench: Bench, monkeypatch:
 def test_nobody_acts_on_a_job_of_another_that_is_just_being_submitted(bench: Bench) -> None:
     ann, bob = Principal("ann", USER), Principal("bob", USER)
     submit = ask.Submit(JobRequest(command=["train"], name="anns"), ann)
-    outcomes = bench.plane.batch([submit, ask.Act("anns", "cancel", bob), ask.Act("anns", "pause", ann)])
+    outcomes = bench.plane.batch([submit, ask.Act("anns", bob, "cancel"), ask.Act("anns", ann, "pause")])
     assert outcomes[0] == {"id": "job-1", "ids": ["job-1"]}
     assert isinstance(outcomes[1], Forbidden)
     assert outcomes[2]["state"] == "paused"

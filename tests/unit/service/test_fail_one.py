@@ -106,9 +106,9 @@ REQUESTS: dict[type, Callable[[str], Request[Any]]] = {
     ask.Read: lambda job: ask.Read(lambda views: views.job(job), WHO),
     ask.Submit: lambda job: ask.Submit(JOB, WHO),
     ask.Preview: lambda job: ask.Preview(JOB, WHO),
-    ask.Act: lambda job: ask.Act(job, "pause", WHO),
-    ask.Resize: lambda job: ask.Resize(job, Workers(min=1, max=2), WHO),
-    ask.Edit: lambda job: ask.Edit(job, {"priority": 5}, WHO),
+    ask.Act: lambda job: ask.Act(job, WHO, "pause"),
+    ask.Resize: lambda job: ask.Resize(job, WHO, Workers(min=1, max=2)),
+    ask.Edit: lambda job: ask.Edit(job, WHO, {"priority": 5}),
     ask.SetPolicy: lambda job: ask.SetPolicy("srtf"),
     ask.SetEntity: lambda job: ask.SetEntity("team", EntityRequest(weight=2)),
     ask.KeepSpeeds: lambda job: ask.KeepSpeeds(SPEEDS, WHO),
@@ -279,7 +279,7 @@ def test_a_command_fails_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch, te
     check_goes_on(bench)
 
 
-@pytest.mark.parametrize("part", ["_told", "_committed", "stepped", "wake", "look_ahead", "observe"])
+@pytest.mark.parametrize("part", ["told", "committed", "stepped", "wake", "look_ahead", "observe"])
 def test_what_nothing_rests_on_fails_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO, part: str
 ) -> None:
@@ -289,7 +289,7 @@ def test_what_nothing_rests_on_fails_alone(
         monkeypatch.undo()
         burst(fault, OPERATOR_TOKEN)
 
-    owner = bench.plane.live_forecasts if hasattr(bench.plane.live_forecasts, part) else bench.plane
+    owner = bench.plane.live_forecasts if hasattr(bench.plane.live_forecasts, part) else bench.plane.listeners
     monkeypatch.setattr(bench if part == "observe" else owner, part, fail)
     job = bench.submit()
     bench.pass_s(30)

@@ -12,7 +12,7 @@ from trainmaster.engine import queries
 from trainmaster.model import event as ev
 from trainmaster.model.job import JobId
 from trainmaster.service.api.views import Views
-from trainmaster.service.control.control_plane import Retention
+from trainmaster.service.control.control_plane import Listeners, Retention
 from trainmaster.service.local.home import Home
 from trainmaster.testing.builders import a_job
 
@@ -32,7 +32,7 @@ def _make_folders(home: Path, *job_ids: str) -> None:
 def test_logs_and_checkpoints_go_with_the_history(tmp_path: Path) -> None:
     home = Home(tmp_path)
     bench = Bench(tmp_path)
-    bench.start(retention=Retention(days=1.0), forgotten=home.remove_jobs)
+    bench.start(retention=Retention(days=1.0), listeners=Listeners(forgotten=home.remove_jobs))
     short, long = bench.submit(steps=5), bench.submit(steps=1e9)
     _make_folders(tmp_path, short, long)
     bench.pass_s(60)

@@ -3,9 +3,9 @@
 Everything happens in one event loop; `perform` and `observe` only leave a note for it, in order. What it knows is in
 the API server, in pods' labels and annotations; so another process finds all attempts again (`start` adopts them).
 
-    commands ──> orders ────┐                              ┌──> pod_work ──> API server
-    watch ─────> sightings ─┼──> run, gang.attempt ──> run_driver ──> launchers
-    launchers ─> run_driver ┘                              └──> run_reports ──> events
+    commands ──> commands ─────┐                                ┌──> pod_actions ──> API server
+    watch ─────> pod_observer ─┼──> pod_attempt, gang.attempt ──> driver ──> launchers
+    launchers ─> driver ───────┘                                └──> reports ──> events
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from trainmaster.backends.kubernetes.attempts.observations import RunKey
 from trainmaster.backends.kubernetes.attempts.pod_actions import PodWork
 from trainmaster.backends.kubernetes.attempts.pod_attempt import Run
 from trainmaster.backends.kubernetes.attempts.pod_observer import PodObserver
-from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry, Launchers, NoLaunchers, PodOptions
+from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry, PodOptions
 from trainmaster.backends.kubernetes.attempts.reports import RunReports
 from trainmaster.backends.kubernetes.attempts.slow_starts import SlowStarts
 from trainmaster.backends.kubernetes.gangs.gang_scheduler import GangRuns
+from trainmaster.backends.kubernetes.launchers.hub import AgentHub
 from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
@@ -46,17 +47,16 @@ class KubernetesBackend:
         now_ms: Callable[[], int],
         *,
         secret: bytes,
-        hub: Launchers | None = None,
+        hub: AgentHub,
         job_of: Callable[[str, str], Object | None],
         options: PodOptions | None = None,
         issued: Callable[[], int] | None = None,
     ) -> None:
         """`job_of(namespace, name)` is the TrainingJob. `issued` tells, in the driver's thread, the number of the last
         command that was handed over; without it an inventory speaks for the commands seen by this process alone."""
-        launchers: Launchers = NoLaunchers() if hub is None else hub  # type: ignore[assignment]
         self._watch = watch
         self._issued = issued
-        self._registry = AttemptRegistry(watch, lease, launchers, secret, options or PodOptions(), job_of)
+        self._registry = AttemptRegistry(watch, lease, hub, secret, options or PodOptions(), job_of)
         self.slow_starts = SlowStarts(self._registry)
         self._reports = RunReports(self._registry, deliver, now_ms)
         self._work = PodWork(self._registry, client, self.slow_starts)

@@ -24,9 +24,15 @@ class ConfigMapBlobs:
     """See `trainmaster.stores.journal.Blobs`. Called from other threads than the loop's."""
 
     def __init__(
-        self, client: KubeClient, portal: LoopPortal, namespace: str, name: str, *, patience_s: float = 8.0,
+        self,
+        client: KubeClient,
+        portal: LoopPortal,
+        namespace: str,
+        name: str,
+        *,
+        patience_s: float = 8.0,
         may_write: Callable[[], bool] = lambda: True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`name` tells one service's blobs from another's. `may_write` is asked before each write."""
         self._client = client
         self._portal = portal

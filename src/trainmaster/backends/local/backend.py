@@ -425,9 +425,13 @@ def _spawn(folder: RunFolder) -> tuple[subprocess.Popen[bytes], socket.socket]:
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", SUPERVISOR, str(folder.path), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(theirs.fileno(),),
-                start_new_session=True, env=_supervisor_environment(),
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=_supervisor_environment(),
+            )
         except OSError:
             ours.close()
             raise

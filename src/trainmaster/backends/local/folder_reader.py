@@ -78,8 +78,18 @@ def _paths(base: str, git: str | None) -> Iterator[str]:
     """Relative to the base. Files that git lists; without git, or outside a checkout, all."""
     listed = None
     if git is not None:
-        asked = [git, "-c", "core.fsmonitor=false", "-C", base, "ls-files", "-z", "--cached", "--others",
-                 "--exclude-standard"]  # fmt: skip
+        asked = [
+            git,
+            "-c",
+            "core.fsmonitor=false",
+            "-C",
+            base,
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ]
         done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         listed = {os.fsdecode(name) for name in done.stdout.split(b"\0") if name} if done.returncode == 0 else None
     if listed is None:

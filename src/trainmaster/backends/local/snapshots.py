@@ -58,9 +58,12 @@ class SnapshotStore:
         become = [] if account is None else [json.dumps(asdict(account))]
         reader = subprocess.Popen(
             [sys.executable, "-P", "-m", "trainmaster.backends.local.folder_reader", folder, str(self._home), *become],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
             env=None if account is None else account.environment(os.environ),
-        )  # fmt: skip
+        )
         assert reader.stdout is not None
         assert reader.stderr is not None
         try:

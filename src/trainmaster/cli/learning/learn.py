@@ -115,8 +115,9 @@ def evaluate_command(
     learned = LEARNED if weights is None else f"{LEARNED},weights={weights}"
     named = list(dict.fromkeys(name.strip() for name in policies.split(";") if name.strip()))
     if named and weights is not None:
-        raise InputError("--weights beside --policies", "one of them", f"Name them in the policy: {learned}",
-                         column="--weights")  # fmt: skip
+        raise InputError(
+            "--weights beside --policies", "one of them", f"Name them in the policy: {learned}", column="--weights"
+        )
     names = named or ["drf", learned, *BASELINES[1:]]
     spec, label = scenario(scenario_name), scenario_name
     if trace is not None:
@@ -146,12 +147,16 @@ def summarise(scores: Scores) -> dict[str, Any]:
         assert ratio is not None
         rows.append(
             {
-                "policy": name, "mean_s": mean.mean, "low_s": mean.low, "high_s": mean.high,
-                "below": 1.0 - sum(values) / sum(base), "below_paired": 1.0 - ratio.mean,
+                "policy": name,
+                "mean_s": mean.mean,
+                "low_s": mean.low,
+                "high_s": mean.high,
+                "below": 1.0 - sum(values) / sum(base),
+                "below_paired": 1.0 - ratio.mean,
                 "below_low": None if ratio.high is None else 1.0 - ratio.high,
                 "below_high": None if ratio.low is None else 1.0 - ratio.low,
             }
-        )  # fmt: skip
+        )
     return {"scenario": scores.scenario, "traces": len(base), "baseline": names[0], "policies": rows}
 
 
@@ -173,8 +178,9 @@ def _recorded(home: Path, clusters: list[SizingSpec]) -> Lived:
         return lived_from_rows(read_rows(home), clusters[0])
     database = Home(home).database
     if not database.is_file():
-        raise InputError(f"{database.name} not found", "the home folder of a service",
-                         "Give the folder of `up --home`.", file=home)  # fmt: skip
+        raise InputError(
+            f"{database.name} not found", "the home folder of a service", "Give the folder of `up --home`.", file=home
+        )
     if len(clusters) != 1:
         raise InputError(f"{len(clusters)} clusters with a history", "one: the service's machines", column="--cluster")
     found = read_history(database, REMEMBERED, COMMANDS, DOCUMENT)
@@ -186,8 +192,9 @@ def _cluster(text: str) -> SizingSpec:
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = pair.partition("=")
         if not equals or name not in _FIELDS:
-            raise InputError(f"invalid cluster field '{pair}'", ", ".join(f"{key}=..." for key in _FIELDS),
-                             column="--cluster")  # fmt: skip
+            raise InputError(
+                f"invalid cluster field '{pair}'", ", ".join(f"{key}=..." for key in _FIELDS), column="--cluster"
+            )
         if name == "speeds":
             if value not in _SPEEDS:
                 raise InputError(f"unknown speeds '{value}'", " or ".join(_SPEEDS), column="--cluster")

@@ -87,8 +87,11 @@ def das_evaluate(
     for header in ("small", "fee", "medium", "fee", "large", "fee", "average", "fee", f"under {names[0]}"):
         shown.add_column(header, justify="right")
     for row in rows:
-        cells = [f"{row[f'{site}_{unit}']:.1f}" for site in ("small", "medium", "large", "average")
-                 for unit in ("jct_min", "fee")]  # fmt: skip
+        cells = [
+            f"{row[f'{site}_{unit}']:.1f}"
+            for site in ("small", "medium", "large", "average")
+            for unit in ("jct_min", "fee")
+        ]
         half = row["below_jct_min_half"]
         shown.add_row(row["rival"], *cells, f"{row['below_jct_min']:.1%}" + ("" if half is None else f" ± {half:.1%}"))
     Console().print(shown)

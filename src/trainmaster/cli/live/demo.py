@@ -44,18 +44,41 @@ def _jobs(examples: Path) -> list[dict[str, Any]]:
         request("pictures-rigid", "image_classifier.py", "--epochs", "2", workers=one, steps=256, **pictures),
         request("language-elastic", "transformer_lm.py", "--steps", "150", workers=up_to_two, steps=150, **language),
         request(
-            "factors-ps", "matrix_factorisation_ps.py", "--steps", "600", workers=one, servers=one, steps=600,
+            "factors-ps",
+            "matrix_factorisation_ps.py",
+            "--steps",
+            "600",
+            workers=one,
+            servers=one,
+            steps=600,
             model="factors",
         ),
         request("plain", "plain_script.py", workers=one),
-        request("pictures-urgent", "image_classifier.py", "--epochs", "2", workers=one, steps=256, weight=3.0,
-                deadline_s=150.0, **pictures),
+        request(
+            "pictures-urgent",
+            "image_classifier.py",
+            "--epochs",
+            "2",
+            workers=one,
+            steps=256,
+            weight=3.0,
+            deadline_s=150.0,
+            **pictures,
+        ),
         request("pictures-pair", "image_classifier.py", "--epochs", "2", workers=two, steps=256, **pictures),
-        request("language-heavy", "transformer_lm.py", "--steps", "80", workers=one, steps=80, weight=2.0,
-                **language),
-        request("pictures-late", "image_classifier.py", "--epochs", "3", workers=up_to_two, steps=384,
-                deadline_s=280.0, deadline_kind="soft", **pictures),
-    ]  # fmt: skip
+        request("language-heavy", "transformer_lm.py", "--steps", "80", workers=one, steps=80, weight=2.0, **language),
+        request(
+            "pictures-late",
+            "image_classifier.py",
+            "--epochs",
+            "3",
+            workers=up_to_two,
+            steps=384,
+            deadline_s=280.0,
+            deadline_kind="soft",
+            **pictures,
+        ),
+    ]
 
 
 def _environment() -> dict[str, str]:
@@ -113,9 +136,10 @@ def _examples() -> Path:
 
     if find_spec("torch") is None:
         raise InputError(
-            "PyTorch is not installed", "the extra `train`",
+            "PyTorch is not installed",
+            "the extra `train`",
             "Install it with `pip install 'trainmaster[train]'`, or try `trainmaster demo --simulated`.",
-        )  # fmt: skip
+        )
     return folder
 
 
@@ -255,8 +279,19 @@ def judged(job: dict[str, Any], said: list[Said], resizes: int) -> dict[str, Any
 def _print(rows: list[dict[str, Any]], seconds: float) -> None:
     from trainmaster.cli.shared.screen import cell, show_line, show_table, state_cell
 
-    heads = ("JOB", "STATE", "WAITED", "TOOK", "PREDICTED", "9 TIMES OF 10", "AFTER", "OFF BY", "STOPS", "RESIZES",
-             "DEADLINE")  # fmt: skip
+    heads = (
+        "JOB",
+        "STATE",
+        "WAITED",
+        "TOOK",
+        "PREDICTED",
+        "9 TIMES OF 10",
+        "AFTER",
+        "OFF BY",
+        "STOPS",
+        "RESIZES",
+        "DEADLINE",
+    )
     shown = []
     for row in rows:
         met, said = row["deadline_met"], row["said"]

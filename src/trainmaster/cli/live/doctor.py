@@ -28,8 +28,10 @@ def doctor(home: Path | None, output: str, confirm_clock: bool) -> None:
         with Client.find(home) as client:
             client.put("/clock", {"confirmed": True})
     findings = [
-        *examine(home_folder(home)), guarded("service", lambda: service(home)), guarded("clock", lambda: clock(home)),
-    ]  # fmt: skip
+        *examine(home_folder(home)),
+        guarded("service", lambda: service(home)),
+        guarded("clock", lambda: clock(home)),
+    ]
     failed = any(finding.status == "error" for finding in findings)
     if output == "json":
         click.echo(to_json({"ok": not failed, "checks": [finding.as_json() for finding in findings]}), nl=False)

@@ -31,13 +31,16 @@ def _show_speeds(view: Json) -> None:
     heads = ("TYPE", "WORKERS", "SERVERS", "ON", "STEPS/S", "8 OF 10 TIMES", "MEASURED")
     rows = [
         [
-            cell(row["accelerator"]), cell(row["workers"]), cell(row["servers"]),
-            cell("several nodes" if row["spread"] else "one node"), cell(f"{row['p50']:.4g}"),
+            cell(row["accelerator"]),
+            cell(row["workers"]),
+            cell(row["servers"]),
+            cell("several nodes" if row["spread"] else "one node"),
+            cell(f"{row['p50']:.4g}"),
             cell(f"{row['p10']:.4g} to {row['p90']:.4g}"),
             cell("" if row["measured"] is None else f"{row['measured']:.4g}"),
         ]
         for row in view["speeds"]
-    ]  # fmt: skip
+    ]
     show_table(heads, rows, right=("WORKERS", "SERVERS", "STEPS/S", "MEASURED"))
 
 

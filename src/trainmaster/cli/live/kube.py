@@ -60,9 +60,14 @@ def manifests(
             raise InputError(str(error), "a quantity such as 500m or 2Gi", column=option) from None
     create(policy)  # says what is wrong with the name
     options = InstallOptions(
-        namespace=namespace, image=image, replicas=replicas, policy=policy, memory=memory, cpu=cpu,
+        namespace=namespace,
+        image=image,
+        replicas=replicas,
+        policy=policy,
+        memory=memory,
+        cpu=cpu,
         service_monitor=service_monitor,
-    )  # fmt: skip
+    )
     objects = [crd()] if only_crd else made(options)
     if output == "json":
         typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2))

@@ -20,9 +20,15 @@ from trainmaster.model.errors import InputError
 @click.option("--all", "all_members", is_flag=True, help="Every member, each line under its name.")
 @click.option("--raw", is_flag=True, help="Pass control characters on as they are.")
 def logs(
-    client: Client, job: str, follow_it: bool, attempt: int | None, member: str | None, all_members: bool, raw: bool,
+    client: Client,
+    job: str,
+    follow_it: bool,
+    attempt: int | None,
+    member: str | None,
+    all_members: bool,
+    raw: bool,
     output: str,
-) -> Any:  # fmt: skip
+) -> Any:
     """Print a job's log; -f follows it to the end."""
     if all_members and member is not None:
         raise InputError("--all and --member exclude each other", "one of them", column="--all")

@@ -29,9 +29,15 @@ _ORDER = {"running": 0, "pending": 1, "paused": 2, "finished": 3, "failed": 3, "
 @click.option("--watch", "-w", is_flag=True, help="Show it anew until Ctrl-C.")
 @click.option("--interval", type=click.FloatRange(0.1), default=1.0, help="Seconds between looks with --watch.")
 def queue(
-    client: Client, all_states: bool, state: tuple[str, ...], entity: str | None, limit: int, watch: bool,
-    interval: float, output: str,
-) -> Any:  # fmt: skip
+    client: Client,
+    all_states: bool,
+    state: tuple[str, ...],
+    entity: str | None,
+    limit: int,
+    watch: bool,
+    interval: float,
+    output: str,
+) -> Any:
     """List the jobs that wait and run, with reason, slack and ETA."""
     for name in state:
         if name not in STATES:

@@ -38,10 +38,18 @@ _EVEN_S = 1.0
 @click.option("--file", type=click.Path(path_type=Path), help="A situation saved before, instead of the live one.")
 @click.option("--save", type=click.Path(path_type=Path), help="Save the situation here, to look at it again later.")
 def whatif(
-    client: Client, policy: str | None, add_nodes: str | None, remove_node: tuple[str, ...], add_job: tuple[str, ...],
-    remove_job: tuple[str, ...], resize: tuple[str, ...], first: tuple[str, ...], file: Path | None, save: Path | None,
+    client: Client,
+    policy: str | None,
+    add_nodes: str | None,
+    remove_node: tuple[str, ...],
+    add_job: tuple[str, ...],
+    remove_job: tuple[str, ...],
+    resize: tuple[str, ...],
+    first: tuple[str, ...],
+    file: Path | None,
+    save: Path | None,
     output: str,
-) -> Any:  # fmt: skip
+) -> Any:
     """Say what another policy, other nodes or jobs would do to the queue.
 
     Every job and the totals, now and then; nothing is changed.
@@ -57,8 +65,11 @@ def whatif(
         if save is not None:
             click.echo(f"saved {len(situation.stored_state.jobs)} jobs to {save}")
             return None
-        raise InputError("nothing to change", "--policy, --add-nodes, --remove-node, --add-job, --remove-job, "
-                         "--resize or --first", "`trainmaster whatif --help` explains them.")  # fmt: skip
+        raise InputError(
+            "nothing to change",
+            "--policy, --add-nodes, --remove-node, --add-job, --remove-job, --resize or --first",
+            "`trainmaster whatif --help` explains them.",
+        )
     from trainmaster.forecast.whatif import Change, compare
 
     change = Change(
@@ -135,9 +146,14 @@ def _job(text: str, number: int, situation: Situation) -> JobSpec:
     if types and types[0] not in situation.cluster.types:
         raise InputError(f"GPU type '{types[0]}' not found", ", ".join(situation.cluster.types), column="--add-job")
     return JobSpec(
-        JobId(f"new-{number + 1}"), situation.now_ms, workers_min=gpus, workers_max=gpus, workers_ref=gpus,
-        work_total=seconds, gpu_types=types,
-    )  # fmt: skip
+        JobId(f"new-{number + 1}"),
+        situation.now_ms,
+        workers_min=gpus,
+        workers_max=gpus,
+        workers_ref=gpus,
+        work_total=seconds,
+        gpu_types=types,
+    )
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:

@@ -49,7 +49,6 @@ def simulate(
     )
     prepared = prepare(wanted)
     with progress_bar(f"simulating {policy}", len(prepared.specs)) as progress:
-        progress(0, text=f"preparing {policy} (compiled once, at the first use)")  # until the run reports
         outcome = run(prepared, progress=progress)
     if jobs_file is not None:
         _write_jobs(outcome.jobs, jobs_file)

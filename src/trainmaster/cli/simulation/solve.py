@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,33 +18,6 @@ from trainmaster.policies.gavel.instance import solve_instance as solve_allocati
 from trainmaster.policies.oasis.instance.solve import solve_instance as solve_admission
 
 _SOLVERS = {"allocation": solve_allocation, "admission": solve_admission}
-_TOYS: dict[str, dict[str, Any]] = {
-    "allocation": {
-        "kind": "allocation",
-        "accelerators": {"a": {"count": 1, "cost_per_hour": 1.0}, "b": {"count": 1, "cost_per_hour": 2.0}},
-        "jobs": [
-            {"id": "x", "gpus": 1, "throughput": {"a": 10.0, "b": 40.0}, "steps_remaining": 1e3},
-            {"id": "y", "gpus": 1, "throughput": {"a": 4.0, "b": 12.0}, "steps_remaining": 2e3},
-            {"id": "z", "gpus": 1, "throughput": {"a": 50.0, "b": 100.0}, "steps_remaining": 3e3},
-        ],
-    },
-    "admission": {
-        "kind": "admission",
-        "horizon": 4,
-        "servers": [
-            {"id": "w", "role": "worker", "capacity": {"gpu": 2}},
-            {"id": "p", "role": "ps", "capacity": {"cpu": 4}},
-        ],
-        "jobs": [
-            {
-                "id": "x", "arrival": 0, "epochs": 1, "chunks": 2, "minibatches": 2, "step_slots": 0.4,
-                "gradient_mb": 1.0, "worker_mb_per_slot": 100.0, "server_mb_per_slot": 200.0,
-                "worker_demand": {"gpu": 1}, "server_demand": {"cpu": 1},
-                "utility": {"kind": "sigmoid", "theta1": 10, "theta2": 1, "theta3": 2},
-            }
-        ],
-    },
-}  # fmt: skip
 _DEFAULT = {"allocation": "gavel-max-min", "admission": "oasis"}
 
 
@@ -66,7 +38,6 @@ def solve(
     if kind not in _SOLVERS:
         raise InputError(f"unknown kind {kind!r}", "allocation or admission", file=instance, column="kind")
     name, options = _policy(policy or _DEFAULT[kind])
-    _warm_up(kind, data, name, options)
     result = _SOLVERS[kind](data, name, options, source=str(instance))
     if json_file is not None:
         write_text(json_file, to_json(result))
@@ -76,21 +47,6 @@ def solve(
         _print_allocation(result)
     else:
         _print_admission(result)
-
-
-def _warm_up(kind: str, data: dict[str, Any], name: str, options: dict[str, Any]) -> None:
-    """Compile or load kernels, so that `solve_cpu_s` is the solve alone.
-
-    A toy, and the first jobs of the instance itself, which may need other kernels. What is wrong with it is told later.
-    """
-    for instance in (_TOYS[kind], data):
-        with suppress(Exception):
-            jobs = instance["jobs"][:3]
-            kept = {job["id"] for job in jobs}
-            few = {**instance, "jobs": jobs}
-            if "pairs" in few:
-                few["pairs"] = [pair for pair in few["pairs"] if kept.issuperset(pair["jobs"])]
-            _SOLVERS[kind](few, name, options)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -33,11 +33,19 @@ def world_options(
 ) -> dict[str, Any]:
     """What they say, as fields of an `Experiment`."""
     return {
-        "throughputs": throughputs, "round_s": round, "restart_cost_s": restart_cost, "resize_cost_s": resize_cost,
-        "spread_penalty": spread_penalty, "interference": interference, "noise": noise,
-        "checkpoint_period_s": checkpoint_period, "node_mtbf_s": node_mtbf, "losses_s": losses,
-        "loss_noise": loss_noise, "unfit": unfit,
-    }  # fmt: skip
+        "throughputs": throughputs,
+        "round_s": round,
+        "restart_cost_s": restart_cost,
+        "resize_cost_s": resize_cost,
+        "spread_penalty": spread_penalty,
+        "interference": interference,
+        "noise": noise,
+        "checkpoint_period_s": checkpoint_period,
+        "node_mtbf_s": node_mtbf,
+        "losses_s": losses,
+        "loss_noise": loss_noise,
+        "unfit": unfit,
+    }
 
 
 def with_world_options(command: Callable[..., None]) -> Callable[..., None]:

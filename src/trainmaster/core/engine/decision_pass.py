@@ -21,9 +21,15 @@ class Pass:
         self.for_waiting = False
 
     def decide(
-        self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
+        self,
+        jobs: JobArrays,
+        which: IntList,
+        now_ms: int,
+        cluster: ClusterArrays,
+        free: FreeResources,
+        placer: Placer,
         plan: PlanArrays,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Write the plan for the jobs in `which`, which are in order of arrival; `free` is left as it was. False: it is
         not made, the policy's `decide` shall do it."""
         return False

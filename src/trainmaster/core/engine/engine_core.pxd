@@ -12,7 +12,7 @@ from trainmaster.core.types cimport F1, I1, i64
 cdef i64 CANCEL, CANCELLED, CAPACITY, FINISH, FINISHED, GIVE_UP, HAS_RESIZED, HAS_STARTED, HEAD, GPU_TYPE, LAUNCH_SENT
 cdef i64 LAUNCHING, LOST, MOVE, MOVED, N_PARTS, NEVER_MS, PART, PAUSE, PAUSED, PENDING, PREEMPTED, REJECTED, REQUEUE, RESERVE
 cdef i64 RESERVED, RESIZE_SENT, RESIZING, SHARE, STOP_SENT, STOPPING, UNRESERVE, LAUNCH, RESIZE, STOP
-cdef i64 MAX_DOUBLINGS, N_TRIGGERS, N_OVER_INTS, N_OVER_FLOATS
+cdef i64 N_KEPT, MAX_DOUBLINGS, N_TRIGGERS, N_OVER_INTS, N_OVER_FLOATS
 
 cdef class EngineCore:
     cdef public JobArrays columns
@@ -20,18 +20,21 @@ cdef class EngineCore:
     cdef public FreeResources planned, physical
     cdef public I1 next_phase
     cdef public i64 resend_ms, backoff_ms, now_ms, seq, wake_at_ms, next_resend_ms, next_backoff_ms
-    cdef public i64 decisions, round_ms, round_begun_ms, n_over, n_waiting
+    cdef public i64 decisions, round_ms, round_begun_ms, n_over, n_waiting, n_moves
     cdef public bint changed, gate_changed, has_quotas, named, asks_after_start, own_rounds
     cdef public Messages commands
-    cdef public IntList over_ints, reserved, both, pending, spare
+    cdef public IntList over_ints, reserved, both, pending, spare, moves
     cdef public F1 over_floats
     cdef public dict doubts, ended_on
     cdef public set short
+    cpdef object label(self, i64 i)
     cpdef object job_ended(self, i64 i, i64 phase)
     cpdef i64 lease_end_ms(self) except *
 
 @cython.locals(jobs=JobArrays, phase=i64)
 cpdef int move(EngineCore e, i64 i, i64 trigger) except -1
+@cython.locals(values=I1, at=i64)
+cdef void _remember(EngineCore e, i64 i, i64 trigger) noexcept
 @cython.locals(jobs=JobArrays)
 cdef void _bury(EngineCore e, i64 i, i64 phase) except *
 @cython.locals(jobs=JobArrays, ints=IntList, floats=F1, more=F1, k=i64, at=i64)

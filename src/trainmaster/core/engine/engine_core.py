@@ -32,7 +32,6 @@ from trainmaster.core.codes import (
     PAUSE,
     PAUSED,
     PENDING,
-    PHASES,
     PREEMPTED,
     REJECTED,
     REQUEUE,
@@ -43,16 +42,16 @@ from trainmaster.core.codes import (
     SHARE,
     STOP_SENT,
     STOPPING,
-    TRIGGERS,
     UNRESERVE,
-)  # fmt: skip
+)
+from trainmaster.core.engine.story import N_KEPT, told
 from trainmaster.core.int_list import IntList, Ints, new_floats
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.core.state.free_resources import FreeResources, any_device_left, fits_gang, give_gang, take_gang
 from trainmaster.core.state.job_arrays import JobArrays, free_index, log_phase, settle
 from trainmaster.core.state.message_kinds import LAUNCH, RESIZE, STOP
 from trainmaster.core.state.messages import Messages
-from trainmaster.core.state.packed_allocation import (  # fmt: skip
+from trainmaster.core.state.packed_allocation import (
     gang_devices,
     gang_hosts,
     gang_length,
@@ -67,17 +66,22 @@ MAX_DOUBLINGS = 6
 
 
 class IllegalTransition(AssertionError):
-    """A fault of the engine, never of a user."""
+    """A fault of the engine, never of a user; it tells the job's last transitions."""
 
 
 class EngineCore:
     """What the functions of this module work on. `named`: jobs have ids, and `job_ended` is called when one is over."""
 
     def __init__(
-        self, columns: JobArrays, nodes: ClusterArrays, planned: FreeResources, physical: FreeResources,
+        self,
+        columns: JobArrays,
+        nodes: ClusterArrays,
+        planned: FreeResources,
+        physical: FreeResources,
         next_phase: Ints,
-        resend_ms: int, backoff_ms: int,
-    ) -> None:  # fmt: skip
+        resend_ms: int,
+        backoff_ms: int,
+    ) -> None:
         self.columns, self.nodes, self.planned, self.physical = columns, nodes, planned, physical
         self.next_phase = next_phase
         self.resend_ms, self.backoff_ms = resend_ms, backoff_ms
@@ -109,6 +113,12 @@ class EngineCore:
         """Of jobs without a name that are over: number, phase, end, first start, preemptions, attempts; service, run
         time, work, cost."""
         self.both, self.pending, self.spare = IntList(64), IntList(64), IntList(64)
+        self.moves, self.n_moves = IntList(3 * N_KEPT), 0
+        """The last transitions, for `IllegalTransition`: job index, trigger, time."""
+
+    def label(self, i: int) -> str:
+        """How messages call a job."""
+        return f"job {self.columns.number[i]}"
 
     def job_ended(self, i: int, phase: int) -> None:
         """Called before the index of a job that is over is given back."""
@@ -126,7 +136,8 @@ def move(e: EngineCore, i: int, trigger: int) -> int:
     jobs = e.columns
     phase = e.next_phase[jobs.phase[i] * N_TRIGGERS + trigger]
     if phase < 0:
-        raise IllegalTransition(f"'{TRIGGERS[trigger]}' is not possible in phase {PHASES[jobs.phase[i]]}")
+        raise IllegalTransition(told(e, i, trigger))
+    _remember(e, i, trigger)
     settle(jobs, i, e.now_ms)
     if jobs.phase[i] == PENDING:
         e.n_waiting -= 1
@@ -141,6 +152,12 @@ def move(e: EngineCore, i: int, trigger: int) -> int:
         jobs.waiting_since_ms[i] = e.now_ms
         jobs.reason[i], jobs.reasoned[i] = CAPACITY, e.decisions
     return 0
+
+
+def _remember(e: EngineCore, i: int, trigger: int) -> None:
+    values, at = e.moves.values, e.n_moves % N_KEPT * 3
+    values[at], values[at + 1], values[at + 2] = i, trigger, e.now_ms
+    e.n_moves += 1
 
 
 def _bury(e: EngineCore, i: int, phase: int) -> None:

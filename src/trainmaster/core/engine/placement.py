@@ -17,7 +17,7 @@ from trainmaster.core.codes import (
     SHAPE,
     SPREAD,
     WHOLE,
-)  # fmt: skip
+)
 from trainmaster.core.int_list import Bools, IntList, Ints, new_floats, new_ints
 from trainmaster.core.node_index import class_of
 from trainmaster.core.sorting import sort_by
@@ -117,9 +117,17 @@ class Placer:
         self.failure = -1
 
     def place_list(
-        self, jobs: JobArrays, which: IntList, begin: int, end: int, wanted: IntList, strict: bool, workers: Ints,
-        servers: Ints, free: FreeResources,
-    ) -> None:  # fmt: skip
+        self,
+        jobs: JobArrays,
+        which: IntList,
+        begin: int,
+        end: int,
+        wanted: IntList,
+        strict: bool,
+        workers: Ints,
+        servers: Ints,
+        free: FreeResources,
+    ) -> None:
         """Place the jobs `which[begin:end]`, each on its fastest type with room, or on the wanted one (`wanted`: a type
         for each, or empty), at the sizes `workers` and `servers` by job. Adds to what is placed. `why` says why each
         was not placed (0: it was, or no types are wanted), `failure` is the first that was not (a position in `which`;

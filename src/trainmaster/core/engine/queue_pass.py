@@ -77,9 +77,15 @@ class QueuePass(Pass):
                 log_phase(jobs, jobs.order.values[k])
 
     def decide(
-        self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
+        self,
+        jobs: JobArrays,
+        which: IntList,
+        now_ms: int,
+        cluster: ClusterArrays,
+        free: FreeResources,
+        placer: Placer,
         plan: PlanArrays,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         plan.clear()
         self._make_room(jobs)
         if self.followed is jobs:

@@ -30,7 +30,7 @@ from trainmaster.core.codes import (
     WHOLE,
     WORKERS,
     WRONG_SHARE,
-)  # fmt: skip
+)
 from trainmaster.core.int_list import IntList, Ints
 from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.core.state.free_resources import FreeResources, fits_gang, give_gang, take_gang

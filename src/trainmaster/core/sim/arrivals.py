@@ -17,9 +17,14 @@ class Arrivals:
     for floats. Jobs are numbered in order of submission; `next` is the first that has not come yet."""
 
     def __init__(
-        self, submit_ms: Ints, ints: dict[str, Ints], floats: dict[str, Floats], speed: Floats, speed_spread: Floats,
+        self,
+        submit_ms: Ints,
+        ints: dict[str, Ints],
+        floats: dict[str, Floats],
+        speed: Floats,
+        speed_spread: Floats,
         allowed: Bools,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.n, self.next = len(submit_ms), 0
         self.submit_ms = submit_ms
         ints = ints | {"submit_ms": submit_ms}

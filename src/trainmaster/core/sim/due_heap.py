@@ -37,8 +37,12 @@ class DueHeap:
             self._copy(parent, k)
             k = parent
         self.rows[k, AT_MS], self.rows[k, ORDER], self.rows[k, GPU_TYPE], self.rows[k, ITEM], self.rows[k, EPOCH] = (
-            at_ms, self.added, kind, item, epoch,
-        )  # fmt: skip
+            at_ms,
+            self.added,
+            kind,
+            item,
+            epoch,
+        )
         return self.added
 
     def pop(self) -> None:

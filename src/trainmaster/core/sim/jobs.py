@@ -75,9 +75,15 @@ class SimJobs:
         return job
 
     def describe(
-        self, job: int, work_total: float, share_asked: int, workers_ref: int, servers_ref: int, curve: int,
+        self,
+        job: int,
+        work_total: float,
+        share_asked: int,
+        workers_ref: int,
+        servers_ref: int,
+        curve: int,
         speed: Sequence[float],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """What the job is (`speed` as the attribute's row)."""
         self.work_total[job], self.share_asked[job], self.curve[job] = work_total, share_asked, curve
         self.workers_ref[job], self.servers_ref[job] = workers_ref, servers_ref

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trainmaster.core.codes import NEVER_MS, NOT_MADE, SOUND
 from trainmaster.core.engine.decision_pass import Pass
-from trainmaster.core.engine.engine_core import (  # fmt: skip
+from trainmaster.core.engine.engine_core import (
     EngineCore,
     decision_is_due,
     end_backoffs,
@@ -27,7 +27,7 @@ from trainmaster.core.engine.placement import Placer
 from trainmaster.core.pass_decision import decide_by
 from trainmaster.core.sim.arrivals import Arrivals, submit
 from trainmaster.core.sim.backend import SimBackend
-from trainmaster.core.sim.run_codes import (  # fmt: skip
+from trainmaster.core.sim.run_codes import (
     AT_ADVANCE,
     AT_BACKOFFS,
     AT_BEGIN,
@@ -196,9 +196,13 @@ class RunLoop:
         for k in range(commands.n):
             if commands.kind[k] != OTHER:
                 self.backend.perform_row(
-                    commands.kind[k], commands.job[k], commands.generation[k], commands.seq[k], commands.numbers,
+                    commands.kind[k],
+                    commands.job[k],
+                    commands.generation[k],
+                    commands.seq[k],
+                    commands.numbers,
                     commands.extra[k],
-                )  # fmt: skip
+                )
         commands.clear()
 
 

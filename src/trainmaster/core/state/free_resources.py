@@ -109,21 +109,38 @@ def gang_fits(
 
 def give_gang(free: FreeResources, packed: IntList, at: int, i: int, jobs: JobArrays) -> None:
     """Give back a gang of job i."""
-    add_gang(free,
-        packed, at, 1, jobs.worker_cpu_milli[i], jobs.worker_mem_mib[i], jobs.server_cpu_milli[i],
+    add_gang(
+        free,
+        packed,
+        at,
+        1,
+        jobs.worker_cpu_milli[i],
+        jobs.worker_mem_mib[i],
+        jobs.server_cpu_milli[i],
         jobs.server_mem_mib[i],
-    )  # fmt: skip
+    )
 
 
 def take_gang(free: FreeResources, packed: IntList, at: int, i: int, jobs: JobArrays) -> None:
-    add_gang(free,
-        packed, at, -1, jobs.worker_cpu_milli[i], jobs.worker_mem_mib[i], jobs.server_cpu_milli[i],
+    add_gang(
+        free,
+        packed,
+        at,
+        -1,
+        jobs.worker_cpu_milli[i],
+        jobs.worker_mem_mib[i],
+        jobs.server_cpu_milli[i],
         jobs.server_mem_mib[i],
-    )  # fmt: skip
+    )
 
 
 def fits_gang(free: FreeResources, packed: IntList, at: int, i: int, jobs: JobArrays) -> bool:
-    return gang_fits(free,
-        packed, at, jobs.worker_cpu_milli[i], jobs.worker_mem_mib[i], jobs.server_cpu_milli[i],
+    return gang_fits(
+        free,
+        packed,
+        at,
+        jobs.worker_cpu_milli[i],
+        jobs.worker_mem_mib[i],
+        jobs.server_cpu_milli[i],
         jobs.server_mem_mib[i],
-    )  # fmt: skip
+    )

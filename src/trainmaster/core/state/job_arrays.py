@@ -110,22 +110,16 @@ class JobArrays:
         self.first_start_ms, self.as_of_ms = ints["first_start_ms"], ints["as_of_ms"]
         self.productive_ms, self.waiting_since_ms = ints["productive_ms"], ints["waiting_since_ms"]
         self.not_before_ms, self.reason, self.blocker = ints["not_before_ms"], ints["reason"], ints["blocker"]
-        self.after_stop, self.workers_ask, self.servers_ask = (
-            ints["after_stop"],
-            ints["workers_ask"],
-            ints["servers_ask"],
-        )
+        self.after_stop = ints["after_stop"]
+        self.workers_ask, self.servers_ask = ints["workers_ask"], ints["servers_ask"]
         self.ask_gpu_milli, self.held_gpu_milli = ints["ask_gpu_milli"], ints["held_gpu_milli"]
         self.max_attempts, self.hidden, self.number = ints["max_attempts"], ints["hidden"], ints["number"]
         self.pending_kind, self.pending_seq = ints["pending_kind"], ints["pending_seq"]
         self.pending_sent_ms, self.pending_why = ints["pending_sent_ms"], ints["pending_why"]
         self.last_seq, self.place, self.node_set = ints["last_seq"], ints["place"], ints["node_set"]
         self.elastic, self.touched, self.reasoned = ints["elastic"], ints["touched"], ints["reasoned"]
-        self.work_total, self.work_done, self.work_saved = (
-            floats["work_total"],
-            floats["work_done"],
-            floats["work_saved"],
-        )
+        self.work_total = floats["work_total"]
+        self.work_done, self.work_saved = floats["work_done"], floats["work_saved"]
         self.rate, self.service_gpu_s, self.run_s = floats["rate"], floats["service_gpu_s"], floats["run_s"]
         self.cost = floats["cost"]
         self.int_rows, self.float_rows = self.int_block, self.float_block

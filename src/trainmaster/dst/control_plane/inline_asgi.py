@@ -84,12 +84,23 @@ class _Running:
                 self.reply.body += message.get("body", b"")
 
         scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": self.call.method,
-            "scheme": "http", "path": self.call.path, "raw_path": quote(self.call.path).encode(), "root_path": "",
-            "query_string": self.call.query.encode(), "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
-            "headers": [(b"authorization", f"Bearer {token}".encode()), (b"content-type", b"application/json"),
-                        (b"content-length", str(len(data)).encode())],
-        }  # fmt: skip
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": self.call.method,
+            "scheme": "http",
+            "path": self.call.path,
+            "raw_path": quote(self.call.path).encode(),
+            "root_path": "",
+            "query_string": self.call.query.encode(),
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+            "headers": [
+                (b"authorization", f"Bearer {token}".encode()),
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(data)).encode()),
+            ],
+        }
         self.coroutine = app(scope, receive, send)  # type: ignore[assignment]
         self.resume(None)
 

@@ -103,7 +103,7 @@ def _renamed(base: Scenario) -> Scenario:
     for at_ms, event in base.actions:
         if isinstance(event, ev.JobSubmitted):
             event = ev.JobSubmitted(replace(event.spec, id=name(event.spec.id)))
-        elif not isinstance(event, ev.PolicyChanged | ev.EntityChanged):
+        elif not isinstance(event, ev.PolicyChanged | ev.EntityChanged | ev.SpeedsLearned):
             event = replace(event, job_id=name(event.job_id))
         actions.append((at_ms, event))
     specs = tuple(replace(spec, id=name(spec.id)) for spec in base.specs)

@@ -131,12 +131,19 @@ class ServiceWorld(FaultyWorld[Action]):
 
     def start(self) -> None:
         scenario = self.scenario
-        self.store = FaultyStore(SqliteStore(self.path, durable=False), self.service_checker)
+        self.store = FaultyStore(self.path, self.service_checker)
         self.backend = FaultyBackend(self.world, self.service_checker, self.story, self.clock)
         plane = ControlPlane(
-            scenario.cluster, self.store, self.backend, self.clock, DeclaredSpeeds(scenario.truth.spread_penalty),
-            scenario.settings, scenario.policy, retention=Retention(days=1e6), policies=self._policy,
-        )  # fmt: skip
+            scenario.cluster,
+            self.store,
+            self.backend,
+            self.clock,
+            DeclaredSpeeds(scenario.truth.spread_penalty),
+            scenario.settings,
+            scenario.policy,
+            retention=Retention(days=1e6),
+            policies=self._policy,
+        )
         plane.prepare_nodes()
         plane.open()
         self.plane = plane
@@ -219,16 +226,25 @@ class ServiceWorld(FaultyWorld[Action]):
             raise Violation(f"GET {path}?{query}: {reply.status} {reply.body[:300].decode()}")
         return reply.json()
 
+    def about(self) -> str:
+        fails = f"a commit fails with probability {self.store_fails:.4f}"
+        return f"cluster {self.scenario.cluster.nodes_text()}\nfaults: {self.faults.rates}; {fails}"
 
-def run_seed(seed: int) -> Outcome:
+
+def run_world(seed: int) -> tuple[ServiceWorld, Outcome]:
     folder = Path(tempfile.mkdtemp(prefix="trainmaster-world-"))
     try:
-        return ServiceWorld(seed, folder).run()
+        world = ServiceWorld(seed, folder)
+        return world, world.run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-if __name__ == "__main__":
-    from trainmaster.dst.control_plane.world_cli import main
+def run_seed(seed: int) -> Outcome:
+    return run_world(seed)[1]
 
-    main()
+
+if __name__ == "__main__":
+    from trainmaster.dst.engine import world_cli
+
+    world_cli.main("trainmaster.dst.control_plane.world", run_seed, run_world)

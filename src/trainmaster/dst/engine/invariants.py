@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 
 from trainmaster.engine.engine import Ended, Engine
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.command import Command, Launch
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import JobId, JobSpec, Phase, PhaseCode
 from trainmaster.model.units import GPU_MILLI
 from trainmaster.sim.attempt_view import AttemptView

@@ -139,12 +139,23 @@ class World(FaultyWorld[ev.UserEvent]):
         self.engine = None
         self.died(point.value, [event for event in events if isinstance(event, ev.UserEvent)])
 
+    def about(self) -> str:
+        settings, scenario = self.scenario.settings, self.scenario
+        placed = f"placement {settings.placement.name.lower()}, round {settings.round_ms} ms"
+        drawn = f"faults: {self.faults.rates}\ntruth: {scenario.truth}"
+        return f"cluster {scenario.cluster.nodes_text()}, {placed}\n{drawn}"
+
+
+def run_world(seed: int) -> tuple[World, Outcome]:
+    world = World(seed)
+    return world, world.run()
+
 
 def run_seed(seed: int) -> Outcome:
-    return World(seed).run()
+    return run_world(seed)[1]
 
 
 if __name__ == "__main__":
-    from trainmaster.dst.engine.world_cli import main
+    from trainmaster.dst.engine import world_cli
 
-    main()
+    world_cli.main("trainmaster.dst.engine.world", run_seed, run_world)

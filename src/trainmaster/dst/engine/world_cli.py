@@ -8,33 +8,36 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from typing import Protocol
 
 from trainmaster.cli.shared.output import progress_bar
 from trainmaster.dst.engine.faulty_world import Outcome
-from trainmaster.dst.engine.world import World, run_seed
+from trainmaster.dst.engine.story import Story
 
 SHOWN = 3
 """Violations whose story is told in full; of the others the seed."""
 
 
-ENGINE_WORLD = "trainmaster.dst.engine.world"
+class Told(Protocol):
+    """A world that has been run."""
+
+    story: Story
+
+    def about(self) -> str:
+        """Its seed, policy and what it was drawn with."""
+        ...
 
 
-def main(
-    arguments: list[str] | None = None,
-    prog: str = ENGINE_WORLD,
-    run: Callable[[int], Outcome] = run_seed,
-    tell: Callable[[int], int] | None = None,
-) -> None:
-    """`run` runs one seed, `tell` prints the whole story of one; other worlds bring their own."""
+def main(prog: str, run: Callable[[int], Outcome], world: Callable[[int], tuple[Told, Outcome]]) -> None:
+    """`run` runs one seed, in any process; `world` gives the world that was run, too."""
     parser = argparse.ArgumentParser(prog=f"python -m {prog}", description=__doc__)
     parser.add_argument("--seeds", type=_count, default=200, help="how many seeds to run (default 200)")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0)")
     parser.add_argument("--processes", type=_count, default=1, help="how many at a time (default 1)")
     parser.add_argument("--replay", type=int, metavar="SEED", help="tell one seed event by event instead")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args()
     if chosen.replay is not None:
-        sys.exit((tell or replay)(chosen.replay))
+        sys.exit(replay(*world(chosen.replay)))
     sys.exit(sweep(range(chosen.first_seed, chosen.first_seed + chosen.seeds), chosen.processes, run, prog))
 
 
@@ -48,17 +51,9 @@ def _count(text: str) -> int:
     return number
 
 
-def replay(seed: int) -> int:
+def replay(world: Told, outcome: Outcome) -> int:
     """Print the whole story of a seed; the same bytes each time."""
-    world = World(seed)
-    outcome = world.run()
-    settings = world.scenario.settings
-    print(f"seed {seed}: policy {outcome.policy}, cluster {world.scenario.cluster.nodes_text()}, "
-          f"placement {settings.placement.name.lower()}, round {settings.round_ms} ms")  # fmt: skip
-    print(f"faults: {world.faults.rates}")
-    print(f"truth: {world.scenario.truth}")
-    for line in world.story.lines():
-        print(line)
+    print("\n".join([f"seed {outcome.seed}: policy {outcome.policy}, {world.about()}", *world.story.lines()]))
     print(summary(outcome))
     return 1 if outcome.violation else 0
 
@@ -77,7 +72,7 @@ def outcomes(seeds: range, processes: int, run: Callable[[int], Outcome]) -> Ite
         yield from pool.map(run, seeds, chunksize=8)
 
 
-def sweep(seeds: range, processes: int, run: Callable[[int], Outcome] = run_seed, prog: str = ENGINE_WORLD) -> int:
+def sweep(seeds: range, processes: int, run: Callable[[int], Outcome], prog: str) -> int:
     """Run them all; 1 when any is in violation."""
     bad: list[Outcome] = []
     steps, restarts, ends = 0, 0, Counter[str]()

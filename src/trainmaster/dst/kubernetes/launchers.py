@@ -205,10 +205,15 @@ class Launcher:
                 env = self._env
                 self._say(
                     Attach(
-                        env["TRAINMASTER_AGENT_TOKEN"], env["TRAINMASTER_JOB_ID"], int(env["TRAINMASTER_GENERATION"]),
-                        env["TRAINMASTER_MEMBER"], self._boot, "10.0.0.9", self.trainer is not None,
+                        env["TRAINMASTER_AGENT_TOKEN"],
+                        env["TRAINMASTER_JOB_ID"],
+                        int(env["TRAINMASTER_GENERATION"]),
+                        env["TRAINMASTER_MEMBER"],
+                        self._boot,
+                        "10.0.0.9",
+                        self.trainer is not None,
                     )
-                )  # fmt: skip
+                )
                 return
 
     def _hang_up(self) -> None:

@@ -185,10 +185,18 @@ class Replica(Service):
     """It lives from the start; `die` or `leave` at any moment."""
 
     def __init__(
-        self, loop: VirtualLoop, identity: str, line: Line, settings: Settings, policy: Callable[[str], Policy],
-        addresses: tuple[str, ...], committed: Callable[[Commit], None], took_over: Callable[[Archive], None],
-        tell: Callable[[str, Any], None], fault: Fatal,
-    ) -> None:  # fmt: skip
+        self,
+        loop: VirtualLoop,
+        identity: str,
+        line: Line,
+        settings: Settings,
+        policy: Callable[[str], Policy],
+        addresses: tuple[str, ...],
+        committed: Callable[[Commit], None],
+        took_over: Callable[[Archive], None],
+        tell: Callable[[str, Any], None],
+        fault: Fatal,
+    ) -> None:
         """`identity`: of this process; `committed` is told of each commit, `took_over` of the store that a new leader
         finds, `fault` of what ends the process."""
         self.loop, self.identity, self.line, self.addresses = loop, identity, line, addresses

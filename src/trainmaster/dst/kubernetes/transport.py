@@ -66,9 +66,15 @@ class Line:
             await asyncio.sleep(self._rng.uniform(1, 25))
 
     def request(
-        self, method: str, url: str, *, data: Any = None, params: Any = None, headers: Any = None,
+        self,
+        method: str,
+        url: str,
+        *,
+        data: Any = None,
+        params: Any = None,
+        headers: Any = None,
         timeout: aiohttp.ClientTimeout | None = None,
-    ) -> _Exchange:  # fmt: skip
+    ) -> _Exchange:
         del headers
         path = url.removeprefix(SERVER)
         limit_s = 15.0 if timeout is None or timeout.total is None else timeout.total

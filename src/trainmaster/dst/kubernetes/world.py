@@ -67,9 +67,15 @@ class World:
         loop.set_exception_handler(self._failed)
         for k in range(rng.randint(2, 4)):
             kubelet = Kubelet(
-                f"node{k}", rng.choice((2, 4)), self.server, self.trainers, self.network, rng,
-                late=rng.choice((0.0, 0.2)), heard_s=loop.time(),
-            )  # fmt: skip
+                f"node{k}",
+                rng.choice((2, 4)),
+                self.server,
+                self.trainers,
+                self.network,
+                rng,
+                late=rng.choice((0.0, 0.2)),
+                heard_s=loop.time(),
+            )
             self.kubelets[kubelet.name] = kubelet
             self.server.create(parse(paths.nodes()), kubelet.node())
         for k in range(rng.randint(2, 6)):
@@ -108,17 +114,23 @@ class World:
         sidecars = [{"name": "sidecar", "image": "any"}] if rng.random() < 0.2 else []
         template = {"spec": {"containers": [trainer, *sidecars]}}
         body = {
-            "apiVersion": paths.API_VERSION, "kind": "TrainingJob",
+            "apiVersion": paths.API_VERSION,
+            "kind": "TrainingJob",
             "metadata": {"name": name, "annotations": {} if launcher else {"trainmaster.dev/launcher": "false"}},
             "spec": {
-                "workers": {"min": workers[0], "max": workers[1]}, "gpusPerWorker": gpus, "template": template,
+                "workers": {"min": workers[0], "max": workers[1]},
+                "gpusPerWorker": gpus,
+                "template": template,
                 "maxAttempts": 1,
             },
-        }  # fmt: skip
+        }
         self.trainers.jobs[name] = TrueJob(name, work_s, workers[0], launcher)
         self.server.create(parse(paths.training_jobs(JOBS_NAMESPACE)), body)
-        self.tell("submit", f"{name}: {workers[0]}..{workers[1]} workers of {gpus} GPUs, {work_s:.0f} s"
-                  + ("" if launcher else ", no launcher"))  # fmt: skip
+        self.tell(
+            "submit",
+            f"{name}: {workers[0]}..{workers[1]} workers of {gpus} GPUs, {work_s:.0f} s"
+            + ("" if launcher else ", no launcher"),
+        )
         if rng.random() < 0.15:
             self.loop.call_later(rng.uniform(5, 60), self._cancel, name)
         elif rng.random() < 0.2:
@@ -143,10 +155,17 @@ class World:
     def _start(self, name: str) -> None:
         self._starts += 1
         self.replicas[name] = Replica(
-            self.loop, f"{name}.{self._starts}", Line(self.server, self.weather, self.rng), self.settings,
-            lambda _: policy_of(self.policy), tuple(f"{each}:{PORT}" for each in self.names),
-            self._committed, self._took_over, self.tell, self._note,
-        )  # fmt: skip
+            self.loop,
+            f"{name}.{self._starts}",
+            Line(self.server, self.weather, self.rng),
+            self.settings,
+            lambda _: policy_of(self.policy),
+            tuple(f"{each}:{PORT}" for each in self.names),
+            self._committed,
+            self._took_over,
+            self.tell,
+            self._note,
+        )
 
     def _committed(self, commit: Commit) -> None:
         """The control plane has made up its mind; the world says whether that is true."""
@@ -182,9 +201,17 @@ class World:
 
     async def _make_trouble(self) -> None:
         kinds = (
-            self._kill, self._leave, self._cut_replica, self._cut_node, self._deafen, self._power, self._compact,
-            self._evict, self._outage, self._cordon,
-        )  # fmt: skip
+            self._kill,
+            self._leave,
+            self._cut_replica,
+            self._cut_node,
+            self._deafen,
+            self._power,
+            self._compact,
+            self._evict,
+            self._outage,
+            self._cordon,
+        )
         while self.loop.time() < START_S + FAULTS_S:
             await asyncio.sleep(self.rng.uniform(2, 25))
             self.rng.choice(kinds)()
@@ -281,6 +308,9 @@ class World:
 
     # -- the run -------------------------------------------------------------------------------------
 
+    def about(self) -> str:
+        return str(self.weather)
+
     def _failed(self, _: Any, context: dict[str, Any]) -> None:
         self._note(context.get("exception") or RuntimeError(context.get("message")))
 
@@ -359,19 +389,7 @@ def run_seed(seed: int) -> Outcome:
     return run_world(seed)[1]
 
 
-def replay(seed: int) -> int:
-    """Print the whole story of a seed; the same bytes each time."""
-    from trainmaster.dst.engine.world_cli import summary
-
-    world, outcome = run_world(seed)
-    print(f"seed {seed}: policy {outcome.policy}, {world.weather}")
-    for line in world.story.lines():
-        print(line)
-    print(summary(outcome))
-    return 1 if outcome.violation else 0
-
-
 if __name__ == "__main__":
     from trainmaster.dst.engine import world_cli
 
-    world_cli.main(None, "trainmaster.dst.kubernetes.world", run_seed, replay)
+    world_cli.main("trainmaster.dst.kubernetes.world", run_seed, run_world)

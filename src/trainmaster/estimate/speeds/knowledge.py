@@ -119,9 +119,16 @@ _OLD_SPREAD = "/spread"
 def _row(seen: Observation) -> list[Any]:
     place = seen.place
     return [
-        place.workers, place.servers, int(place.across), place.type, place.partner, round(seen.log_speed, 6),
-        float(f"{seen.variance:.6g}"), round(seen.seconds, 1), seen.run,
-    ]  # fmt: skip
+        place.workers,
+        place.servers,
+        int(place.across),
+        place.type,
+        place.partner,
+        round(seen.log_speed, 6),
+        float(f"{seen.variance:.6g}"),
+        round(seen.seconds, 1),
+        seen.run,
+    ]
 
 
 def _seen(profile: Profile, row: list[Any]) -> Observation:

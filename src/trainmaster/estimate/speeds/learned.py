@@ -72,9 +72,13 @@ class LearningEstimator:
     """See the module's text. Not `declared`: what jobs say of their speeds is not believed."""
 
     def __init__(
-        self, prior: Prior, profiles: JobProfiles | None = None, knowledge: Knowledge | None = None,
-        declared: bool = True, population: Population | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        prior: Prior,
+        profiles: JobProfiles | None = None,
+        knowledge: Knowledge | None = None,
+        declared: bool = True,
+        population: Population | None = None,
+    ) -> None:
         self.prior = prior
         self.profiles = profiles or JobProfiles()
         self.knowledge = knowledge or Knowledge()
@@ -238,9 +242,8 @@ class LearningEstimator:
     # -- how it is done ------------------------------------------------------------------------------
 
     def _make(
-        self, spec: JobSpec, profile: Profile, types: Sequence[str], node_workers: Sequence[int],
-        own: dict[Place, _Own],
-    ) -> SpeedTable:  # fmt: skip
+        self, spec: JobSpec, profile: Profile, types: Sequence[str], node_workers: Sequence[int], own: dict[Place, _Own]
+    ) -> SpeedTable:
         alone = {place: shown for place, shown in own.items() if not place.partner}
         seen = self.knowledge.about(profile)
         measured = bool(alone) or any(one.profile.key == profile.key for one in seen)

@@ -125,9 +125,12 @@ class DualAgentEnv(ParallelEnv[str, Any, Any]):
         if over:
             self.agents = []
         return (
-            self._observations(everyone), dict.fromkeys(everyone, reward), dict.fromkeys(everyone, over),
-            dict.fromkeys(everyone, False), {agent: {"started": started} for agent in everyone},
-        )  # fmt: skip
+            self._observations(everyone),
+            dict.fromkeys(everyone, reward),
+            dict.fromkeys(everyone, over),
+            dict.fromkeys(everyone, False),
+            {agent: {"started": started} for agent in everyone},
+        )
 
     def _gain(self, job: int) -> float:
         """1 / (fee jct) as it looks at the start, in units of a job of 50 dollars and two hours."""
@@ -159,8 +162,11 @@ class DualAgentEnv(ParallelEnv[str, Any, Any]):
         jobs[:n] = job_features(scene)[:n]
         mask = np.zeros(self.window, np.int8)
         mask[:n] = 1
-        seen = {"jobs": np.clip(jobs, -BOUND, BOUND), "mask": mask,
-                "machines": np.clip(machine_features(scene), -BOUND, BOUND).astype(np.float32)}  # fmt: skip
+        seen = {
+            "jobs": np.clip(jobs, -BOUND, BOUND),
+            "mask": mask,
+            "machines": np.clip(machine_features(scene), -BOUND, BOUND).astype(np.float32),
+        }
         return {agent: {key: value.copy() for key, value in seen.items()} for agent in agents or self.agents}
 
     def render(self) -> None:

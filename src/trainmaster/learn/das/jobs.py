@@ -138,10 +138,14 @@ def pool_of(trace: JobTrace) -> JobPool:
     lengths = np.clip(np.array(duration), SHORTEST_S, LONGEST_S)
     gaps = np.diff(np.array(submit), prepend=submit[0])
     return JobPool(
-        trace.name, np.array(gpus, np.int64), lengths * (MEAN_RUN_S / lengths.mean()),
-        np.clip(np.array(duration), REAL_SHORTEST_S, REAL_LONGEST_S), np.maximum(gaps, 0.0),
-        np.array(group, np.int64), np.array(team, np.int64),
-    )  # fmt: skip
+        trace.name,
+        np.array(gpus, np.int64),
+        lengths * (MEAN_RUN_S / lengths.mean()),
+        np.clip(np.array(duration), REAL_SHORTEST_S, REAL_LONGEST_S),
+        np.maximum(gaps, 0.0),
+        np.array(group, np.int64),
+        np.array(team, np.int64),
+    )
 
 
 def synthetic_pool(seed: int = 0, jobs: int = 6000) -> JobPool:
@@ -155,9 +159,14 @@ def synthetic_pool(seed: int = 0, jobs: int = 6000) -> JobPool:
     lengths = np.clip(2_000.0 * np.exp(median[group] + rng.normal(0.0, 1.1, jobs)), SHORTEST_S, LONGEST_S)
     gaps = rng.gamma(0.5, 2.0, jobs)
     return JobPool(
-        "synthetic", size[group].astype(np.int64), lengths * (MEAN_RUN_S / lengths.mean()), lengths, gaps,
-        group.astype(np.int64), owner[group].astype(np.int64),
-    )  # fmt: skip
+        "synthetic",
+        size[group].astype(np.int64),
+        lengths * (MEAN_RUN_S / lengths.mean()),
+        lengths,
+        gaps,
+        group.astype(np.int64),
+        owner[group].astype(np.int64),
+    )
 
 
 def pools_of(paths: Sequence[Path]) -> list[JobPool]:
@@ -166,9 +175,14 @@ def pools_of(paths: Sequence[Path]) -> list[JobPool]:
 
 
 def draw_stream(
-    pools: Sequence[JobPool], part: str, seed: int, jobs: int, gpus_asked: float, gpus_max: int = GPUS_MAX,
+    pools: Sequence[JobPool],
+    part: str,
+    seed: int,
+    jobs: int,
+    gpus_asked: float,
+    gpus_max: int = GPUS_MAX,
     real: bool = False,
-) -> JobStream:  # fmt: skip
+) -> JobStream:
     """Consecutive jobs from a place drawn in this part of a source; sources take turns by seed. They come at the rate
     at which they would keep `gpus_asked` GPUs busy. `real`: their durations are not scaled."""
     pool = pools[seed % len(pools)]
@@ -183,13 +197,23 @@ def draw_stream(
     gaps *= float((gpus * length_s)[picked].mean()) / gpus_asked / gaps.mean()
     groups, group = np.unique(pool.group[picked], return_inverse=True)
     before = slice(max(0, first - HISTORY), first)
-    known = Durations.of(len(groups), np.log(length_s[before]), np.searchsorted(groups, pool.group[before]),
-                         np.isin(pool.group[before], groups))  # fmt: skip
+    known = Durations.of(
+        len(groups),
+        np.log(length_s[before]),
+        np.searchsorted(groups, pool.group[before]),
+        np.isin(pool.group[before], groups),
+    )
     return JobStream(
-        seed, np.cumsum(gaps) - gaps[0], length_s[picked].copy(), gpus[picked].copy(),
-        pool.group[picked] * 7 % KINDS, pool.team[picked].copy(), group.astype(np.int64), known,
+        seed,
+        np.cumsum(gaps) - gaps[0],
+        length_s[picked].copy(),
+        gpus[picked].copy(),
+        pool.group[picked] * 7 % KINDS,
+        pool.team[picked].copy(),
+        group.astype(np.int64),
+        known,
         np.log(length_s[picked]) + rng.normal(0.0, DECLARED_DEVIATION, jobs),
-    )  # fmt: skip
+    )
 
 
 def seeds_of(part: str, count: int, first: int = 0) -> range:

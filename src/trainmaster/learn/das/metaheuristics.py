@@ -46,9 +46,13 @@ class Outlook:
         n, live = len(self.first), len(self.running_h)
         plan = ListSchedule(world.stream.gpus[self.first], self.run_h, world.type_speed, world.price)
         plan.play(
-            np.argsort(keys, kind="stable"), self.free.copy(), np.append(self.running_type, np.zeros(n, np.int64)),
-            np.append(self.running_gpus, np.zeros(n, np.int64)), np.append(self.running_h, np.zeros(n)), live,
-        )  # fmt: skip
+            np.argsort(keys, kind="stable"),
+            self.free.copy(),
+            np.append(self.running_type, np.zeros(n, np.int64)),
+            np.append(self.running_gpus, np.zeros(n, np.int64)),
+            np.append(self.running_h, np.zeros(n)),
+            live,
+        )
         return plan.hours + FEE_WEIGHT * plan.dollars
 
     def order(self, keys: Floats) -> Ints:

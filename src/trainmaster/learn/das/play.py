@@ -48,13 +48,22 @@ def scene_of(world: World) -> Scene:
     job, machine = np.nonzero(held)
     need = world.stream.gpus[pending]
     scene = Scene(
-        gpus=world.gpus, free=world.free.copy(), type_of=world.type_of, rack_of=world.rack_of,
-        jobs_on=jobs_on, left_s=(left @ on) / np.maximum(jobs_on, 1),
-        parts=Parts.sorted(machine, held[job, machine], left[job]), need=need, each=np.ones(len(pending), np.int64),
+        gpus=world.gpus,
+        free=world.free.copy(),
+        type_of=world.type_of,
+        rack_of=world.rack_of,
+        jobs_on=jobs_on,
+        left_s=(left @ on) / np.maximum(jobs_on, 1),
+        parts=Parts.sorted(machine, held[job, machine], left[job]),
+        need=need,
+        each=np.ones(len(pending), np.int64),
         speed=np.tile(world.type_speed / world.type_speed.max(), (len(pending), 1)),
-        log_time=log_time, deviation=deviation, waited_s=world.now_s - world.stream.submit_s[pending],
-        whole_only=np.zeros(len(pending), np.bool_), kept=np.full(len(pending), world.spread_kept),
-    )  # fmt: skip
+        log_time=log_time,
+        deviation=deviation,
+        waited_s=world.now_s - world.stream.submit_s[pending],
+        whole_only=np.zeros(len(pending), np.bool_),
+        kept=np.full(len(pending), world.spread_kept),
+    )
     return settle(scene, need <= world.gpus.max())
 
 
@@ -99,9 +108,15 @@ class Player:
     """Plays one world with the agents; with `rng` it samples and keeps a record, without it takes the best."""
 
     def __init__(
-        self, world: World, agents: Agents, kernel: Kernel, rng: np.random.Generator | None = None,
-        teacher: bool = False, fee_weight: float = 0.0, calibrates: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        agents: Agents,
+        kernel: Kernel,
+        rng: np.random.Generator | None = None,
+        teacher: bool = False,
+        fee_weight: float = 0.0,
+        calibrates: bool = False,
+    ) -> None:
         self.world, self.agents, self.kernel, self.rng, self.teacher = world, agents, kernel, rng, teacher
         self.history = SpeedHistory(kernel)
         self.record = Record()
@@ -229,11 +244,20 @@ class Player:
         if self.rng is not None:
             self.record.choices.append(
                 Choice(
-                    len(self.record.jobs) - 1, could, place, pairs[candidates],
+                    len(self.record.jobs) - 1,
+                    could,
+                    place,
+                    pairs[candidates],
                     log_speed[candidates] if len(log_speed) else np.zeros(len(candidates)),
-                    covariance, drawn[candidates], taken[candidates] > 0, log_p, log_p_place, *self._state(), job,
+                    covariance,
+                    drawn[candidates],
+                    taken[candidates] > 0,
+                    log_p,
+                    log_p_place,
+                    *self._state(),
+                    job,
                 )
-            )  # fmt: skip
+            )
         world.start(job, taken)
         scene.free[:] = world.free
         scene.note_start(row, taken)
@@ -271,13 +295,21 @@ class Player:
         due = float(each_h @ (1.0 + self.fee_weight * world.price[world.held_type[runs]] * s.gpus[runs]))
         running_h = float((world.left[runs] * s.gpus[runs]).sum()) / 3600.0 / total
         backlog = np.array([float((state <= 1).sum()), area[waits].sum() / total + running_h])
-        seen = np.array([
-            np.log1p(waits.sum()) / 5.0, waits.sum() / 100.0, area[waits].sum() / total / 10.0,
-            np.log1p(area[waits].sum() / total) / 2.0, coming.sum() / 100.0, area[coming].sum() / total / 10.0,
-            running_h / 2.0, world.free.sum() / total,
-            s.gpus[waits].mean() / 8.0 if waits.any() else 0.0, total / 128.0,
-            np.log(s.work_s[waits]).mean() / 10.0 if waits.any() else 0.8,
-        ])  # fmt: skip
+        seen = np.array(
+            [
+                np.log1p(waits.sum()) / 5.0,
+                waits.sum() / 100.0,
+                area[waits].sum() / total / 10.0,
+                np.log1p(area[waits].sum() / total) / 2.0,
+                coming.sum() / 100.0,
+                area[coming].sum() / total / 10.0,
+                running_h / 2.0,
+                world.free.sum() / total,
+                s.gpus[waits].mean() / 8.0 if waits.any() else 0.0,
+                total / 128.0,
+                np.log(s.work_s[waits]).mean() / 10.0 if waits.any() else 0.8,
+            ]
+        )
         return seen, world.now_s, backlog, due
 
 

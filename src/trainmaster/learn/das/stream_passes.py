@@ -12,9 +12,19 @@ class StreamWorld:
     """Views of the arrays of `World`: jobs first, machines second."""
 
     def __init__(
-        self, state: Ints, submit: Floats, rate: Floats, left: Floats, end: Floats, held: Ints, held_type: Ints,
-        gpus: Ints, free: Ints, type_speed: Floats, node_speed: Floats,
-    ) -> None:  # fmt: skip
+        self,
+        state: Ints,
+        submit: Floats,
+        rate: Floats,
+        left: Floats,
+        end: Floats,
+        held: Ints,
+        held_type: Ints,
+        gpus: Ints,
+        free: Ints,
+        type_speed: Floats,
+        node_speed: Floats,
+    ) -> None:
         self.state, self.submit, self.rate, self.left, self.end = state, submit, rate, left, end
         self.held, self.held_type, self.gpus, self.free = held, held_type, gpus, free
         self.type_speed, self.node_speed = type_speed, node_speed

@@ -59,9 +59,19 @@ class Trainer(TrainingRun):
     policy, unit, sources = "das", "min", ("sources", "--trace")
     networks = ("agents", "critic", "agent_optimiser", "critic_optimiser")
     columns = (
-        "iteration", "completion_min", "validation_min", "small_min", "medium_min", "large_min", "fee", "entropy",
-        "value_error", "gain", "choices", "loss",
-    )  # fmt: skip
+        "iteration",
+        "completion_min",
+        "validation_min",
+        "small_min",
+        "medium_min",
+        "large_min",
+        "fee",
+        "entropy",
+        "value_error",
+        "gain",
+        "choices",
+        "loss",
+    )
 
     options: DasOptions
     pools: Sequence[JobPool]
@@ -174,10 +184,13 @@ class Trainer(TrainingRun):
         entropy = self._improve_agents(items)
         error = self._fit_critic(np.concatenate(states), np.concatenate(targets))
         return {
-            "iteration": float(self.iteration), "entropy": entropy, "value_error": error,
+            "iteration": float(self.iteration),
+            "entropy": entropy,
+            "value_error": error,
             "completion_min": float(np.mean([e.completion_min for e in episodes])),
-            "gain": float(self.agents.p["gain"].detach()[0]), "choices": float(len(items)),
-        }  # fmt: skip
+            "gain": float(self.agents.p["gain"].detach()[0]),
+            "choices": float(len(items)),
+        }
 
     def _improve_agents(self, items: list[tuple[Record, Choice, float]]) -> float:
         """Clipped surrogate of each agent; the paper's min(ratio, clip) B is wrong where B < 0, hence

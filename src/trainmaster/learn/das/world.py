@@ -150,9 +150,18 @@ class World:
 
     def _passes(self) -> StreamWorld:
         return StreamWorld(
-            self.state, self.stream.submit_s, self.rate, self.left, self.end_s, self.held, self.held_type, self.gpus,
-            self.free, self.type_speed, self.node_speed,
-        )  # fmt: skip
+            self.state,
+            self.stream.submit_s,
+            self.rate,
+            self.left,
+            self.end_s,
+            self.held,
+            self.held_type,
+            self.gpus,
+            self.free,
+            self.type_speed,
+            self.node_speed,
+        )
 
     def expected(self, jobs: Ints) -> tuple[Floats, Floats]:
         """Logarithm of the duration (s) on the fast type and its deviation: what users declare, tempered by what jobs
@@ -183,12 +192,18 @@ class World:
         s = self.stream
         return [
             JobSpec(
-                JobId(job_name(j)), ms_from_s(float(s.submit_s[j])), workers_min=int(s.gpus[j]),
-                workers_max=int(s.gpus[j]), workers_ref=int(s.gpus[j]), work_total=float(s.work_s[j]),
-                steps_per_s=dict(self.site.speed), model=kind_name(int(s.kind[j])), entity=f"team-{s.team[j]}",
+                JobId(job_name(j)),
+                ms_from_s(float(s.submit_s[j])),
+                workers_min=int(s.gpus[j]),
+                workers_max=int(s.gpus[j]),
+                workers_ref=int(s.gpus[j]),
+                work_total=float(s.work_s[j]),
+                steps_per_s=dict(self.site.speed),
+                model=kind_name(int(s.kind[j])),
+                entity=f"team-{s.team[j]}",
             )
             for j in range(len(s))
-        ]  # fmt: skip
+        ]
 
 
 def job_name(job: int) -> str:

@@ -34,9 +34,12 @@ def varied_site(seed: int) -> Site:
         speed.append((gpu_type, relative))
         price.append((gpu_type, PRICE_PER_GPU_HOUR * relative * float(np.exp(rng.normal(0.0, 0.6)))))
     truth = TruthOptions(
-        spread_penalty=float(rng.choice([0.0, 0.05, 0.1, 0.25])), interference=float(rng.choice([0.0, 0.2])),
-        sensitivity_variation=0.5, node_variation=float(rng.choice([0.0, 0.12])), noise=0.04,
-    )  # fmt: skip
+        spread_penalty=float(rng.choice([0.0, 0.05, 0.1, 0.25])),
+        interference=float(rng.choice([0.0, 0.2])),
+        sensitivity_variation=0.5,
+        node_variation=float(rng.choice([0.0, 0.12])),
+        noise=0.04,
+    )
     return Site(f"varied-{seed}", tuple(machines), tuple(speed), tuple(price), truth)
 
 

@@ -67,9 +67,10 @@ def check_teacher(name: str, specs: Sequence[JobSpec]) -> None:
             raise InputError("dl2 cannot teach itself", "another policy, such as drf, srtf or optimus")
     if not any(spec.elastic for spec in specs):
         raise InputError(
-            "no job of the lessons is elastic", "jobs whose workers_min is below workers_max",
+            "no job of the lessons is elastic",
+            "jobs whose workers_min is below workers_max",
             "Teach on a trace with elastic jobs (`trainmaster traces generate --elastic 1`).",
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,12 @@ class Demonstrations:
 
 
 def demonstrations(
-    traces: Sequence[SizingTrace], recorded: Sequence[Sizes], kept: float, rng: np.random.Generator,
+    traces: Sequence[SizingTrace],
+    recorded: Sequence[Sizes],
+    kept: float,
+    rng: np.random.Generator,
     teachers: Sequence[Teacher] = (),
-) -> Demonstrations:  # fmt: skip
+) -> Demonstrations:
     """States on the way to the recorded sizes, which are carried out, so that the next slot is the teacher's.
 
     A registered policy tells sizes alone, so the order of actions is ours; the rule tells the order too."""
@@ -169,9 +173,13 @@ def both(one: Demonstrations, other: Demonstrations) -> Demonstrations:
 
 
 def _teach(
-    trace: SizingTrace, sizes: Sizes, kept: float, rng: np.random.Generator,
-    out: list[tuple[Decisions, Singles, float]], rule: GainRule | None,
-) -> None:  # fmt: skip
+    trace: SizingTrace,
+    sizes: Sizes,
+    kept: float,
+    rng: np.random.Generator,
+    out: list[tuple[Decisions, Singles, float]],
+    rule: GainRule | None,
+) -> None:
     batch = SlotBatch([trace])
     s = batch.state
     targets: Mapping[str, tuple[int, int]] = {}

@@ -46,9 +46,16 @@ class Ascent:
 
 
 def evolve(
-    weights: Arrays, traces: Sequence[SizingTrace], ascent: Ascent, rng: np.random.Generator, *, pairs: int,
-    width: float, rate: float, floor: bool = True,
-) -> tuple[Arrays, float]:  # fmt: skip
+    weights: Arrays,
+    traces: Sequence[SizingTrace],
+    ascent: Ascent,
+    rng: np.random.Generator,
+    *,
+    pairs: int,
+    width: float,
+    rate: float,
+    floor: bool = True,
+) -> tuple[Arrays, float]:
     """New weights after one step, and the mean completion time over all that was played."""
     flat, scale = _flat(weights)
     noise = rng.standard_normal((pairs, len(flat)))

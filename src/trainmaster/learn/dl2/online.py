@@ -62,9 +62,10 @@ def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> S
     elastic = [spec for spec in specs if spec.elastic and spec.work_total]
     if len(elastic) < FEWEST_JOBS:
         raise InputError(
-            f"{len(elastic)} of the finished jobs are elastic", f"{FEWEST_JOBS} or more",
+            f"{len(elastic)} of the finished jobs are elastic",
+            f"{FEWEST_JOBS} or more",
             "DL2 learns sizes; let jobs be submitted with a range (--elastic A..B).",
-        )  # fmt: skip
+        )
     widest = max(spec.workers_max for spec in elastic), max(spec.servers_max for spec in elastic)
     kinds: dict[str, ProfiledKind] = {}
     lengths: list[float] = []
@@ -83,13 +84,21 @@ def history_spec(specs: Sequence[JobSpec], cluster: Cluster, slot_s: float) -> S
     server_cpus = max(1, max(spec.server.cpu_milli for spec in elastic) // 1000)
     per_node = min(min(cpus) // 1000, 64)
     return SizingSpec(
-        servers=len(cluster.nodes), gpus_per_server=max(1, int(np.median(cluster.gpus))),
-        cpus_per_server=max(per_node, server_cpus), server_cpus=server_cpus, jobs=min(len(elastic), 100),
-        slot_s=slot_s, kinds=tuple(kinds[name] for name in sorted(kinds)),
-        workers_max=widest[0], servers_max=widest[1],
-        lengths_s=tuple(lengths), gaps_s=tuple(np.maximum(gaps, 1e-3).tolist()) or (slot_s,),
-        length_min_s=min(lengths), length_max_s=max(lengths), profile_noise=-1.0,
-    )  # fmt: skip
+        servers=len(cluster.nodes),
+        gpus_per_server=max(1, int(np.median(cluster.gpus))),
+        cpus_per_server=max(per_node, server_cpus),
+        server_cpus=server_cpus,
+        jobs=min(len(elastic), 100),
+        slot_s=slot_s,
+        kinds=tuple(kinds[name] for name in sorted(kinds)),
+        workers_max=widest[0],
+        servers_max=widest[1],
+        lengths_s=tuple(lengths),
+        gaps_s=tuple(np.maximum(gaps, 1e-3).tolist()) or (slot_s,),
+        length_min_s=min(lengths),
+        length_max_s=max(lengths),
+        profile_noise=-1.0,
+    )
 
 
 def _in_seconds(curve: Scaling, per_unit: float) -> Scaling:
@@ -144,9 +153,14 @@ class Verdict:
 
 
 def judge(
-    specs: Sequence[JobSpec], cluster: Cluster, candidate: Path, current: Path | None, teacher: str,
-    round_ms: int | None, margin: float = 0.01,
-) -> Verdict:  # fmt: skip
+    specs: Sequence[JobSpec],
+    cluster: Cluster,
+    candidate: Path,
+    current: Path | None,
+    teacher: str,
+    round_ms: int | None,
+    margin: float = 0.01,
+) -> Verdict:
     """Promote only what beats the present weights and the teacher, both by `margin`, on the same recent jobs."""
     candidate_s = shadow_s(specs, cluster, f"dl2:weights={candidate}", round_ms)
     current_s = shadow_s(specs, cluster, f"dl2:weights={current or ''}", round_ms)

@@ -80,7 +80,16 @@ class TrainOptions(RunOptions):
 def paper(**changes: Any) -> TrainOptions:
     """The published recipe: dense network over a window, progress reward, replay, exploration, no bootstrapping."""
     base = TrainOptions(
-        network="window", hidden=256, context=256, reward="progress", update="replay", exploration=0.4, discount=0.9,
-        trace_decay=1.0, entropy=0.1, rate=1e-4, batch=256,
-    )  # fmt: skip
+        network="window",
+        hidden=256,
+        context=256,
+        reward="progress",
+        update="replay",
+        exploration=0.4,
+        discount=0.9,
+        trace_decay=1.0,
+        entropy=0.1,
+        rate=1e-4,
+        batch=256,
+    )
     return replace(base, **changes)

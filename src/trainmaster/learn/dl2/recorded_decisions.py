@@ -62,10 +62,15 @@ def lived(
     kind = np.array([names.index(job.model or repr(job.scaling)) for job in jobs], np.int64)
     curves = np.array([[getattr(k.scaling(), term) for term in TERMS] for k in spec.kinds])[kind]
     trace = SizingTrace(
-        spec, np.array([job.submit_ms for job in jobs], np.int64), kind,
-        np.array([float(job.work_total or 0.0) for job in jobs]), curves, curves, np.ones(len(jobs)),
+        spec,
+        np.array([job.submit_ms for job in jobs], np.int64),
+        kind,
+        np.array([float(job.work_total or 0.0) for job in jobs]),
+        curves,
+        curves,
+        np.ones(len(jobs)),
         tuple(job.id for job in jobs),
-    )  # fmt: skip
+    )
     return Lived(trace, sizes, sum(sum(row["reward"]["work"].values()) for row in rows))
 
 

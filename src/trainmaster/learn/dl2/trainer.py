@@ -62,9 +62,16 @@ class Trainer(TrainingRun):
     policy, unit, sources = "dl2", "s", ("clusters", "--cluster")
     networks = ("actor", "critic", "actor_optimiser", "critic_optimiser")
     columns = (
-        "iteration", "completion_s", "validation_s", "teacher_s", "entropy", "value_error", "decisions", "lessons",
+        "iteration",
+        "completion_s",
+        "validation_s",
+        "teacher_s",
+        "entropy",
+        "value_error",
+        "decisions",
+        "lessons",
         "loss",
-    )  # fmt: skip
+    )
 
     options: TrainOptions
     clusters: Sequence[SizingSpec] = (SizingSpec(),)
@@ -190,9 +197,12 @@ class Trainer(TrainingRun):
         else:
             entropy = self._replayed(samples, slots, target)
         return {
-            "iteration": float(self.iteration), "completion_s": float(mean_s.mean()), "entropy": entropy,
-            "value_error": float(np.mean((target - value) ** 2)), "decisions": float(len(samples)),
-        }  # fmt: skip
+            "iteration": float(self.iteration),
+            "completion_s": float(mean_s.mean()),
+            "entropy": entropy,
+            "value_error": float(np.mean((target - value) ** 2)),
+            "decisions": float(len(samples)),
+        }
 
     def _clipped(self, samples: Samples, judged: Floats) -> float:
         """PPO (Schulman et al., 2017): several passes, the ratio of probabilities clipped."""

@@ -66,16 +66,21 @@ class SizingSpec:
         for name, good, expected in (
             ("servers", 1 <= self.servers <= COUNT_MAX, _COUNT),
             ("gpus_per_server", 1 <= self.gpus_per_server <= COUNT_MAX, _COUNT),
-            ("cpus_per_server", self.server_cpus <= self.cpus_per_server <= COUNT_MAX,
-             f"from {self.server_cpus} (those of a server process) to {COUNT_MAX}"),
-            ("server_cpus", self.server_cpus >= 1, _COUNT), ("jobs", 1 <= self.jobs <= COUNT_MAX, _COUNT),
+            (
+                "cpus_per_server",
+                self.server_cpus <= self.cpus_per_server <= COUNT_MAX,
+                f"from {self.server_cpus} (those of a server process) to {COUNT_MAX}",
+            ),
+            ("server_cpus", self.server_cpus >= 1, _COUNT),
+            ("jobs", 1 <= self.jobs <= COUNT_MAX, _COUNT),
             ("slot_s", 1.0 / MS_PER_S <= self.slot_s <= SLOT_MAX_S, f"seconds, from a millisecond to {SLOT_MAX_S:g}"),
             ("arrivals_per_slot_max", 1 <= self.arrivals_per_slot_max <= COUNT_MAX, _COUNT),
             ("arrival_scale", 0 < self.arrival_scale < np.inf, "a positive number"),
-            ("workers_max", self.workers_max >= 1, _COUNT), ("servers_max", self.servers_max >= 0, "0 or more"),
+            ("workers_max", self.workers_max >= 1, _COUNT),
+            ("servers_max", self.servers_max >= 0, "0 or more"),
             ("profile_noise", np.isfinite(self.profile_noise), "a fraction, or below 0: none, speeds are known"),
             ("speed_variation", 0 <= self.speed_variation <= VARIATION_MAX, f"0 to {VARIATION_MAX:g}"),
-        ):  # fmt: skip
+        ):
             if not good:
                 raise InputError(f"'{name}' of the trace is {getattr(self, name)}", expected)
         if not self.kinds:

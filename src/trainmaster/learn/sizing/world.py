@@ -147,9 +147,15 @@ class SlotWorld:
 
     def _resized(self, b: int, j: int) -> None:
         self.features.at_size(
-            j, self.left[j] / (self.slot_ms[b] / 1000.0), self.workers[j], self.servers[j], self.workers_max[b],
-            self.servers_max[b], 1.0 / self.gpus[b], self._server_cost(b),
-        )  # fmt: skip
+            j,
+            self.left[j] / (self.slot_ms[b] / 1000.0),
+            self.workers[j],
+            self.servers[j],
+            self.workers_max[b],
+            self.servers_max[b],
+            1.0 / self.gpus[b],
+            self._server_cost(b),
+        )
 
     def legal(self, b: int, j: int, action: int) -> bool:
         """Whether one more worker, server or both can be given to the job of a row now."""
@@ -231,9 +237,16 @@ class SlotWorld:
             self.write_globals(b, seen, k)
 
     def apply_choices(
-        self, episodes: Ints, row: Ints, action: Ints, job: Ints, ended: Bools, present: Floats, progress: Floats,
+        self,
+        episodes: Ints,
+        row: Ints,
+        action: Ints,
+        job: Ints,
+        ended: Bools,
+        present: Floats,
+        progress: Floats,
         over: Bools,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Carry out one choice per episode. A slot ends when the choice is to stop or nothing more is possible; the
         next one begins at once."""
         for k in range(len(episodes)):
@@ -316,9 +329,13 @@ class SlotWorld:
             if k >= drawn:
                 if k == drawn:
                     best_w, best_p = likely_best(
-                        self.pools[b * self.n_kinds + self.kind[j]], own, 1, self.workers_max[b], least_p,
+                        self.pools[b * self.n_kinds + self.kind[j]],
+                        own,
+                        1,
+                        self.workers_max[b],
+                        least_p,
                         self.servers_max[b],
-                    )  # fmt: skip
+                    )
                 w = size_near(best_w, 1, self.workers_max[b], self.near[j, k, 0])
                 p = size_near(best_p, least_p, self.servers_max[b], self.near[j, k, 1])
             speed = max(1.0 + self.error[b] * self.noise[j, k], 0.05) / self.curve.step_time(j, w, p)

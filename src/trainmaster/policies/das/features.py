@@ -44,8 +44,9 @@ class Parts:
         left_s = [np.full(len(where), left) for where, _, left in started]
         return Parts.sorted(
             np.concatenate([self.machine, *(where for where, _, _ in started)]),
-            np.concatenate([self.gpus, *(gpus for _, gpus, _ in started)]), np.concatenate([self.left_s, *left_s]),
-        )  # fmt: skip
+            np.concatenate([self.gpus, *(gpus for _, gpus, _ in started)]),
+            np.concatenate([self.left_s, *left_s]),
+        )
 
 
 @dataclass
@@ -102,10 +103,15 @@ class Scene:
         if self.started:
             self.parts, self.started = self.parts.with_jobs(self.started), []
         return earliest(
-            int(self.need[row]), bool(self.whole_only[row]) if whole is None else whole, self.usable[row], self.free,
+            int(self.need[row]),
+            bool(self.whole_only[row]) if whole is None else whole,
+            self.usable[row],
+            self.free,
             self.type_of,
-            self.parts.machine, self.parts.gpus, self.parts.left_s,
-        )  # fmt: skip
+            self.parts.machine,
+            self.parts.gpus,
+            self.parts.left_s,
+        )
 
     def note_start(self, row: int, taken: Ints) -> None:
         """A pending job has started on these GPUs; `free` is the caller's to set."""
@@ -189,9 +195,13 @@ def pair_features(scene: Scene, job: int) -> Floats:
         scene.gpus, scene.free, scene.type_of, scene.rack_of, scene.jobs_on, np.log1p(scene.left_s), scene.types
     )
     machines.pairs(
-        scene.speed[job], int(scene.need[job]), float(scene.log_time[job]),
-        np.log2(max(int(scene.need[job]), 1)) / 4.0, np.log1p(len(scene.need)) / 5.0, out,
-    )  # fmt: skip
+        scene.speed[job],
+        int(scene.need[job]),
+        float(scene.log_time[job]),
+        np.log2(max(int(scene.need[job]), 1)) / 4.0,
+        np.log1p(len(scene.need)) / 5.0,
+        out,
+    )
     return out
 
 

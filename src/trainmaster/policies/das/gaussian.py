@@ -224,21 +224,31 @@ class SpeedHistory:
     def to_json(self) -> dict[str, Any]:
         return {
             "jobs": [
-                {"job": o.job, "kind": o.kind, "machines": list(o.machines), "share": list(o.share),
-                 "psi": np.round(o.psi, 6).tolist(), "log_speed": o.log_speed}
+                {
+                    "job": o.job,
+                    "kind": o.kind,
+                    "machines": list(o.machines),
+                    "share": list(o.share),
+                    "psi": np.round(o.psi, 6).tolist(),
+                    "log_speed": o.log_speed,
+                }
                 for o in self.seen.values()
             ],
             "machines": [[k, mean, variance] for k, (mean, variance) in self.machines.items()],
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_json(cls, kernel: Kernel, data: Mapping[str, Any]) -> SpeedHistory:
         seen = [
             Observation(
-                o["job"], o["kind"], tuple(o["machines"]), tuple(o["share"]), np.asarray(o["psi"], np.float64),
+                o["job"],
+                o["kind"],
+                tuple(o["machines"]),
+                tuple(o["share"]),
+                np.asarray(o["psi"], np.float64),
                 o["log_speed"],
             )
             for o in data.get("jobs", ())
-        ]  # fmt: skip
+        ]
         machines = {int(k): (float(mean), float(variance)) for k, mean, variance in data.get("machines", ())}
         return cls(kernel, {o.job: o for o in seen}, machines)

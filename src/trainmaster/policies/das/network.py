@@ -39,11 +39,34 @@ def shapes(width: int, hidden: int) -> dict[str, tuple[int, ...]]:
     """Of every array, for a width of the ordering agent and a hidden layer of the placement agent."""
     d, h = width, hidden
     return {
-        "Wj": (N_JOB, d), "bj": (d,), "Wc": (N_MACHINE, d), "bc": (d,), "Wf": (d, d), "bf": (d,),
-        "W3": (2 * d, d), "b3": (d,), "Wq": (d, d), "Wk": (d, d), "Wv": (d, d), "Wo": (d, d),
-        "Wa": (d, 2 * d), "ba": (2 * d,), "Wb": (2 * d, d), "bb": (d,), "n1": (d,), "m1": (d,), "n2": (d,), "m2": (d,),
-        "wz": (d,), "ws": (N_JOB,), "P1": (N_PAIR, h), "p1": (h,), "p2": (h,), "ps": (N_PAIR,), "gain": (1,),
-    }  # fmt: skip
+        "Wj": (N_JOB, d),
+        "bj": (d,),
+        "Wc": (N_MACHINE, d),
+        "bc": (d,),
+        "Wf": (d, d),
+        "bf": (d,),
+        "W3": (2 * d, d),
+        "b3": (d,),
+        "Wq": (d, d),
+        "Wk": (d, d),
+        "Wv": (d, d),
+        "Wo": (d, d),
+        "Wa": (d, 2 * d),
+        "ba": (2 * d,),
+        "Wb": (2 * d, d),
+        "bb": (d,),
+        "n1": (d,),
+        "m1": (d,),
+        "n2": (d,),
+        "m2": (d,),
+        "wz": (d,),
+        "ws": (N_JOB,),
+        "P1": (N_PAIR, h),
+        "p1": (h,),
+        "p2": (h,),
+        "ps": (N_PAIR,),
+        "gain": (1,),
+    }
 
 
 @lru_cache(maxsize=64)

@@ -165,9 +165,14 @@ def _takes(room: Ints, workers: int, type_of: Ints, whole_only: bool) -> bool:
 
 
 def _expected_speed(
-    scene: Scene, place: int, row: int, view: Snapshot, weights: Weights, beliefs: ObservedJobs,
+    scene: Scene,
+    place: int,
+    row: int,
+    view: Snapshot,
+    weights: Weights,
+    beliefs: ObservedJobs,
     walks: dict[tuple[bytes, int], Floats],
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Posterior mean of the log-speed on every machine. Jobs that look alike share the walk, until one is placed."""
     need = int(scene.need[place])
     speed = scene.speed[place][scene.type_of]

@@ -9,9 +9,15 @@ NEVER_S = float("inf")
 
 
 def earliest(
-    need: int, whole_only: bool, speed: Floats, free_now: Ints, type_of: Ints, part_machine: Ints, part_gpus: Ints,
+    need: int,
+    whole_only: bool,
+    speed: Floats,
+    free_now: Ints,
+    type_of: Ints,
+    part_machine: Ints,
+    part_gpus: Ints,
     part_left_s: Floats,
-) -> tuple[float, int, int, int]:  # fmt: skip
+) -> tuple[float, int, int, int]:
     """Running jobs end as expected, one after the other, until there is room; and those that end with the one that
     makes it, since a gang comes free at once."""
     free, room = new_ints(len(free_now)), new_ints(len(speed))
@@ -48,9 +54,17 @@ def earliest(
 
 
 def startable(
-    need: Ints, whole_only: Bools, speed: Floats, counted_s: Floats, free: Ints, type_of: Ints, held: Bools,
-    until_s: float, spare: int, out: Bools,
-) -> None:  # fmt: skip
+    need: Ints,
+    whole_only: Bools,
+    speed: Floats,
+    counted_s: Floats,
+    free: Ints,
+    type_of: Ints,
+    held: Bools,
+    until_s: float,
+    spare: int,
+    out: Bools,
+) -> None:
     """Mark the pending jobs of which each, alone, could start now."""
     room = new_ints(speed.shape[1])
     for row in range(len(need)):

@@ -52,9 +52,21 @@ class JobArrays:
     """
 
     def __init__(
-        self, work: Floats, base: Floats, sizes: Floats, speeds: Floats, levels: Ints, each: Ints, held: Ints,
-        held_kind: Ints, ran: Bools, pending_ms: Floats, whole: Bools, restart_ms: float, resize_ms: float,
-    ) -> None:  # fmt: skip
+        self,
+        work: Floats,
+        base: Floats,
+        sizes: Floats,
+        speeds: Floats,
+        levels: Ints,
+        each: Ints,
+        held: Ints,
+        held_kind: Ints,
+        ran: Bools,
+        pending_ms: Floats,
+        whole: Bools,
+        restart_ms: float,
+        resize_ms: float,
+    ) -> None:
         self.work, self.base, self.sizes, self.speeds = work, base, sizes, speeds
         self.levels, self.each, self.held, self.held_kind = levels, each, held, held_kind
         self.ran, self.pending_ms, self.whole = ran, pending_ms, whole

@@ -29,9 +29,16 @@ class Granting:
     """Candidates, what is free, and their sizes, which grow in place."""
 
     def __init__(
-        self, jobs: Candidates, room: Room, features: Singles, workers: Ints, servers: Ints, total: Floats, stride: int,
+        self,
+        jobs: Candidates,
+        room: Room,
+        features: Singles,
+        workers: Ints,
+        servers: Ints,
+        total: Floats,
+        stride: int,
         least_share: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.row, self.gpu_type, coefficients, self.work_slots, self.age_slots, self.done = jobs[:6]
         self.workers_least, self.servers_least, self.workers_max, self.servers_max = jobs[6:10]
         self.worker_cost, self.server_cost = jobs[10:]
@@ -55,17 +62,29 @@ class Granting:
         self.log_times = LogTimes(log_time, self.n)
         for i in range(self.n):
             self.features.at_slot(
-                i, log_time[i], self.age_slots[i], self.done[i], self.worker_cost[i], self.server_cost[i],
-                self.log_times, i,
-            )  # fmt: skip
+                i,
+                log_time[i],
+                self.age_slots[i],
+                self.done[i],
+                self.worker_cost[i],
+                self.server_cost[i],
+                self.log_times,
+                i,
+            )
             self._resized(i)
 
     def _resized(self, i: int) -> None:
         row: int = self.row[i]
         self.features.at_size(
-            i, self.work_slots[i], self.workers[row], self.servers[row], self.workers_max[i], self.servers_max[i],
-            self.worker_cost[i], self.server_cost[i],
-        )  # fmt: skip
+            i,
+            self.work_slots[i],
+            self.workers[row],
+            self.servers[row],
+            self.workers_max[i],
+            self.servers_max[i],
+            self.worker_cost[i],
+            self.server_cost[i],
+        )
 
     def run(self, network: IncrementalNetwork) -> int:
         """Grant until the network says stop or nothing more fits; returns how it ended."""
@@ -87,9 +106,13 @@ class Granting:
         for k in range(self.room.milli.shape[0]):
             free += self.room.milli[k]
         global_features(
-            self.seen, free / self.total[0], self.room.anywhere[0] / self.total[1], self.n, self.log_times,
+            self.seen,
+            free / self.total[0],
+            self.room.anywhere[0] / self.total[1],
+            self.n,
+            self.log_times,
             self.least_share,
-        )  # fmt: skip
+        )
         return self.seen
 
     def choose(self, scores: Singles, void: float) -> int:

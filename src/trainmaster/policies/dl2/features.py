@@ -41,9 +41,16 @@ class JobFeatures:
         self.rows, self.curves = rows, curves
 
     def at_slot(
-        self, i: int, log_time: float, age_slots: float, done: float, cost_worker: float, cost_server: float,
-        log_times: LogTimes, place: int,
-    ) -> None:  # fmt: skip
+        self,
+        i: int,
+        log_time: float,
+        age_slots: float,
+        done: float,
+        cost_worker: float,
+        cost_server: float,
+        log_times: LogTimes,
+        place: int,
+    ) -> None:
         """What does not change within one decision. `log_time`: of the time left at the smallest size, in slots;
         `place`: the job's among `log_times`."""
         out = self.rows

@@ -48,9 +48,15 @@ class AbsurdScores(Exception):
 
 
 def grow(
-    network: ScoringNetwork | WindowNetwork, jobs: Candidates, pools: Pools, need: Demands, total: Floats,
-    workers: Ints, servers: Ints, grants_max: int,
-) -> int:  # fmt: skip
+    network: ScoringNetwork | WindowNetwork,
+    jobs: Candidates,
+    pools: Pools,
+    need: Demands,
+    total: Floats,
+    workers: Ints,
+    servers: Ints,
+    grants_max: int,
+) -> int:
     """Raise `workers` and `servers` (by snapshot row) in place; returns how many inferences were made.
 
     On clusters with more free GPUs than `grants_max` several are granted at a time."""

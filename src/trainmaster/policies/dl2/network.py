@@ -31,9 +31,14 @@ SHAPES = {
 def shapes(hidden: int, context: int) -> dict[str, tuple[int, ...]]:
     """Shape of every weight."""
     size = {
-        "job": N_JOB, "hidden": hidden, "hidden+global": hidden + N_GLOBAL, "context": context,
-        "hidden+context": hidden + context, "action": N_ACTION, "one": 1,
-    }  # fmt: skip
+        "job": N_JOB,
+        "hidden": hidden,
+        "hidden+global": hidden + N_GLOBAL,
+        "context": context,
+        "hidden+context": hidden + context,
+        "action": N_ACTION,
+        "one": 1,
+    }
     return {name: tuple(size[axis] for axis in axes) for name, axes in SHAPES.items()}
 
 

@@ -77,9 +77,14 @@ class Dl2:
         ready[waiting] = True
         growable = (ready & elastic_rows(view)) | resizable
         beliefs = believe(
-            view, np.flatnonzero(growable), self.error, self.fitted, self.profile_points, 0.01,
+            view,
+            np.flatnonzero(growable),
+            self.error,
+            self.fitted,
+            self.profile_points,
+            0.01,
             learn_speeds if self.pooled else None,
-        )  # fmt: skip
+        )
         try:
             sizes, turns = self._sizes(view, beliefs, waiting, growable)
         except AbsurdScores as absurd:
@@ -114,8 +119,13 @@ class Dl2:
             grow(
                 load_once(self.weights).network,
                 _candidates(view, beliefs, rows, sizes.gpu_type, need, total, start_servers),
-                pools, need, total, sizes.workers, sizes.servers, GRANTS_MAX,
-            )  # fmt: skip
+                pools,
+                need,
+                total,
+                sizes.workers,
+                sizes.servers,
+                GRANTS_MAX,
+            )
         return sizes, turns
 
 

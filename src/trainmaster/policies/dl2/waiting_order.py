@@ -82,8 +82,10 @@ def least_time_s(view: Snapshot, rows: Ints, beliefs: Estimates, growable: Bools
 def _share(rows: Ints, workers: Ints, servers: Ints, need: Demands, total: Floats) -> Floats:
     """The share of the resource of which a smallest size takes most."""
     w, p = workers[rows], servers[rows]
-    return np.maximum.reduce([
-        w * need.gpu[rows] / total[0],
-        (w * need.cpu[rows] + p * need.server_cpu[rows]) / total[1],
-        (w * need.mem[rows] + p * need.server_mem[rows]) / total[2],
-    ])  # fmt: skip
+    return np.maximum.reduce(
+        [
+            w * need.gpu[rows] / total[0],
+            (w * need.cpu[rows] + p * need.server_cpu[rows]) / total[1],
+            (w * need.mem[rows] + p * need.server_mem[rows]) / total[2],
+        ]
+    )

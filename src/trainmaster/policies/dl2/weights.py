@@ -57,9 +57,13 @@ def _wanted_shapes(
     if kind == "window" and window > 0:
         hidden = width("p")
         return {
-            "P": (window * N_JOB + N_GLOBAL, hidden), "p": (hidden,), "Q": (hidden, hidden), "q": (hidden,),
-            "R": (hidden, window * N_ACTION + 1), "r": (window * N_ACTION + 1,),
-        }  # fmt: skip
+            "P": (window * N_JOB + N_GLOBAL, hidden),
+            "p": (hidden,),
+            "Q": (hidden, hidden),
+            "q": (hidden,),
+            "R": (hidden, window * N_ACTION + 1),
+            "r": (window * N_ACTION + 1,),
+        }
     raise FORMAT.fault(f"weights of a network '{kind}'", "'shared' or 'window'", path)
 
 

@@ -73,9 +73,11 @@ class PairState:
             return
         ids = [[view.jobs.id(a), view.jobs.id(b)] for a, b in self.rows.tolist()]
         values["pairs"] = {
-            "ids": ids, "speed": self.speed.tolist(), "share": self.share.tolist(),
+            "ids": ids,
+            "speed": self.speed.tolist(),
+            "share": self.share.tolist(),
             "received_s": self.received_s.tolist(),
-        }  # fmt: skip
+        }
 
     def _only(self, kept: IntArray) -> PairState:
         return PairState(self.rows[kept], self.speed[kept], self.share[kept], self.received_s[kept])

@@ -50,9 +50,12 @@ def _kinds(view: Snapshot, rows: IntArray, throughput: FloatArray) -> dict[tuple
     """Positions in `rows` of jobs that are alike, by gang size. Only preemptible gangs of whole GPUs share."""
     jobs = view.jobs
     able = (
-        (jobs.share_milli == GPU_MILLI) & (jobs.devices_each > 0) & (jobs.servers_ask == 0) & (jobs.preemptible > 0)
+        (jobs.share_milli == GPU_MILLI)
+        & (jobs.devices_each > 0)
+        & (jobs.servers_ask == 0)
+        & (jobs.preemptible > 0)
         & (jobs.workers_ask == jobs.workers_ref)
-    )  # fmt: skip
+    )
     members: dict[tuple[int, int], dict[tuple[str, int | None, bytes], list[int]]] = {}
     for position, row in enumerate(rows.tolist()):
         if able[row]:

@@ -59,9 +59,15 @@ class RoundPass(Pass):
             self._seen = engine.memo_values = {**engine.memo_values, **values_of(self.rounds)}
 
     def decide(
-        self, jobs: JobArrays, which: IntList, now_ms: int, cluster: ClusterArrays, free: FreeResources, placer: Placer,
+        self,
+        jobs: JobArrays,
+        which: IntList,
+        now_ms: int,
+        cluster: ClusterArrays,
+        free: FreeResources,
+        placer: Placer,
         plan: PlanArrays,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         rounds, placement = self.rounds, placer.strategy
         if jobs.capacity != self._capacity:
             return False

@@ -242,9 +242,15 @@ class Rounds:
     # -- who runs on what ----------------------------------------------------------------------------
 
     def choose(
-        self, jobs: JobArrays, which: IntList, now_ms: int, inside: bool, cluster: ClusterArrays, free: FreeResources,
+        self,
+        jobs: JobArrays,
+        which: IntList,
+        now_ms: int,
+        inside: bool,
+        cluster: ClusterArrays,
+        free: FreeResources,
         placement: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Choose for the rest of the round: `gpu_type_of` (a type, or -1), `pair_of` (a pair, or -1: alone), and the
         positions to `stop` and to `start` (on `gpu_types`), in order of arrival. In the original, jobs that the shares
         do not know yet take room and do not run."""

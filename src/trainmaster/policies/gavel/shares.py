@@ -88,9 +88,15 @@ class Shares:
         """The pairs to which the last shares give time; None: no pairs."""
 
     def renew(
-        self, rounds: Rounds, columns: JobArrays, which: IntList, now_ms: int, isolated: Isolated | None,
-        notes: list[str], view: Snapshot | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        rounds: Rounds,
+        columns: JobArrays,
+        which: IntList,
+        now_ms: int,
+        isolated: Isolated | None,
+        notes: list[str],
+        view: Snapshot | None = None,
+    ) -> None:
         """Compute X for the jobs `which` and write it into the rounds; teams and pairs need a view."""
         rounds.renew(columns, which, now_ms, self.nodes, self.placement)
         rows, counts, self.pairs = rounds.competitors(columns, which), rounds.gpus_up(self.nodes), None

@@ -80,9 +80,10 @@ class Dorm:
         free = {kind: pool.capacity[view.up & (kinds == kind)].sum(axis=0) for kind in shares}
         held = [row for row in order if jobs.holding[row]]
         ready = [
-            row for row in order
+            row
+            for row in order
             if int(jobs.phase[row]) == PhaseCode.PENDING and int(jobs.not_before_ms[row]) <= view.now_ms
-        ]  # fmt: skip
+        ]
         for row in held + ready:
             spec, present = jobs.spec(row), jobs.allocation(row) if jobs.holding[row] else None
             least, most = int(jobs.workers_min[row]), int(jobs.workers_max[row])

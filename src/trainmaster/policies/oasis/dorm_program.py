@@ -112,9 +112,12 @@ def _model(p: DormProgram) -> tuple[highspy.Highs, list[int], list[int]]:
     """The relaxation; with the columns of the adjusted flags, and of the jobs they belong to."""
     model = highspy.Highs()
     for name, setting in (
-        ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-2),
+        ("output_flag", False),
+        ("threads", 1),
+        ("random_seed", 0),
+        ("mip_rel_gap", 1e-2),
         ("mip_max_nodes", 10),
-    ):  # fmt: skip
+    ):
         model.setOptionValue(name, setting)
     model.changeObjectiveSense(highspy.ObjSense.kMaximize)
     infinity = highspy.kHighsInf

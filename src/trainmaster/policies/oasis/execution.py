@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trainmaster.model.allocation import Allocation, Part
-from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.job import PhaseCode
 from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.snapshot import Snapshot

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import Demand, JobSpec
 from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.snapshot import Snapshot

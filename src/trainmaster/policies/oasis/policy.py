@@ -66,9 +66,13 @@ class Oasis:
     def decide(self, view: Snapshot) -> Plan:
         clock = Clock(view.now_ms, max(ms_from_s(self.slot_s), 1))
         settings = PlanSettings(
-            max(self.horizon_slots, 1), self.patience, self.patience_min_s,
-            self._prices(), max(self.history_jobs, 1), self.operations_max,
-        )  # fmt: skip
+            max(self.horizon_slots, 1),
+            self.patience,
+            self.patience_min_s,
+            self._prices(),
+            max(self.history_jobs, 1),
+            self.operations_max,
+        )
         return _Decision(
             view, Planner(view, Commitments.read(view.memo.values), clock, settings), self.advance_max
         ).plan()

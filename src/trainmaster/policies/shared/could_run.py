@@ -18,10 +18,19 @@ def could_run(view: Snapshot, rows: Ints, workers: Ints, servers: Ints) -> npt.N
         return out
     jobs, builder = view.jobs, view.draft()
     builder.release_rows(np.flatnonzero(jobs.holding))
-    demands = np.stack([
-        workers[rows], servers[rows], jobs.devices_each[rows], jobs.share_milli[rows], jobs.worker_cpu_milli[rows],
-        jobs.worker_mem_mib[rows], jobs.server_cpu_milli[rows], jobs.server_mem_mib[rows],
-    ], axis=1)  # fmt: skip
+    demands = np.stack(
+        [
+            workers[rows],
+            servers[rows],
+            jobs.devices_each[rows],
+            jobs.share_milli[rows],
+            jobs.worker_cpu_milli[rows],
+            jobs.worker_mem_mib[rows],
+            jobs.server_cpu_milli[rows],
+            jobs.server_mem_mib[rows],
+        ],
+        axis=1,
+    )
     known: dict[tuple[bytes, bytes, str], bool] = {}
     for place, row in enumerate(rows.tolist()):
         node_set = jobs.spec(row).node_set if view.node_sets else ""

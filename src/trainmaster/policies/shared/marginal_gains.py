@@ -17,9 +17,15 @@ class MarginalGains:
     workers) where `table` is not -1; `scale`, by type, such that units of work per second = scale / step time."""
 
     def __init__(
-        self, room: Room, sizes: JobSizes, curves: SpeedCurves, remaining: Floats, table: Ints, tables: Floats,
+        self,
+        room: Room,
+        sizes: JobSizes,
+        curves: SpeedCurves,
+        remaining: Floats,
+        table: Ints,
+        tables: Floats,
         scale: Floats,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.room, self.sizes, self.curves = room, sizes, curves
         self.remaining, self.table, self.tables, self.scale = remaining, table, tables, scale
 

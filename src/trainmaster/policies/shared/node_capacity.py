@@ -66,9 +66,17 @@ class JobSizes:
     """By row: the size and type that a pass changes in place, and the limits of both."""
 
     def __init__(
-        self, workers: Ints, servers: Ints, gpu_type: Ints, workers_min: Ints, workers_max: Ints, servers_min: Ints,
-        servers_max: Ints, allowed: Bools, throughput: Floats,
-    ) -> None:  # fmt: skip
+        self,
+        workers: Ints,
+        servers: Ints,
+        gpu_type: Ints,
+        workers_min: Ints,
+        workers_max: Ints,
+        servers_min: Ints,
+        servers_max: Ints,
+        allowed: Bools,
+        throughput: Floats,
+    ) -> None:
         self.workers, self.servers, self.gpu_type = workers, servers, gpu_type
         self.workers_min, self.workers_max = workers_min, workers_max
         self.servers_min, self.servers_max = servers_min, servers_max

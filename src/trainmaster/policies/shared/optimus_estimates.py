@@ -41,9 +41,14 @@ Profile = Callable[[Snapshot, Ints, float, int], PolicyState]
 
 
 def believe(
-    view: Snapshot, rows: Ints, error: float, fitted: bool, profile_points: int, tolerance: float,
+    view: Snapshot,
+    rows: Ints,
+    error: float,
+    fitted: bool,
+    profile_points: int,
+    tolerance: float,
     profile: Profile | None = None,
-) -> Estimates:  # fmt: skip
+) -> Estimates:
     """Beliefs about these rows (the others read zero). `profile`: how new jobs are fitted, if not each on its own."""
     jobs = view.jobs
     n = len(jobs)

@@ -13,9 +13,8 @@ class DominantShares:
     """What teams and jobs use of the cluster, weighted; filled one gang or bundle at a time."""
 
     def __init__(
-        self, room: Room, sizes: JobSizes, total: Floats, team: Ints, team_weight: Floats, weight: Floats,
-        arrival: Ints,
-    ) -> None:  # fmt: skip
+        self, room: Room, sizes: JobSizes, total: Floats, team: Ints, team_weight: Floats, weight: Floats, arrival: Ints
+    ) -> None:
         self.room, self.sizes, self.total = room, sizes, total
         self.team, self.team_weight, self.weight, self.arrival = team, team_weight, weight, arrival
         self.team_use = np.zeros((len(team_weight), 3))

@@ -17,9 +17,16 @@ class Packing:
     """
 
     def __init__(
-        self, room: Room, waiting: Ints, share: Floats, total: Floats, workers: Ints, servers: Ints, allowed: Bools,
+        self,
+        room: Room,
+        waiting: Ints,
+        share: Floats,
+        total: Floats,
+        workers: Ints,
+        servers: Ints,
+        allowed: Bools,
         throughput: Floats,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.room, self.waiting, self.share, self.total = room, waiting, share, total
         self.workers, self.servers, self.allowed, self.throughput = workers, servers, allowed, throughput
         self.open = np.ones(len(waiting), np.bool_)

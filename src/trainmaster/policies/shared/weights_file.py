@@ -41,9 +41,11 @@ class WeightsFormat:
     def to_bytes(self, arrays: Arrays, about: Mapping[str, Any]) -> bytes:
         """The file's content."""
         described = {
-            **about, "format": self.name, "version": self.version,
+            **about,
+            "format": self.name,
+            "version": self.version,
             **{key: list(names) for key, names in self.features.items()},
-        }  # fmt: skip
+        }
         out = BytesIO()
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(zipfile.ZipInfo(_ABOUT, _STAMP), json.dumps(described, sort_keys=True, indent=1))
@@ -63,8 +65,17 @@ class WeightsFormat:
             with zipfile.ZipFile(BytesIO(data)) as archive:
                 about = json.loads(archive.read(_ABOUT))
                 arrays = {name[:-4]: _array(archive, name) for name in archive.namelist() if name.endswith(".npy")}
-        except (zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, EOFError, OSError, RuntimeError,
-                MemoryError):  # fmt: skip
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            LookupError,
+            ValueError,
+            TypeError,
+            EOFError,
+            OSError,
+            RuntimeError,
+            MemoryError,
+        ):
             raise self.fault(f"not a weights file of {self.policy}", f"an .npz with {_ABOUT}", path) from None
         if not isinstance(about, dict) or about.get("format") != self.name:
             raise self.fault(f"not a weights file of {self.policy}", f"format '{self.name}'", path)

@@ -68,9 +68,15 @@ def _adagrad(p: Floats, s: Floats, g: Floats, rate: np.float32, epsilon: np.floa
 
 
 def _adam(
-    p: Floats, m: Floats, v: Floats, g: Floats, rule: Adam, step_size: np.float32, correction: np.float32,
+    p: Floats,
+    m: Floats,
+    v: Floats,
+    g: Floats,
+    rule: Adam,
+    step_size: np.float32,
+    correction: np.float32,
     shrink: np.float32,
-) -> None:  # fmt: skip
+) -> None:
     """AdamW: decay is applied to p directly (`shrink` = 1 - rate decay); `correction` = sqrt(1 - beta2^t)."""
     one, beta1, beta2, epsilon = (np.float32(x) for x in (1.0, rule.beta1, rule.beta2, rule.epsilon))
     spare = np.empty((2, min(CHUNK, p.size)), np.float32)
@@ -163,9 +169,15 @@ class Adam:
         """`step` counts from 1: the number of this update on the block."""
         rate = self.lr * rate_factor
         _adam(
-            p, slots[0], slots[1], g, self, np.float32(rate / (1.0 - self.beta1**step)),
-            np.float32(math.sqrt(1.0 - self.beta2**step)), np.float32(1.0 - rate * self.weight_decay),
-        )  # fmt: skip
+            p,
+            slots[0],
+            slots[1],
+            g,
+            self,
+            np.float32(rate / (1.0 - self.beta1**step)),
+            np.float32(math.sqrt(1.0 - self.beta2**step)),
+            np.float32(1.0 - rate * self.weight_decay),
+        )
 
 
 Optimizer = Sgd | Adagrad | Adam

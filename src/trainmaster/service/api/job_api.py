@@ -104,13 +104,13 @@ class LocalJobApi:
         return await self.gateway.ask(ask.Submit(body, who, snapshot))
 
     async def act(self, who: Principal, text: str, action: str) -> Json:
-        return await self.gateway.ask(ask.Act(text, action, who))
+        return await self.gateway.ask(ask.Act(text, who, action))
 
     async def resize(self, who: Principal, text: str, workers: Workers) -> Json:
-        return await self.gateway.ask(ask.Resize(text, workers, who))
+        return await self.gateway.ask(ask.Resize(text, who, workers))
 
     async def edit(self, who: Principal, text: str, changes: Json) -> Json:
-        return await self.gateway.ask(ask.Edit(text, changes, who))
+        return await self.gateway.ask(ask.Edit(text, who, changes))
 
     async def read_log(
         self,

@@ -25,7 +25,6 @@ from trainmaster.forecast.forecast import Band, note
 from trainmaster.forecast.remedies import remedies
 from trainmaster.gang.failure_text import hint
 from trainmaster.jobspec.engine import request_of
-from trainmaster.model.allocation import Allocation
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import STATE_OF, TERMINAL, JobId, JobSpec, Phase
 from trainmaster.model.reason_text import deadline_answer, sentence
@@ -34,6 +33,7 @@ from trainmaster.model.units import GPU_MILLI, MS_PER_S, NEVER_MS
 from trainmaster.service.api.problems import Conflict, NotFound
 from trainmaster.service.control.control_plane import ControlPlane
 from trainmaster.service.control.deadline_answers import deadline_answer_of
+from trainmaster.service.control.event_log import places
 from trainmaster.service.local.tokens import OPERATOR, Principal
 
 Json = dict[str, Any]
@@ -160,7 +160,6 @@ class Views:
         return [self._one(state) for state in queries.job_states(self.engine, job_ids, self.now_ms)]
 
     def _one(self, state: JobState) -> Json:
-        instant_s = self.plane.time.instant_s
         spec, phase, first_ms = state.spec, state.phase, state.first_start_ms
         reason = self._explainer.reason(spec.id)
         allocation = state.allocation or state.occupied
@@ -176,15 +175,11 @@ class Views:
         if spec.deadline_ms < NEVER_MS:
             slack_s = (spec.deadline_ms - self.now_ms) / MS_PER_S - (left_s if math.isfinite(left_s) else 0.0)
         return {
-            "id": spec.id,
-            "name": spec.name,
-            "namespace": spec.payload.get("namespace"),
-            "state": STATE_OF[phase].value,
-            "phase": phase.name.lower(),
+            **self._of_job(spec, phase, first_ms),
             "reason": sentence(reason),
             "why": "" if reason is None else reason.why.name.lower(),
             "position": self._positions.get(spec.id),
-            "allocation": [] if allocation is None or phase not in LIVE else self._places(allocation),
+            "allocation": [] if allocation is None or phase not in LIVE else places(self.engine.cluster, allocation),
             "sharing": [shared._asdict() for shared in queries.shared_with(self.engine, spec.id)],
             "progress": self._reported(state),
             "eta_s": None if eta is None else eta["p50_s"],
@@ -197,12 +192,23 @@ class Views:
             "preempted_in_s": self._notices.get(spec.id),
             "attempts": state.attempts,
             "preemptions": state.preemptions,
-            "submitted": instant_s(spec.submit_ms),
-            "started": None if first_ms < 0 else instant_s(first_ms),
             "ended": None,
             **_failure(None if running else self.plane.exits.get(spec.id), self.plane.outputs.get(spec.id, "")),
-            "emulated": self.plane.emulated,
             "cost": _finite(state.cost),
+        }
+
+    def _of_job(self, spec: JobSpec, phase: Phase, first_start_ms: int) -> Json:
+        """What is told alike of a job that is active and of one that is over."""
+        instant_s = self.plane.time.instant_s
+        return {
+            "id": spec.id,
+            "name": spec.name,
+            "namespace": spec.payload.get("namespace"),
+            "state": STATE_OF[phase].value,
+            "phase": phase.name.lower(),
+            "submitted": instant_s(spec.submit_ms),
+            "started": None if first_start_ms < 0 else instant_s(first_start_ms),
+            "emulated": self.plane.emulated,
             "request": self._request(spec),
         }
 
@@ -241,19 +247,6 @@ class Views:
             return None
         return {name: seconds + delay_s for name, seconds in band.items()}
 
-    def _places(self, allocation: Allocation) -> list[Json]:
-        nodes = self.engine.cluster.nodes
-        return [
-            {
-                "node": nodes[part.node].id,
-                "accelerator": nodes[part.node].accelerator,
-                "workers": part.workers,
-                "servers": part.servers,
-                "devices": list(part.devices),
-            }
-            for part in allocation.parts
-        ]
-
     def _request(self, spec: JobSpec) -> Json:
         """As it was made; the environment, where secrets are, only for its user and for operators."""
         request, owner = request_of(spec), spec.payload.get("user")
@@ -264,15 +257,11 @@ class Views:
 
     def _ended(self, record: Json) -> Json:
         end = ended_from_record(record)
-        spec, instant_s = end.spec, self.plane.time.instant_s
+        spec = end.spec
         how = (record.get("service") or {}).get("exit")
         why, text = _last_word(end, how)
         return {
-            "id": spec.id,
-            "name": spec.name,
-            "namespace": spec.payload.get("namespace"),
-            "state": STATE_OF[end.phase].value,
-            "phase": end.phase.name.lower(),
+            **self._of_job(spec, end.phase, end.first_start_ms),
             "reason": text,
             "why": why,
             "position": None,
@@ -288,13 +277,9 @@ class Views:
             "preempted_in_s": None,
             "attempts": end.attempts,
             "preemptions": end.preemptions,
-            "submitted": instant_s(spec.submit_ms),
-            "started": None if end.first_start_ms < 0 else instant_s(end.first_start_ms),
-            "ended": instant_s(end.ended_ms),
+            "ended": self.plane.time.instant_s(end.ended_ms),
             **_failure(how, (record.get("service") or {}).get("output", "")),
-            "emulated": self.plane.emulated,
             "cost": _finite(end.cost),
-            "request": self._request(spec),
         }
 
     def why(self, job_id: str) -> Json:
@@ -335,9 +320,17 @@ class Views:
                     continue
                 p10, p50, p90 = (table.speed(kind, workers, servers, spread, p) for p in (0.9, 0.5, 0.1))
                 rows.append(
-                    {"accelerator": name, "workers": workers, "servers": servers, "spread": spread, "p10": p10,
-                     "p50": p50, "p90": p90, "measured": seen.get(Place(workers, servers, spread, name))}
-                )  # fmt: skip
+                    {
+                        "accelerator": name,
+                        "workers": workers,
+                        "servers": servers,
+                        "spread": spread,
+                        "p10": p10,
+                        "p50": p50,
+                        "p90": p90,
+                        "measured": seen.get(Place(workers, servers, spread, name)),
+                    }
+                )
         text = f"{told.jobs} {'run' if told.jobs == 1 else 'runs'} {told.text}" if told.jobs else ""
         return {"profile": profile.key, "known": table.known, "text": text, "speeds": rows}
 

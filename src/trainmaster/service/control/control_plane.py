@@ -40,7 +40,7 @@ from trainmaster.service.control.forecasts import LiveForecasts
 from trainmaster.service.control.job_watch import JobWatch
 from trainmaster.service.control.quarantine import DOCUMENT as QUARANTINE
 from trainmaster.service.control.quarantine import build_readable
-from trainmaster.service.control.remap_nodes import check_shape, followed, renode, shape_of
+from trainmaster.service.control.remap_nodes import check_shape, followed, moved_to, shape_of
 from trainmaster.service.control.specs import Fitting
 
 T = TypeVar("T", covariant=True)
@@ -99,6 +99,16 @@ class Retention:
 
 
 @dataclass
+class Listeners:
+    """Who is told, in the scheduler thread: of the log entries of each commit, of the commit itself, and of the ids of
+    jobs that the history no longer holds."""
+
+    told: Callable[[Sequence[Any]], None] = lambda _: None
+    committed: Callable[[Commit], None] = lambda _: None
+    forgotten: Callable[[Sequence[str]], None] = lambda _: None
+
+
+@dataclass
 class Tally:
     """Counters for the metrics; of this process only."""
 
@@ -149,17 +159,13 @@ class ControlPlane:
         force_policy: str | None = None,
         keep_policy: bool = False,
         policies: Callable[[str], Policy] = create,
-        told: Callable[[Sequence[Any]], None] = lambda _: None,
-        committed: Callable[[Commit], None] = lambda _: None,
-        forgotten: Callable[[Sequence[str]], None] = lambda _: None,
+        listeners: Listeners | None = None,
         live_forecasts: LiveForecasts | None = None,
         experience: Bounds = IN_DATABASE,
         follow_nodes: bool = False,
     ) -> None:
         """`policy` decides in a new store, `force_policy` in any; with `keep_policy` not in one that was last opened
-        with the same, so that what was chosen since stays. `told` receives the log entries of each commit, `committed`
-        the commit itself, `forgotten` the ids of jobs that the history no longer holds. `backend` may be set later,
-        before `open`."""
+        with the same, so that what was chosen since stays. `backend` may be set later, before `open`."""
         self.cluster = cluster
         self.store = store
         self.backend: Backend
@@ -175,9 +181,7 @@ class ControlPlane:
         self.fitting = Fitting(cluster, follow_nodes)
         self._follow_nodes = follow_nodes
         """Whether nodes may be others than when the store was written, without anybody asking for it."""
-        self._told = told
-        self._committed = committed
-        self._forgotten = forgotten
+        self.listeners = listeners or Listeners()
         self.live_forecasts = live_forecasts
         self.experience = Experience(experience)
         self.watch = JobWatch()
@@ -200,7 +204,7 @@ class ControlPlane:
         if stored_state.meta is None:
             return
         if reset:
-            self.store.commit(renode(stored_state, self.cluster, self.estimator))
+            self.store.commit(moved_to(stored_state, self.cluster, self.estimator))
         else:
             check_shape(stored_state.meta, self.cluster)
 
@@ -427,8 +431,8 @@ class ControlPlane:
             self.watch.stir(now_ms)
         self._count(events, commands, ended)
         if journal.entries:
-            self._alone("event log", self._told, journal.entries)
-        self._alone("commit", self._committed, commit)
+            self._alone("event log", self.listeners.told, journal.entries)
+        self._alone("commit", self.listeners.committed, commit)
         self._dispatch(commands)
 
     def _commit(self, journal: Journal, ended: list[Ended]) -> Commit:
@@ -523,6 +527,6 @@ class ControlPlane:
                 age_ms = int(keep.days * DAY_MS) + self.time.unseen_ms
                 oldest_ms = 0 if self.time.doubt_ms else now_ms - age_ms
                 gone = self.store.prune(oldest_ms, keep.ended_jobs, keep.log_lines)
-                self._forgotten(gone)
+                self.listeners.forgotten(gone)
             except StoreError:
                 self.tally.store_faults += 1  # tried again in an hour; nothing depends on it

@@ -13,7 +13,8 @@ from trainmaster.engine.records import Ended
 from trainmaster.gang.failure_text import error_line
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.command import Command, Launch, Resize, Stop
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.command import Command, Launch, Stop
 from trainmaster.model.job import JobId
 from trainmaster.model.reason_text import sentence, span
 from trainmaster.model.reasons import Reason
@@ -74,11 +75,8 @@ class Journal:
                     workers_min=event.workers_min, workers_max=event.workers_max,
                 )  # fmt: skip
             case ev.JobRangeChanged():
-                size = _size(event.workers_min, event.workers_max)
-                self.add(
-                    "range", job_id, f"{job_id}: now takes {size}",
-                    workers_min=event.workers_min, workers_max=event.workers_max,
-                )  # fmt: skip
+                low, high = event.workers_min, event.workers_max
+                self.add("range", job_id, f"{job_id}: now takes {_size(low, high)}", workers_min=low, workers_max=high)
             case ev.JobTermsChanged(preemptible=True):
                 self.add("checkpoints", job_id, f"{job_id} saves checkpoints: it may be preempted from now on")
             case ev.JobTermsChanged(work_total=float()):
@@ -99,33 +97,29 @@ class Journal:
                 pass
 
     def _tell(self, event: ev.Event, job_id: str | None) -> None:
+        about = {"generation": getattr(event, "generation", None)}
         match event:
             case ev.Started():
-                self.add(
-                    "started", job_id, f"{job_id} runs (attempt {event.generation})",
-                    generation=event.generation, work_done=self._work(event.job_id, event.work_done),
-                )  # fmt: skip
+                done = self._work(event.job_id, event.work_done)
+                self.add("started", job_id, f"{job_id} runs (attempt {event.generation})", **about, work_done=done)
             case ev.StartFailed():
                 self.exits[event.job_id] = f"did not start: {event.why}"
-                self.add("start-failed", job_id, f"{job_id} did not start: {event.why}", generation=event.generation)
+                self.add("start-failed", job_id, f"{job_id} did not start: {event.why}", **about)
             case ev.Resized():
-                self.add("resized", job_id, f"{job_id} was resized", generation=event.generation)
+                self.add("resized", job_id, f"{job_id} was resized", **about)
             case ev.Exited():
                 how = how_ended(event)
                 self.exits[event.job_id], self.outputs[event.job_id] = how, event.output
                 error = f": {error_line(event.output)}" if event.output else ""
-                self.add(
-                    "exited", job_id, f"{job_id} ended: {how}{error}"[:MAX_NOTE],
-                    generation=event.generation, code=event.code, why=event.why, output=event.output,
-                    work_saved=self._work(event.job_id, event.work_saved),
-                )  # fmt: skip
+                facts = {"code": event.code, "why": event.why, "output": event.output}
+                saved = self._work(event.job_id, event.work_saved)
+                text = f"{job_id} ended: {how}{error}"[:MAX_NOTE]
+                self.add("exited", job_id, text, **about, **facts, work_saved=saved)
             case ev.Stopped():
                 self.exits[event.job_id] = queries.halted_why(self.engine, event.job_id) or "stopped"
                 saved = self._work(event.job_id, event.work_saved)
-                self.add(
-                    "stopped", job_id, f"{job_id} stopped with {saved:g} steps saved",
-                    generation=event.generation, work_saved=saved,
-                )  # fmt: skip
+                text = f"{job_id} stopped with {saved:g} steps saved"
+                self.add("stopped", job_id, text, **about, work_saved=saved)
             case ev.NodeLost(node) if queries.is_node_up(self.engine, node):
                 name = self.engine.cluster.nodes[node].id
                 self.add("node-lost", None, f"node {name} is gone", node=name, confirmed=event.confirmed)
@@ -177,43 +171,32 @@ class Journal:
             self.add("note", None, note[:MAX_NOTE])
 
     def _tell_command(self, command: Command) -> None:
-        job_id, generation = command.job_id, command.generation
-        match command:
-            case Launch():
-                places = self.places(command.allocation)
-                self.add(
-                    "launch", job_id, f"{job_id} starts on {_where(places)}{self._beside(job_id)}",
-                    generation=generation, seq=command.seq, places=places,
-                )  # fmt: skip
-            case Resize():
-                places = self.places(command.allocation)
-                self.add(
-                    "resize", job_id, f"{job_id} is resized to {_where(places)}{self._beside(job_id)}",
-                    generation=generation, seq=command.seq, places=places,
-                )  # fmt: skip
-            case Stop():
-                self.add(
-                    "stop", job_id, f"{job_id} is stopped: {command.why}",
-                    generation=generation, seq=command.seq, why=command.why,
-                )  # fmt: skip
+        job_id, about = command.job_id, {"generation": command.generation, "seq": command.seq}
+        if isinstance(command, Stop):
+            self.add("stop", job_id, f"{job_id} is stopped: {command.why}", **about, why=command.why)
+            return
+        kind, does = ("launch", "starts on") if isinstance(command, Launch) else ("resize", "is resized to")
+        found = places(self.engine.cluster, command.allocation)
+        self.add(kind, job_id, f"{job_id} {does} {_where(found)}{self._beside(job_id)}", **about, places=found)
 
     def _beside(self, job_id: JobId) -> str:
         """With whom it shares the devices; one that is still being made room for is told of when it starts."""
         others = [shared.job_id for shared in queries.shared_with(self.engine, job_id)]
         return f", sharing devices with {', '.join(others)}" if others else ""
 
-    def places(self, allocation: Allocation) -> list[dict[str, Any]]:
-        nodes = self.engine.cluster.nodes
-        return [
-            {
-                "node": nodes[part.node].id,
-                "accelerator": nodes[part.node].accelerator,
-                "workers": part.workers,
-                "servers": part.servers,
-                "devices": list(part.devices),
-            }
-            for part in allocation.parts
-        ]
+
+def places(cluster: Cluster, allocation: Allocation) -> list[dict[str, Any]]:
+    """Its nodes, and what it has on each."""
+    return [
+        {
+            "node": cluster.nodes[part.node].id,
+            "accelerator": cluster.nodes[part.node].accelerator,
+            "workers": part.workers,
+            "servers": part.servers,
+            "devices": list(part.devices),
+        }
+        for part in allocation.parts
+    ]
 
 
 def how_ended(event: ev.Exited) -> str:

@@ -110,9 +110,13 @@ class LiveForecasts:
             self.accuracy = AccuracyLog.from_json(judged)
 
     def stepped(
-        self, now_ms: int, events: Sequence[ev.Event], commands: Sequence[Command], ended: Sequence[Ended],
+        self,
+        now_ms: int,
+        events: Sequence[ev.Event],
+        commands: Sequence[Command],
+        ended: Sequence[Ended],
         types: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A step was taken; learn from it before it is committed, so that `documents` holds it. `types`: accelerators
         of the cluster."""
         for event in events:

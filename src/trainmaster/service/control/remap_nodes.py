@@ -52,7 +52,7 @@ def followed(stored_state: StoredState, cluster: Cluster, estimator: Estimator) 
     return remap_nodes(stored_state, cluster_of_shape(shape), cluster, estimator, requeue=True)
 
 
-def renode(stored_state: StoredState, cluster: Cluster, estimator: Estimator) -> Commit:
+def moved_to(stored_state: StoredState, cluster: Cluster, estimator: Estimator) -> Commit:
     """The commit that brings a store to this cluster."""
     assert stored_state.meta is not None
     service = stored_state.meta.get("service", {})

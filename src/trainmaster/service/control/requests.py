@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from trainmaster.engine import queries
@@ -108,9 +108,15 @@ def jobs_of(plane: ControlPlane, request: JobRequest, who: Principal) -> list[Jo
     for k, job_id in enumerate(ids):
         index = None if request.array is None else k
         spec = spec_of(
-            request, job_id, plane.cluster, plane.now_ms, after=after, user=who.name, array_index=index,
+            request,
+            job_id,
+            plane.cluster,
+            plane.now_ms,
+            after=after,
+            user=who.name,
+            array_index=index,
             array_of=None if index is None else ids[0],
-        )  # fmt: skip
+        )
         plane.fitting.check(spec, None, plane.machine)
         specs.append(spec)
     return specs
@@ -131,71 +137,73 @@ def of_team(request: JobRequest, who: Principal) -> JobRequest:
 
 
 @dataclass
-class Act:
+class _OnJob:
+    """What a user wants of a job of their own."""
+
+    job: str
+    who: Principal
+    changes = True
+    _job_id: str = field(default="", init=False)
+
+    def _found(self, plane: ControlPlane) -> JobId:
+        """The job's id; refuses jobs of others."""
+        self._job_id = find(plane, self.job)
+        owned(plane, self._job_id, self.who)
+        return JobId(self._job_id)
+
+    def answer(self, plane: ControlPlane) -> Json:
+        return Views(plane, self.who).job(self._job_id)
+
+
+def _spec_of(plane: ControlPlane, job_id: str) -> JobSpec:
+    """Of a job that is not over."""
+    spec = queries.spec_of(plane.live, job_id) or plane.stage.specs.get(job_id)
+    if spec is None:
+        raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
+    return spec
+
+
+@dataclass
+class Act(_OnJob):
     """Cancel, pause or resume a job. Asking for what already is so is no fault."""
 
-    job: str
     what: str
-    who: Principal
-    changes = True
-    _job_id: str = ""
 
     def prepare(self, plane: ControlPlane) -> None:
-        job_id = self._job_id = find(plane, self.job)
-        owned(plane, job_id, self.who)
-        if not queries.is_active(plane.live, job_id) and job_id not in plane.stage.specs:
-            if self.what != "cancel":
-                raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
+        job_id = self._found(plane)
+        if self.what != "cancel":
+            _spec_of(plane, job_id)
+        elif not queries.is_active(plane.live, job_id) and job_id not in plane.stage.specs:
             return
         kind = {"cancel": ev.JobCancelled, "pause": ev.JobPaused, "resume": ev.JobResumed}[self.what]
-        plane.stage.events.append(kind(JobId(job_id)))
-
-    def answer(self, plane: ControlPlane) -> Json:
-        return Views(plane, self.who).job(self._job_id)
+        plane.stage.events.append(kind(job_id))
 
 
 @dataclass
-class Resize:
-    job: str
+class Resize(_OnJob):
     workers: Workers
-    who: Principal
-    changes = True
-    _job_id: str = ""
 
     def prepare(self, plane: ControlPlane) -> None:
-        job_id = self._job_id = find(plane, self.job)
-        owned(plane, job_id, self.who)
-        spec = queries.spec_of(plane.live, job_id) or plane.stage.specs.get(job_id)
-        if spec is None:
-            raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
-        plane.fitting.check(spec, (self.workers.min, self.workers.max))
-        plane.stage.events.append(ev.JobRangeChanged(JobId(job_id), self.workers.min, self.workers.max))
+        job_id, size = self._found(plane), (self.workers.min, self.workers.max)
+        spec = _spec_of(plane, job_id)
+        plane.fitting.check(spec, size)
+        plane.stage.events.append(ev.JobRangeChanged(job_id, *size))
         if spec.payload.get(OPEN_SIZE):
-            plane.stage.events.append(ev.JobTermsChanged(JobId(job_id), noted={OPEN_SIZE: False}))
-
-    def answer(self, plane: ControlPlane) -> Json:
-        return Views(plane, self.who).job(self._job_id)
+            plane.stage.events.append(ev.JobTermsChanged(job_id, noted={OPEN_SIZE: False}))
 
 
 @dataclass
-class Edit:
+class Edit(_OnJob):
     """Change fields of a job that waits, runs or is paused: those of `EDITABLE`, checked as at submission."""
 
-    job: str
     changes_asked: Mapping[str, Any]
-    who: Principal
-    changes = True
-    _job_id: str = ""
 
     def prepare(self, plane: ControlPlane) -> None:
-        job_id = self._job_id = find(plane, self.job)
-        owned(plane, job_id, self.who)
-        spec = queries.spec_of(plane.live, job_id)
-        if spec is None:
-            raise Conflict(f"{job_id} is over", expected="a job that waits, runs or is paused")
-        for field in self.changes_asked:
-            if field not in EDITABLE:
-                raise InputError("cannot be changed", f"one of {', '.join(sorted(EDITABLE))}", column=field)
+        job_id = self._found(plane)
+        spec = _spec_of(plane, job_id)
+        for name in self.changes_asked:
+            if name not in EDITABLE:
+                raise InputError("cannot be changed", f"one of {', '.join(sorted(EDITABLE))}", column=name)
         fields = request_from({**request_of(spec), **self.changes_asked})
         for event in spec_diff(fields, spec):
             if isinstance(event, ev.JobRangeChanged):
@@ -204,9 +212,6 @@ class Edit:
                     raise Conflict(f"{job_id} runs", where="servers", expected=waits, remedy="Pause it first.")
                 plane.fitting.check(spec, (fields.workers.min, fields.workers.max))
             plane.stage.events.append(event)
-
-    def answer(self, plane: ControlPlane) -> Json:
-        return Views(plane, self.who).job(self._job_id)
 
 
 @dataclass

@@ -10,9 +10,9 @@ import numpy as np
 
 from trainmaster.jobspec.engine import demand_of, payload_of, server_demand_of, to_engine
 from trainmaster.jobspec.model import JobRequest
+from trainmaster.model.capacity.feasibility import fits_when_empty
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
-from trainmaster.model.feasibility import fits_when_empty
 from trainmaster.model.job import NO_DEMAND, Demand, JobSpec
 from trainmaster.model.units import GPU_MILLI, UNLIMITED
 

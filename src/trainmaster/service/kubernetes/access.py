@@ -73,9 +73,11 @@ class KubernetesAccess:
         told = (await self._ask(paths.grouped("authentication.k8s.io", "v1", "tokenreviews"), body)).get("status") or {}
         if not told.get("authenticated"):
             raise Unauthorized(
-                "the cluster does not know this token", where="Authorization", expected="a token that has not expired",
+                "the cluster does not know this token",
+                where="Authorization",
+                expected="a token that has not expired",
                 remedy=_REMEDY,
-            )  # fmt: skip
+            )
         user: dict[str, Any] = told.get("user") or {}
         groups = tuple(user.get("groups") or ())
         extra = tuple((key, tuple(values or ())) for key, values in sorted((user.get("extra") or {}).items()))
@@ -98,15 +100,19 @@ class KubernetesAccess:
     async def need(self, who: Principal, right: Right) -> None:
         if not await self.may(who, right):
             raise Forbidden(
-                f"'{who.name}' may not {right}", expected="a role that allows it",
+                f"'{who.name}' may not {right}",
+                expected="a role that allows it",
                 remedy=f"Whoever runs the cluster can grant it: {grant_of(right)}.",
-            )  # fmt: skip
+            )
 
     async def _allowed(self, who: KubeUser, right: Right) -> bool:
         wanted = {
-            "verb": right.verb, "group": right.group, "resource": right.resource, "namespace": right.namespace,
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "namespace": right.namespace,
             "subresource": right.sub,
-        }  # fmt: skip
+        }
         extra = {key: list(values) for key, values in who.extra}
         user = {"user": who.name, "groups": list(who.groups), "uid": who.uid, "extra": extra}
         spec = {**user, "resourceAttributes": wanted}
@@ -120,9 +126,10 @@ class KubernetesAccess:
             return await self._client.create(path, body, patience_s=5.0)
         except ApiError as error:
             raise Unavailable(
-                f"the cluster cannot be asked who you are: {error}", expected="an API server that answers",
+                f"the cluster cannot be asked who you are: {error}",
+                expected="an API server that answers",
                 remedy="Try again; if it stays so, check the rights of Trainmaster's service account.",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def grant_of(right: Right) -> str:

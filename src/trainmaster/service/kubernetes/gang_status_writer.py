@@ -76,9 +76,12 @@ class GangStatusWriter:
         """`Unschedulable` is the word that cluster autoscalers look for; ours stands before the message."""
         meta = pod["metadata"]
         told = {
-            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"{reason}: {message}",
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": f"{reason}: {message}",
             "lastTransitionTime": stamp_of(time.time()),
-        }  # fmt: skip
+        }
         async with self._slots:
             await self._client.patch(
                 paths.pod(meta["namespace"], meta["name"], "status"), {"status": {"conditions": [told]}}, "strategic"

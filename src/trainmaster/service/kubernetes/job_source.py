@@ -166,9 +166,10 @@ def job_named(plane: ControlPlane, namespace: str, text: str) -> JobId:
         record = next(iter(plane.store.latest_ended(1, replace(inside, name=name))), None)
     if record is None:
         raise InputError(
-            f"job '{text[:80]}' not found in namespace '{namespace}'", "the name or id of an earlier job",
+            f"job '{text[:80]}' not found in namespace '{namespace}'",
+            "the name or id of an earlier job",
             column="spec.after",
-        )  # fmt: skip
+        )
     return JobId(record["spec"]["id"])
 
 

@@ -132,8 +132,10 @@ class KubernetesJobApi:
                 return there  # the same request again: the same answer
             raise Conflicting(
                 f"there is a TrainingJob '{meta['name']}' in namespace '{meta['namespace']}' already",
-                where="name", expected="another name", remedy="Delete the old one, or leave --name out.",
-            ) from None  # fmt: skip
+                where="name",
+                expected="another name",
+                remedy="Delete the old one, or leave --name out.",
+            ) from None
         except ApiError as error:
             raise refusal_of(error) from None
 
@@ -162,17 +164,17 @@ class KubernetesJobApi:
         job_id = await self._find(who, text, _VERB[action])
         if action != "cancel":
             await self._patch(job_id, {"spec": {"suspend": action == "pause"}})
-        return await self.gateway.ask(ask.Act(job_id, action, _trusted(who)))
+        return await self.gateway.ask(ask.Act(job_id, _trusted(who), action))
 
     async def resize(self, who: Principal, text: str, workers: Workers) -> Json:
         job_id = await self._find(who, text, "patch")
         await self._patch(job_id, {"spec": {"workers": {"min": workers.min, "max": workers.max}}})
-        return await self.gateway.ask(ask.Resize(job_id, workers, _trusted(who)))
+        return await self.gateway.ask(ask.Resize(job_id, _trusted(who), workers))
 
     async def edit(self, who: Principal, text: str, changes: Json) -> Json:
         job_id = await self._find(who, text, "patch")
         await self._patch(job_id, {"spec": {CRD_PATHS.get(field, field): value for field, value in changes.items()}})
-        return await self.gateway.ask(ask.Edit(job_id, changes, _trusted(who)))
+        return await self.gateway.ask(ask.Edit(job_id, _trusted(who), changes))
 
     async def _patch(self, job_id: str, change: Json) -> None:
         space, name, _ = job_id.split(".")
@@ -181,8 +183,9 @@ class KubernetesJobApi:
             owner = facts.get("owner") or {}
             raise Conflicting(
                 f"{job_id} belongs to {owner.get('kind', 'its pods')} {owner.get('name', '')}".strip(),
-                expected="a TrainingJob", remedy="Change that object instead.",
-            )  # fmt: skip
+                expected="a TrainingJob",
+                remedy="Change that object instead.",
+            )
         try:
             await self.client.patch(paths.training_jobs(space, name), change)
         except ApiError as error:

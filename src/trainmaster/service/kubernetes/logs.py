@@ -11,8 +11,7 @@ import aiohttp
 
 from trainmaster.backends.kubernetes.api import paths
 from trainmaster.backends.kubernetes.api.client import ApiError, KubeClient, Unreachable
-from trainmaster.service.api.problems import NotFound
-from trainmaster.service.local.logs import Chunk
+from trainmaster.service.local.logs import Chunk, chosen_attempt, chosen_member
 
 BYTES_PER_S = 4 << 20
 """Of a log that is followed: it is fetched as often as this allows, and at most once a second."""
@@ -50,20 +49,12 @@ async def read_pod_log(
     found = await client.get(paths.pods(namespace), labelSelector=f"trainmaster.dev/job={name}")
     pods = [pod for pod in found.get("items") or () if _note(pod, "job-id") in (job_id, "")]
     attempts = sorted({_generation(pod) for pod in pods})
-    if attempt is not None and attempt not in attempts:
-        told = f"one of {', '.join(map(str, attempts))}" if attempts else "an attempt whose pods are still there"
-        raise NotFound(f"{job_id} has no pods of attempt {attempt}", where="attempt", expected=told)
-    chosen = attempt if attempt is not None else (attempts[-1] if attempts else 0)
+    chosen = chosen_attempt(job_id, attempts, attempt, "pod")
     members = {_member(pod): pod for pod in pods if _generation(pod) == chosen}
     names = sorted(members, key=lambda text: (not text.startswith("worker"), len(text), text))
-    if member is not None and member not in members:
-        raise NotFound(
-            f"attempt {chosen} of {job_id} has no member '{member[:80]}'", where="member",
-            expected=f"one of {', '.join(names)}" if names else "a member that has begun",
-        )  # fmt: skip
-    if not names:
+    picked = chosen_member(job_id, chosen, names, member)
+    if not picked:
         return Chunk("", chosen, "", [], len(attempts), max(offset, 0), 0)
-    picked = member or names[0]
     pod = members[picked]
     data = await _text(client, namespace, pod)
     start = max(len(data) + offset, 0) if offset < 0 else min(offset, len(data))

@@ -33,7 +33,9 @@ def team_of(namespace: str, asked: str | None, bindings: Bindings | None) -> str
     teams = bindings.get(namespace, (namespace,))
     if asked is not None and asked not in teams:
         raise InputError(
-            f"namespace '{namespace}' may not submit for team '{asked[:80]}'", " or ".join(teams),
-            f"The operator binds namespaces to teams with {FLAG}.", column="spec.entity",
-        )  # fmt: skip
+            f"namespace '{namespace}' may not submit for team '{asked[:80]}'",
+            " or ".join(teams),
+            f"The operator binds namespaces to teams with {FLAG}.",
+            column="spec.entity",
+        )
     return asked or teams[0]

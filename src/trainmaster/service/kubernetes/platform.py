@@ -38,7 +38,7 @@ from trainmaster.service.local.home import Home
 from trainmaster.service.local.platform import settings_of
 from trainmaster.service.local.tokens import Tokens
 from trainmaster.service.options import ServiceOptions
-from trainmaster.service.platform import Fatal
+from trainmaster.service.platform import Fatal, Platform
 from trainmaster.stores.journal import JournalStore
 
 NAMESPACE = "trainmaster-system"
@@ -51,9 +51,7 @@ RESEND_MS = 20_000
 RETENTION = Retention(days=14, ended_jobs=5_000, log_lines=5_000)
 
 
-class KubernetesPlatform:
-    """See `trainmaster.service.platform.Platform`."""
-
+class KubernetesPlatform(Platform):
     name = "kubernetes"
     alone = False
     emulated = False
@@ -109,9 +107,15 @@ class KubernetesPlatform:
         self.jobs = Reflector(client, paths.training_jobs(), self._job_changed)
         advertised = os.environ.get("POD_IP", "")
         self._election = Election(
-            client, self.namespace, NAME, self.identity, on_lead=on_lead, on_lose=on_lose, renewed=self._renewed,
+            client,
+            self.namespace,
+            NAME,
+            self.identity,
+            on_lead=on_lead,
+            on_lose=on_lose,
+            renewed=self._renewed,
             address=f"http://{advertised}:{address.rpartition(':')[2]}" if advertised else address,
-        )  # fmt: skip
+        )
         self._tasks = [loop.create_task(work) for work in (self.watch.run(), self.jobs.run(), self._election.run())]
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -158,14 +162,18 @@ class KubernetesPlatform:
                 pass  # what matters is whether it may write there, which shows next
         except NotFound:
             raise InputError(
-                f"{self.config.server} does not know TrainingJobs", "the resource trainingjobs.trainmaster.dev",
-                "Install it: trainmaster kube manifests | kubectl apply -f -", column="--kubeconfig",
-            ) from None  # fmt: skip
+                f"{self.config.server} does not know TrainingJobs",
+                "the resource trainingjobs.trainmaster.dev",
+                "Install it: trainmaster kube manifests | kubectl apply -f -",
+                column="--kubeconfig",
+            ) from None
         except Forbidden as error:
             raise InputError(
-                f"a right is missing: {error}", "the rights that `trainmaster kube manifests` lists",
-                "Run as the service account trainmaster, or ask an administrator.", column="--kubeconfig",
-            ) from None  # fmt: skip
+                f"a right is missing: {error}",
+                "the rights that `trainmaster kube manifests` lists",
+                "Run as the service account trainmaster, or ask an administrator.",
+                column="--kubeconfig",
+            ) from None
         except ApiError as error:
             raise InputError(f"{error}", "an API server that answers", column="--kubeconfig") from None
 
@@ -173,9 +181,11 @@ class KubernetesPlatform:
         """What launchers' tokens are made from; the first replica makes it up."""
         path = paths.core("secrets", self.namespace)
         body: Object = {
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET_NAME},
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": SECRET_NAME},
             "data": {"key": base64.b64encode(secrets.token_bytes(32)).decode()},
-        }  # fmt: skip
+        }
         try:
             try:
                 found = await self.client.get(f"{path}/{SECRET_NAME}")
@@ -186,9 +196,11 @@ class KubernetesPlatform:
                     found = await self.client.get(f"{path}/{SECRET_NAME}")
         except ApiError as error:
             raise InputError(
-                f"the Secret {self.namespace}/{SECRET_NAME} is not accessible: {error}", "rights to get and create it",
-                "Install the roles: trainmaster kube manifests | kubectl apply -f -", column="--namespace",
-            ) from None  # fmt: skip
+                f"the Secret {self.namespace}/{SECRET_NAME} is not accessible: {error}",
+                "rights to get and create it",
+                "Install the roles: trainmaster kube manifests | kubectl apply -f -",
+                column="--namespace",
+            ) from None
         return base64.b64decode(found["data"]["key"])
 
     # -- leadership ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ from trainmaster.service.kubernetes.gang_status_writer import GangStatusWriter
 from trainmaster.service.kubernetes.job_source import JobSource, ReviewRoom
 from trainmaster.service.kubernetes.namespace_teams import parse_bindings
 from trainmaster.service.kubernetes.status_writer import StatusWriter
+from trainmaster.service.platform import PlatformSession
 from trainmaster.stores.mirror import MirroredJournal
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ def _in_use(plane: ControlPlane) -> set[str]:
     return {plane.cluster.nodes[node].id for node in queries.nodes_in_use(plane.live)}
 
 
-class KubernetesSession:
-    """See `trainmaster.service.platform.PlatformSession`."""
-
+class KubernetesSession(PlatformSession):
     def __init__(self, platform: KubernetesPlatform) -> None:
         self._platform = platform
         self._client, self._portal = platform.client, platform.portal
@@ -142,20 +141,23 @@ class KubernetesSession:
         self._watch.list_nodes(plane.cluster)
         self._sets = NodeSets(self._watch)
         self._room = KnownRoom(self._nodes, self._sets.asked)
-        listener = _Later()
-        hub = self._hub = AgentHub(
-            self._secret, lease, lambda: plane.now_ms, listener,  # type: ignore[arg-type]
-            first_version=max(1, plane.now_ms // 1000), faults=self._watch.faults,
-        )  # fmt: skip
+        version, faults = max(1, plane.now_ms // 1000), self._watch.faults
+        hub = self._hub = AgentHub(self._secret, lease, lambda: plane.now_ms, first_version=version, faults=faults)
         hub.authority_until(self._platform.authority_s)
         agents = tuple(self._platform.agent_addresses(self._watch.local_address()))
         backend = self._backend = KubernetesBackend(
-            self._client, self._watch, lease, driver.deliver, lambda: plane.now_ms,
-            secret=self._secret, hub=hub, job_of=lambda ns, name: self._jobs.objects.get((ns, name)),
+            self._client,
+            self._watch,
+            lease,
+            driver.deliver,
+            lambda: plane.now_ms,
+            secret=self._secret,
+            hub=hub,
+            job_of=lambda ns, name: self._jobs.objects.get((ns, name)),
             options=PodOptions(grace_s=GRACE_S, agents=agents),
             issued=lambda: queries.last_command_seq(plane.live),
-        )  # fmt: skip
-        listener.target = backend.launcher_words
+        )
+        hub.listener = backend.launcher_words
         backend.start(expected)
         backend.gangs = self._gangs(plane, driver, active, expected)
         await hub.listen(self._platform.agent_bind, port, advertise=agents[0])
@@ -208,9 +210,13 @@ class KubernetesSession:
             self._tasks.append(asyncio.ensure_future(gang_writer.run()))
         bound = self._platform.options.bind_teams
         self.source = JobSource(
-            driver, self._room, self._sets, self._refused, TemplateCheck(self._client),
+            driver,
+            self._room,
+            self._sets,
+            self._refused,
+            TemplateCheck(self._client),
             None if bound is None else parse_bindings(bound),
-        )  # fmt: skip
+        )
         self._watch.on_nodes = self._look_at_sets
         self._look_at_sets()  # what changed since the gangs' sets were made was told to nobody
         self.source.begin(self._jobs.objects.values())
@@ -308,9 +314,6 @@ class KubernetesSession:
         if self._status_writer is not None and not self._halted:
             self._status_writer.foreseen(finish_s, now_s)
 
-    def forget_jobs(self, job_ids: Sequence[str]) -> None:
-        """Objects, pods and their logs are the cluster's."""
-
     # -- the end -----------------------------------------------------------------------------------------
 
     def halt(self) -> None:
@@ -331,15 +334,6 @@ class KubernetesSession:
         if self._hub is not None:
             with contextlib.suppress(TimeoutError):
                 self._portal.call(self._hub.close(), 5.0)
-
-
-class _Later:
-    """Passes what launchers say to a backend that is made after the hub."""
-
-    target: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.target, name)
 
 
 def _listed(stored_state: StoredState) -> list[Node]:

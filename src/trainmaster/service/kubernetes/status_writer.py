@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from trainmaster.backends.kubernetes.resources.events import (
     JobEvent,
     event_body,
     event_name,
-    happening_of,
+    job_event_of,
     object_of,
 )
 from trainmaster.backends.kubernetes.resources.status import (
@@ -81,9 +81,13 @@ class StatusWriter:
     """`stepped` in the driver's thread after each commit; `run` in the loop of the client, until cancelled."""
 
     def __init__(
-        self, client: KubeClient, gateway: Gateway, object_for: Callable[[str], Json | None],
-        also: Callable[[str, StatusUpdate], None] | None = None, busy: Callable[[], bool] = lambda: False,
-    ) -> None:  # fmt: skip
+        self,
+        client: KubeClient,
+        gateway: Gateway,
+        object_for: Callable[[str], Json | None],
+        also: Callable[[str, StatusUpdate], None] | None = None,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         """`object_for`: the TrainingJob of a job's id, as last seen. `also` is told of jobs that have none. `busy`:
         whether pods are being made."""
         self._client = client
@@ -114,7 +118,7 @@ class StatusWriter:
             for job_id, key in keys.items():
                 if key is None:
                     self._keys.pop(job_id, None)
-                    self._due_s[job_id] = min(self._due_s.get(job_id, now_s + SOON_S), now_s + SOON_S)
+                    self._due(job_id, now_s + SOON_S)
                     continue
                 phase = key[0]
                 if key == self._keys.get(job_id):
@@ -122,13 +126,13 @@ class StatusWriter:
                 else:
                     self._keys[job_id] = key
                     wait_s = SETTLE_S if phase in (PhaseCode.PENDING, PhaseCode.RESERVED) else SOON_S
-                self._due_s[job_id] = min(self._due_s.get(job_id, now_s + wait_s), now_s + wait_s)
+                self._due(job_id, now_s + wait_s)
             for entry in entries:
-                happening = None if entry.job_id is None else happening_of(entry)
-                if happening is not None:
-                    self._events.append((entry.job_id or "", happening))
+                job_event = None if entry.job_id is None else job_event_of(entry)
+                if job_event is not None:
+                    self._events.append((entry.job_id or "", job_event))
                 if entry.job_id is not None and entry.kind in ("stalled", "progress"):  # no column of the job changes
-                    self._due_s[entry.job_id] = min(self._due_s.get(entry.job_id, now_s + SOON_S), now_s + SOON_S)
+                    self._due(entry.job_id, now_s + SOON_S)
         self._rouse()
 
     def published_waiting(self, job_id: str, reason: str, message: str) -> None:
@@ -152,10 +156,13 @@ class StatusWriter:
 
     def look_at(self, job_id: str) -> None:
         """Something is to be said of a job that no step tells."""
-        due_s = time.monotonic() + SOON_S
         with self._lock:
-            self._due_s[job_id] = min(self._due_s.get(job_id, due_s), due_s)
+            self._due(job_id, time.monotonic() + SOON_S)
         self._rouse()
+
+    def _due(self, job_id: str, at_s: float) -> None:
+        """Look at it then at the latest."""
+        self._due_s[job_id] = min(self._due_s.get(job_id, at_s), at_s)
 
     def foreseen(self, finish_s: Mapping[str, float], now_s: float) -> None:
         """A forecast has come, in a thread of its own: when each job is expected to end, in seconds since the epoch.
@@ -226,14 +233,7 @@ class StatusWriter:
             self._again(job_ids)
             await asyncio.sleep(1.0)
             return
-        slots = asyncio.Semaphore(WRITERS)
-
-        async def one(job_id: str, update: StatusUpdate) -> None:
-            async with slots:
-                with self.faults.alone(f"status of {job_id}"):
-                    await self._write(job_id, update)
-
-        await asyncio.gather(*(one(job_id, update) for job_id, update in updates.items()))
+        await self._few_at_once((f"status of {job_id}", self._write(job_id, each)) for job_id, each in updates.items())
 
     async def _write(self, job_id: str, update: StatusUpdate) -> None:
         eta_s = update.view["eta_s"]
@@ -297,35 +297,38 @@ class StatusWriter:
     async def _publish_events(self) -> None:
         with self._lock:
             taken, self._events = self._events[:BATCH], self._events[BATCH:]
-        if not taken:
-            return
-        slots = asyncio.Semaphore(WRITERS)
+        found = [(job_id, self._object_for(job_id), job_event) for job_id, job_event in taken]
+        await self._few_at_once(
+            (f"an Event of {job_id}", self.event(object_of(tj), job_event)) for job_id, tj, job_event in found if tj
+        )
 
-        async def one(job_id: str, happening: JobEvent) -> None:
-            tj = self._object_for(job_id)
-            if tj is not None:
-                async with slots:
-                    with self.faults.alone(f"an Event of {job_id}"):
-                        await self.event(object_of(tj), happening)
+    async def _few_at_once(self, writes: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+        """All of them, `WRITERS` at a time; one that fails unforeseen, by its name, fails alone."""
+        turns = asyncio.Semaphore(WRITERS)
 
-        await asyncio.gather(*(one(job_id, happening) for job_id, happening in taken))
+        async def one(what: str, write: Coroutine[Any, Any, None]) -> None:
+            async with turns:
+                with self.faults.alone(what):
+                    await write
 
-    async def event(self, about: Json, happening: JobEvent) -> None:
+        await asyncio.gather(*(one(*each) for each in writes))
+
+    async def event(self, about: Json, job_event: JobEvent) -> None:
         now = stamp_of(time.time())
         try:
             try:
-                await self._client.create(paths.core("events", about["namespace"]), event_body(about, happening, now))
+                await self._client.create(paths.core("events", about["namespace"]), event_body(about, job_event, now))
             except Conflict:
-                await self._count_up(about, happening, now)
+                await self._count_up(about, job_event, now)
             self.tally.events += 1
-            self.tally.by_reason[happening.reason] = self.tally.by_reason.get(happening.reason, 0) + 1
+            self.tally.by_reason[job_event.reason] = self.tally.by_reason.get(job_event.reason, 0) + 1
         except ApiError:
             self.tally.faults += 1  # an Event that is lost is not worth a second queue: the status says it too
 
-    async def _count_up(self, about: Json, happening: JobEvent, now: str) -> None:
-        path = paths.core("events", about["namespace"], event_name(about, happening))
+    async def _count_up(self, about: Json, job_event: JobEvent, now: str) -> None:
+        path = paths.core("events", about["namespace"], event_name(about, job_event))
         present = await self._client.get(path)
-        more = {"count": int(present.get("count") or 1) + 1, "lastTimestamp": now, "message": happening.message}
+        more = {"count": int(present.get("count") or 1) + 1, "lastTimestamp": now, "message": job_event.message}
         await self._client.patch(path, more)
 
 

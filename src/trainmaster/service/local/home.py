@@ -108,9 +108,11 @@ class Home:
 
     def _unusable(self, error: OSError) -> InputError:
         return InputError(
-            f"cannot use it as a home: {error.strerror}", "a folder that may be written",
-            "Choose another with --home.", file=self.path,
-        )  # fmt: skip
+            f"cannot use it as a home: {error.strerror}",
+            "a folder that may be written",
+            "Choose another with --home.",
+            file=self.path,
+        )
 
     def release(self) -> None:
         """Give the lock back; the address goes, for nobody answers there any more."""
@@ -151,9 +153,11 @@ class Home:
         except OSError as error:
             partial.unlink(missing_ok=True)
             raise InputError(
-                f"cannot write: {error.strerror}", "room and the right to write", "Mend it, then start again.",
+                f"cannot write: {error.strerror}",
+                "room and the right to write",
+                "Mend it, then start again.",
                 file=self.path / name,
-            ) from None  # fmt: skip
+            ) from None
 
     def principals(self) -> list[tuple[str, Principal]]:
         """The owner's token and those of the file `tokens`."""

@@ -26,6 +26,27 @@ class Chunk:
     size: int
 
 
+def chosen_attempt(job_id: str, attempts: list[int], wanted: int | None, what: str) -> int:
+    """The attempt asked for, of those that left `what`; the last one if none was named, 0 if there is none."""
+    if wanted is None:
+        return attempts[-1] if attempts else 0
+    if wanted not in attempts:
+        expected = f"one of {', '.join(map(str, attempts))}" if attempts else f"an attempt that has left a {what}"
+        raise NotFound(f"{job_id} has no {what} of attempt {wanted}", where="attempt", expected=expected)
+    return wanted
+
+
+def chosen_member(job_id: str, attempt: int, members: list[str], wanted: str | None) -> str:
+    """The member asked for, or the first; empty if there is none."""
+    if wanted is None:
+        return members[0] if members else ""
+    if wanted not in members:
+        expected = f"one of {', '.join(members)}" if members else "a member that has begun"
+        what = f"attempt {attempt} of {job_id} has no member '{wanted[:80]}'"
+        raise NotFound(what, where="member", expected=expected)
+    return wanted
+
+
 class LogFolder:
     """Only files that a listing of the job's own folder shows are ever opened, so no name leads elsewhere."""
 
@@ -47,19 +68,9 @@ class LogFolder:
     def read(self, job_id: str, attempt: int | None, member: str | None, offset: int, limit: int) -> Chunk:
         """A piece of one member's log; a negative offset counts from the end."""
         attempts = self.attempts(job_id)
-        if attempt is not None and attempt not in attempts:
-            raise NotFound(
-                f"{job_id} has no log of attempt {attempt}", where="attempt",
-                expected=f"one of {', '.join(map(str, attempts))}" if attempts else "an attempt that has begun",
-            )  # fmt: skip
-        chosen = attempt if attempt is not None else (attempts[-1] if attempts else 0)
+        chosen = chosen_attempt(job_id, attempts, attempt, "log")
         members = self.members(job_id, chosen) if attempts else []
-        if member is not None and member not in members:
-            raise NotFound(
-                f"attempt {chosen} of {job_id} has no member '{member[:80]}'", where="member",
-                expected=f"one of {', '.join(members)}" if members else "a member that has begun",
-            )  # fmt: skip
-        name = member if member is not None else (members[0] if members else "")
+        name = chosen_member(job_id, chosen, members, member)
         if not name:
             return Chunk("", chosen, "", [], len(attempts), max(offset, 0), 0)
         if limit < 1:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from trainmaster.backends.local.snapshots import SnapshotStore
 from trainmaster.engine import queries
-from trainmaster.engine.ports import Archive, Commit, StoredState
+from trainmaster.engine.ports import Archive, Backend, StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.accelerators import find_accelerator
 from trainmaster.estimate.catalogue import load_catalogue
@@ -18,7 +18,6 @@ from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.cluster import Cluster, parse_cluster
-from trainmaster.model.command import Command
 from trainmaster.model.errors import InputError
 from trainmaster.model.placement import parse_strategy
 from trainmaster.service.api.job_api import LocalJobApi
@@ -31,27 +30,21 @@ from trainmaster.service.local.home import Home
 from trainmaster.service.local.logs import LogFolder
 from trainmaster.service.local.tokens import Tokens
 from trainmaster.service.options import ServiceOptions
-from trainmaster.service.platform import Fatal
+from trainmaster.service.platform import Fatal, Platform, PlatformSession
 from trainmaster.stores.sqlite import SqliteStore
 
 KEEP_DAYS = 30.0
 
 
-class ProcessBackend(Protocol):
+class ProcessBackend(Backend, Protocol):
     """The local backend, or the simulated one."""
 
     def start(self) -> None: ...
 
-    def perform(self, command: Command) -> None: ...
-
-    def observe(self) -> None: ...
-
     def close(self, end_jobs: bool = False) -> None: ...
 
 
-class LocalPlatform:
-    """See `trainmaster.service.platform.Platform`."""
-
+class LocalPlatform(Platform):
     alone = True
     follow_nodes = False
 
@@ -75,9 +68,6 @@ class LocalPlatform:
     async def start(self, address: str, on_lead: Callable[[], None], on_lose: Any, fatal: Fatal) -> None:  # noqa: ARG002
         on_lead()
 
-    def prepare(self) -> None:
-        pass
-
     def leading(self) -> bool:
         return True
 
@@ -99,23 +89,16 @@ class LocalPlatform:
             if os.path.isabs(word) and os.path.relpath(word, request.workdir) in taken.paths:
                 raise InputError(
                     f"'{word}' is a file of the work folder, and would not come from the snapshot",
-                    f"its relative path, '{os.path.relpath(word, request.workdir)}'", column="command",
-                )  # fmt: skip
+                    f"its relative path, '{os.path.relpath(word, request.workdir)}'",
+                    column="command",
+                )
         return taken.name
-
-    def wrap(self, app: Any) -> Any:
-        return app
 
     def tokens_needed(self) -> bool:
         return not self.home.has_tokens_file
 
-    async def close(self) -> None:
-        pass
 
-
-class LocalSession:
-    """See `trainmaster.service.platform.PlatformSession`."""
-
+class LocalSession(PlatformSession):
     def __init__(self, platform: LocalPlatform) -> None:
         self._platform = platform
         self._home = platform.home
@@ -158,19 +141,15 @@ class LocalSession:
         if accounts is not None:
             open_home(self._home.path)
         return LocalBackend(
-            cluster, self._home.path, lease, driver.deliver, lambda: plane.now_ms, self._platform.slowdown,
+            cluster,
+            self._home.path,
+            lease,
+            driver.deliver,
+            lambda: plane.now_ms,
+            self._platform.slowdown,
             find=find_accelerator,
             options=Options(accounts=accounts, kept_beside=None if pairs is None else pairs.kept_beside),
-        )  # fmt: skip
-
-    def opened(self, driver: Driver) -> None:
-        pass
-
-    def on_commit(self, commit: Commit) -> None:
-        pass
-
-    def on_forecast(self, finish_s: Mapping[str, float], now_s: float) -> None:
-        pass
+        )
 
     def forget_jobs(self, job_ids: Sequence[str]) -> None:
         """In a thread of its own: checkpoints may be large. What a crash leaves is found at the next start."""
@@ -185,9 +164,6 @@ class LocalSession:
             self._platform.snapshots.sweep(used)
 
         threading.Thread(target=remove, name="remove-jobs", daemon=True).start()
-
-    def halt(self) -> None:
-        pass
 
     def close(self) -> None:
         if self._backend is not None:

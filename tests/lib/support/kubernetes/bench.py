@@ -133,28 +133,23 @@ class KubeBench(QueueBench):
         def now_ms() -> int:
             return time.time_ns() // 1_000_000 - begun_ms
 
-        hub = None
+        hub = self.hub = AgentHub(SECRET, self.lease, now_ms)
         if self.launcher:
-            listener = _Later()
-            hub = AgentHub(SECRET, self.lease, now_ms, listener)  # type: ignore[arg-type]
             self._port = await hub.listen("0.0.0.0", self._port)
             options = PodOptions(grace_s=2.0, hello_wait_s=15.0, agents=(f"{self.agent_host}:{self._port}",))
         else:
             options = PodOptions(grace_s=2.0)
-        self.hub = hub
         self.backend = KubernetesBackend(
             self.client, self.watch, self.lease, events.put, now_ms, secret=SECRET, hub=hub,
             job_of=lambda namespace, name: self.jobs.get((namespace, name)), options=options,
         )  # fmt: skip
-        if hub is not None:
-            listener.target = self.backend.launcher_words  # type: ignore[possibly-undefined]
+        hub.listener = self.backend.launcher_words
         self.backend.start()
 
     async def _end(self) -> None:
         self.backend.halt()
         self._run.cancel()
-        if self.hub is not None:
-            await self.hub.close()
+        await self.hub.close()
         await self.client.close()
 
     def restart(self) -> None:
@@ -208,12 +203,3 @@ class KubeBench(QueueBench):
         made = self.thread.call(self.client.create(paths.training_jobs(self.namespace), body), 20)
         self.jobs[self.namespace, short] = made
         return spec_of_trainingjob(made, 0)
-
-
-class _Later:
-    """Passes what launchers say to a backend that is made after the hub."""
-
-    target: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.target, name)

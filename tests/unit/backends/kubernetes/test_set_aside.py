@@ -12,7 +12,7 @@ import pytest
 from trainmaster.backends.kubernetes.api.reflector import ADDED
 from trainmaster.backends.kubernetes.attempts.driver import RunDriver
 from trainmaster.backends.kubernetes.attempts.observations import RunKey, run_token
-from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry, NoLaunchers, PodOptions
+from trainmaster.backends.kubernetes.attempts.registry import AttemptRegistry, PodOptions
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
 from trainmaster.backends.kubernetes.gangs import gang_scheduler
 from trainmaster.backends.kubernetes.gangs.gang_scheduler import Gang, GangRuns
@@ -123,7 +123,8 @@ def test_news_of_a_node_that_cannot_be_taken_hide_no_other() -> None:
 
 def registry() -> AttemptRegistry:
     watch = SimpleNamespace(faults=SetAside(), usage=SimpleNamespace(resources=()), tell_all=lambda: None)
-    return AttemptRegistry(watch, LeaseRule(), NoLaunchers(), b"s", PodOptions(), lambda *_: None)  # type: ignore[arg-type]
+    hub = AgentHub(b"s", LeaseRule(), lambda: 0)
+    return AttemptRegistry(watch, LeaseRule(), hub, b"s", PodOptions(), lambda *_: None)  # type: ignore[arg-type]
 
 
 def test_an_attempt_that_fails_stops_no_other_and_a_task_is_told_of() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from trainmaster.core.state.plan_arrays import PlanArrays
 from trainmaster.engine.engine import Engine, Settings
+from trainmaster.model.capacity.packed_allocation import Changes, unpacked
 from trainmaster.model.cluster import parse_cluster
-from trainmaster.model.packed_allocation import Changes, unpacked
 from trainmaster.model.placement import Strategy
 from trainmaster.model.snapshot import Snapshot
 from trainmaster.policies.gavel.policy import RoundPolicy

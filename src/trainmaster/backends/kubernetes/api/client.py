@@ -135,11 +135,17 @@ class KubeClient:
             asked_s: float | None = None
             try:
                 # Waiting for a turn is no part of the time that the server may take.
-                async with (contextlib.nullcontext() if urgent else self._turns), session.request(
-                    method, self.config.server + path, data=data, params=params,
-                    headers=self._headers(content_type if data is not None else None),
-                    timeout=aiohttp.ClientTimeout(total=timeout_s),
-                ) as response:  # fmt: skip
+                async with (
+                    contextlib.nullcontext() if urgent else self._turns,
+                    session.request(
+                        method,
+                        self.config.server + path,
+                        data=data,
+                        params=params,
+                        headers=self._headers(content_type if data is not None else None),
+                        timeout=aiohttp.ClientTimeout(total=timeout_s),
+                    ) as response,
+                ):
                     answer = await response.read()
                     if response.status < 400:
                         return orjson.loads(answer) if answer else {}
@@ -179,9 +185,11 @@ class KubeClient:
         """An answer that is no JSON, such as a log; one attempt."""
         assert self._session is not None, "open the client first"
         async with self._session.get(
-            self.config.server + path, params=params or None, headers={**self._headers(None), "Accept": "*/*"},
+            self.config.server + path,
+            params=params or None,
+            headers={**self._headers(None), "Accept": "*/*"},
             timeout=aiohttp.ClientTimeout(total=60.0),
-        ) as response:  # fmt: skip
+        ) as response:
             answer = await response.read()
             if response.status >= 400:
                 raise _error_of(response.status, answer)
@@ -197,9 +205,14 @@ class KubeClient:
         return await self.request("PATCH", path, body=body, content_type=PATCHES[kind], **options)
 
     async def delete(
-        self, path: str, *, grace_s: int | None = None, uid: str | None = None, propagation: str | None = None,
+        self,
+        path: str,
+        *,
+        grace_s: int | None = None,
+        uid: str | None = None,
+        propagation: str | None = None,
         **options: Any,
-    ) -> Object:  # fmt: skip
+    ) -> Object:
         """`uid`: only if it is still that object."""
         wanted: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_s is not None:
@@ -237,14 +250,19 @@ class KubeClient:
         """Changes after `version`, as (type, object), until the server ends the watch. `Expired`: list again."""
         assert self._watching is not None, "open the client first"
         asked = {
-            **params, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true",
+            **params,
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(280, 400)),
-        }  # fmt: skip
+        }
         try:
             async with self._watching.get(
-                self.config.server + path, params=asked, headers=self._headers(None),
+                self.config.server + path,
+                params=asked,
+                headers=self._headers(None),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=STALL_S),
-            ) as response:  # fmt: skip
+            ) as response:
                 if response.status >= 400:
                     raise _error_of(response.status, await response.read())
                 rest = b""

@@ -103,9 +103,11 @@ def _from_file(path: Path, context: str | None) -> KubeConfig:
         raise InputError(f"cluster '{entry.get('cluster')}' has no server", "a URL", REMEDY, file=path)
     if user.get("auth-provider"):
         raise InputError(
-            f"user '{entry.get('user')}' logs in by an auth-provider", "exec, a token or a client certificate",
-            "Make a service account and use its token.", file=path,
-        )  # fmt: skip
+            f"user '{entry.get('user')}' logs in by an auth-provider",
+            "exec, a token or a client certificate",
+            "Make a service account and use its token.",
+            file=path,
+        )
     token_file = user.get("tokenFile")
     return KubeConfig(
         server=str(cluster["server"]).rstrip("/"),

@@ -58,9 +58,11 @@ class RunDriver:
         if run.timer is not None:
             run.timer.cancel()
         due_s = run.attempt.next_due_s()
-        run.timer = None if due_s == math.inf or run.over else self._registry.loop.call_later(
-            max(0.0, due_s - time.monotonic()) + 0.001, self.advance, run
-        )  # fmt: skip
+        run.timer = (
+            None
+            if due_s == math.inf or run.over
+            else self._registry.loop.call_later(max(0.0, due_s - time.monotonic()) + 0.001, self.advance, run)
+        )
 
     def advance_all(self) -> None:
         for run in list(self._registry.runs.values()):

@@ -48,7 +48,7 @@ class PodWork:
                 if _to_delete(run):
                     await self.delete(run, _to_delete(run))
                 elif _to_make(run):
-                    async with self.gate.passage(len(_to_make(run))):
+                    async with self.gate.turn(len(_to_make(run))):
                         full = self._full_node(run)
                         if full is None:
                             await self._fill(run)

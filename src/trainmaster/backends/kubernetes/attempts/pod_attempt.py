@@ -111,9 +111,12 @@ class Run:
         facts = self.facts
         may_speak = facts.launcher and facts.spec.elastic
         rules = Rules(
-            facts.lease_s, facts.grace_s, self.hello_wait_s if may_speak else 0.0,
-            max_deaths=facts.spec.max_attempts, release_s=RELEASE_S,
-        )  # fmt: skip
+            facts.lease_s,
+            facts.grace_s,
+            self.hello_wait_s if may_speak else 0.0,
+            max_deaths=facts.spec.max_attempts,
+            release_s=RELEASE_S,
+        )
         self.attempt = Attempt(rules, lambda version: port_of(self.key, version), first_version=self.first_version)
 
     # -- who is there ------------------------------------------------------------------------------------
@@ -154,9 +157,16 @@ class Run:
         local = next((k for k, m in enumerate(here) if m is member), 0)
         count = {role: sum(other.role == role for other in self.target) for role in (WORKER, SERVER)}
         return PodSeat(
-            member.name, seat.role, member.gang.rank, seat.node, local, self.n_devices(member), count[WORKER],
-            count[SERVER], accelerator,
-        )  # fmt: skip
+            member.name,
+            seat.role,
+            member.gang.rank,
+            seat.node,
+            local,
+            self.n_devices(member),
+            count[WORKER],
+            count[SERVER],
+            accelerator,
+        )
 
     def n_devices(self, member: Member) -> int:
         """That its pod asks for."""

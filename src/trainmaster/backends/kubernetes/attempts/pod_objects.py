@@ -80,13 +80,17 @@ def pod_body(run: RunFacts, seat: PodSeat, number: int) -> Object:
             },
             "ownerReferences": [
                 {
-                    "apiVersion": API_VERSION, "kind": "TrainingJob", "name": run.name, "uid": run.uid,
-                    "controller": True, "blockOwnerDeletion": False,
+                    "apiVersion": API_VERSION,
+                    "kind": "TrainingJob",
+                    "name": run.name,
+                    "uid": run.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
                 }
             ],
         },
         "spec": pod,
-    }  # fmt: skip
+    }
 
 
 def _ask_for_gpus(container: Object, resource: str, n_devices: int) -> None:

@@ -6,18 +6,19 @@ Shared by the parts of the backend, all of which live in one event loop; see `ba
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from trainmaster.backends.kubernetes.api.client import Object
 from trainmaster.backends.kubernetes.attempts import pod_objects as p
 from trainmaster.backends.kubernetes.attempts.observations import RunFacts, RunKey, run_token
 from trainmaster.backends.kubernetes.attempts.pod_attempt import RELEASE_S, Run, pod_seat
+from trainmaster.backends.kubernetes.launchers.hub import AgentHub
 from trainmaster.backends.kubernetes.nodes.cluster_model import Usage
 from trainmaster.backends.kubernetes.nodes.cluster_watch import ClusterWatch
 from trainmaster.gang.actions import Seat
-from trainmaster.gang.protocol import SERVER, WORKER, Message
+from trainmaster.gang.protocol import SERVER, WORKER
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.command import Stop
 from trainmaster.model.job import JobSpec
@@ -35,49 +36,16 @@ class PodOptions:
     """Addresses (host:port) under which launchers find the service."""
 
 
-class Launchers(Protocol):
-    """What the backend asks of `agent_hub.AgentHub`. All but the first three do nothing to a run without launchers."""
-
-    @property
-    def first_version(self) -> int: ...
-
-    def open(self, facts: RunFacts) -> None: ...
-
-    def admit(self, key: RunKey, member: str) -> object: ...
-
-    def adopt(self, key: RunKey, member: str) -> None: ...
-
-    def address(self, key: RunKey, member: str, pod_ip: str) -> None: ...
-
-    def send(self, key: RunKey, member: str, message: Message) -> bool: ...
-
-    def fence(self, key: RunKey, members: Iterable[str] | None = None) -> None: ...
-
-    def close_run(self, key: RunKey) -> None: ...
-
-    def has_spoken(self, key: RunKey, member: str) -> bool: ...
-
-    def renews(self, key: RunKey, member: str) -> bool: ...
-
-    def last_renewed_ms(self, key: RunKey, member: str) -> int | None: ...
-
-    def halt(self) -> None: ...
-
-
-class NoLaunchers:
-    """Where no job has one."""
-
-    first_version = 1
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_, **__: None
-
-
 class AttemptRegistry:
     def __init__(
-        self, watch: ClusterWatch, lease: LeaseRule, launchers: Launchers, secret: bytes, options: PodOptions,
+        self,
+        watch: ClusterWatch,
+        lease: LeaseRule,
+        launchers: AgentHub,
+        secret: bytes,
+        options: PodOptions,
         job_of: Callable[[str, str], Object | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`job_of(namespace, name)` is the TrainingJob."""
         self.loop = asyncio.get_running_loop()
         self.watch = watch
@@ -150,9 +118,18 @@ class AttemptRegistry:
             return None
         given = (job["spec"]["template"].get("spec") or {}).get("terminationGracePeriodSeconds")
         return RunFacts(
-            key, namespace, name, str(payload["uid"]), seq, run_token(self._secret, key), self.options.agents,
-            self._lease.lease_ms / MS_PER_S, self.options.grace_s if given is None else float(given), spec, job,
-        )  # fmt: skip
+            key,
+            namespace,
+            name,
+            str(payload["uid"]),
+            seq,
+            run_token(self._secret, key),
+            self.options.agents,
+            self._lease.lease_ms / MS_PER_S,
+            self.options.grace_s if given is None else float(given),
+            spec,
+            job,
+        )
 
     def new_run(self, key: RunKey, facts: RunFacts) -> Run:
         """A run that was not known before."""

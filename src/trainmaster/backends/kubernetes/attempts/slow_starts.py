@@ -60,11 +60,15 @@ class SlowStarts:
     def _look(self, run: Run) -> None:
         if not self._registry.is_newest(run.key):
             return
-        found = [] if run.started or run.attempt.outcome is not None else [
-            f"{member.pod_name} on {member.node}: {waits}"
-            for member in run.staying()
-            if member.pod is not None and (waits := p.waits_for(member.pod))
-        ]  # fmt: skip
+        found = (
+            []
+            if run.started or run.attempt.outcome is not None
+            else [
+                f"{member.pod_name} on {member.node}: {waits}"
+                for member in run.staying()
+                if member.pod is not None and (waits := p.waits_for(member.pod))
+            ]
+        )
         before = self.words.pop(run.key.job_id, "")
         if found and not self._registry.halted:
             self.words[run.key.job_id] = found[0]

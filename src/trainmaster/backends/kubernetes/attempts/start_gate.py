@@ -24,7 +24,7 @@ class StartGate:
         return self._inside > 0
 
     @asynccontextmanager
-    async def passage(self, n_pods: int) -> AsyncIterator[None]:
+    async def turn(self, n_pods: int) -> AsyncIterator[None]:
         if self._waiting or not self._fits(n_pods):
             await self._turn(n_pods)
         else:

@@ -103,9 +103,14 @@ def environment(seat: PodSeat, run: RunFacts) -> dict[str, str]:
     """What all members of Trainmaster's jobs are told, wherever they run."""
     spec = run.spec
     env = job_env(
-        run.key.job_id, run.name, run.key.generation, seat.accelerator, spec.work_total, spec.steps_per_s,
+        run.key.job_id,
+        run.name,
+        run.key.generation,
+        seat.accelerator,
+        spec.work_total,
+        spec.steps_per_s,
         spec.workers_ref,
-    )  # fmt: skip
+    )
     member = member_env(seat.member, pod_seat(seat.role, seat.node), run.token)
     if not run.launcher:
         del member["TRAINMASTER_AGENT_TOKEN"]

@@ -365,6 +365,9 @@ def _has_started(pod: Object) -> bool:
 def _key_of(spec: JobSpec) -> GangKey:
     owner = spec.payload.get("owner") or {}
     return GangKey(
-        str(spec.payload.get("namespace", "")), str(owner.get("apiVersion", "")), str(owner.get("kind", "")),
-        str(owner.get("name", "")), str(owner.get("uid", "")),
-    )  # fmt: skip
+        str(spec.payload.get("namespace", "")),
+        str(owner.get("apiVersion", "")),
+        str(owner.get("kind", "")),
+        str(owner.get("name", "")),
+        str(owner.get("uid", "")),
+    )

@@ -39,17 +39,17 @@ NOTICES_AT_ONCE = 100
 class HubListener(Protocol):
     """What the backend is told. Calls come from the loop, one at a time, and must not block."""
 
-    def attached(self, run: RunKey, member: str, host: str, begun: bool) -> None:
+    def attached(self, key: RunKey, member: str, host: str, begun: bool, /) -> None:
         """A launcher speaks for this member from now on. `begun`: its command was started before."""
         ...
 
-    def detached(self, run: RunKey, member: str) -> None: ...
+    def detached(self, key: RunKey, member: str, /) -> None: ...
 
-    def said(self, run: RunKey, member: str, message: Message) -> None:
+    def said(self, key: RunKey, member: str, message: Message, /) -> None:
         """Of the launcher itself (`Began`, `Ended`, `Membership` that it has heard of), or of its member."""
         ...
 
-    def lapsed(self, run: RunKey, member: str) -> None:
+    def lapsed(self, key: RunKey, member: str, /) -> None:
         """Its lease has certainly run out: it has ended itself, and will not be renewed."""
         ...
 
@@ -97,7 +97,7 @@ class AgentHub:
         secret: bytes,
         lease: LeaseRule,
         now_ms: Callable[[], int],
-        listener: HubListener,
+        listener: HubListener | None = None,
         *,
         first_version: int = 1,
         notice_port: int = NOTICE_PORT,
@@ -106,7 +106,8 @@ class AgentHub:
         self._secret = secret
         self._lease = lease
         self._now_ms = now_ms
-        self._listener = listener
+        self.listener: HubListener = listener  # type: ignore[assignment]
+        """May be set later, before `listen`."""
         self._faults = faults or SetAside()
         self.first_version = first_version
         """Of memberships that this leader sends: beyond whatever the one before may have sent."""
@@ -281,7 +282,7 @@ class AgentHub:
             trainer.ended = True
         trainer.begun = trainer.begun or isinstance(message, Began)
         with self._faults.alone(f"{type(message).__name__} of {trainer.text}"):
-            self._listener.said(trainer.run.key, trainer.name, message)
+            self.listener.said(trainer.run.key, trainer.name, message)
 
     def gone(self, line: AgentLine) -> None:
         self._lines.discard(line)
@@ -290,7 +291,7 @@ class AgentHub:
         if isinstance(trainer, Trainer) and trainer.line is line:
             trainer.line = None
             with self._faults.alone(f"end of the connection of {trainer.text}"):
-                self._listener.detached(trainer.run.key, trainer.name)
+                self.listener.detached(trainer.run.key, trainer.name)
 
     def _attach(self, line: AgentLine, attach: Attach) -> None:
         key = RunKey(attach.job_id, attach.generation)
@@ -328,7 +329,7 @@ class AgentHub:
         trainer.answered_ms = self._now_ms()
         line.send(Welcome(self._lease.lease_ms / 1000))
         with self._faults.alone(f"Attach of {trainer.text}"):
-            self._listener.attached(trainer.run.key, trainer.name, trainer.host, attach.begun)
+            self.listener.attached(trainer.run.key, trainer.name, trainer.host, attach.begun)
 
     # -- time --------------------------------------------------------------------------------------------
 
@@ -353,7 +354,7 @@ class AgentHub:
         if trainer.line is not None:
             trainer.line.close()
         with self._faults.alone(f"lease of {trainer.text}"):
-            self._listener.lapsed(trainer.run.key, trainer.name)
+            self.listener.lapsed(trainer.run.key, trainer.name)
 
     # -- telling adopted launchers who leads -------------------------------------------------------------
 

@@ -110,9 +110,14 @@ def merged(before: Node, now: Node) -> Node:
     if before.accelerator != now.accelerator:
         return now
     return Node(
-        before.id, before.accelerator, max(before.gpus, now.gpus), max(before.cpu_milli, now.cpu_milli),
-        max(before.mem_mib, now.mem_mib), now.rack, now.jobs_per_device,
-    )  # fmt: skip
+        before.id,
+        before.accelerator,
+        max(before.gpus, now.gpus),
+        max(before.cpu_milli, now.cpu_milli),
+        max(before.mem_mib, now.mem_mib),
+        now.rack,
+        now.jobs_per_device,
+    )
 
 
 @dataclass

@@ -13,8 +13,11 @@ UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 def why_not(pod_spec: Json, node: Json, *, lasting: bool = False) -> str | None:
     """None when the node accepts the pod. `lasting`: only what does not pass by itself, such as a cordon does."""
     labels = node["metadata"].get("labels") or {}
-    missing = [f"{key}={value}" for key, value in sorted((pod_spec.get("nodeSelector") or {}).items())
-               if labels.get(key) != value]  # fmt: skip
+    missing = [
+        f"{key}={value}"
+        for key, value in sorted((pod_spec.get("nodeSelector") or {}).items())
+        if labels.get(key) != value
+    ]
     if missing:
         return f"nodeSelector wants {', '.join(missing)}"
     affinity = ((pod_spec.get("affinity") or {}).get("nodeAffinity") or {}).get(

@@ -94,6 +94,8 @@ def _check_commands(spec: Json) -> None:
         containers = ((spec.get(role) or {}).get("spec") or {}).get("containers")
         if containers and not containers[0].get("command"):
             raise InputError(
-                "is required: the launcher cannot know the image's own", "the words of the command",
-                f"Or set the annotation {LAUNCHER}: 'false'.", column=f"spec.{role}.spec.containers[0].command",
-            )  # fmt: skip
+                "is required: the launcher cannot know the image's own",
+                "the words of the command",
+                f"Or set the annotation {LAUNCHER}: 'false'.",
+                column=f"spec.{role}.spec.containers[0].command",
+            )

@@ -33,9 +33,7 @@ def _crd() -> str:
 
 def _rbac() -> str:
     aggregate = "rbac.authorization.k8s.io/aggregate-to-"
-    parts = [
-        _role("ClusterRole", "", SEES), _binding("ClusterRole"), _role("Role", "", KEEPS), _binding("Role"),
-    ]  # fmt: skip
+    parts = [_role("ClusterRole", "", SEES), _binding("ClusterRole"), _role("Role", "", KEEPS), _binding("Role")]
     shared = [
         _role("ClusterRole", "-edit", EDIT, [f'{aggregate}edit: "true"', f'{aggregate}admin: "true"']),
         _role("ClusterRole", "-view", VIEW, [f'{aggregate}view: "true"']),

@@ -2,7 +2,7 @@
 
 The fields of `spec` come from `jobspec`; `trainmaster kube manifests` and the Helm chart print what is made here. The
 API server checks everything that it can be taught (types, ranges, `min <= max`, what may change); the rest is checked
-when the job is first seen (`translate.py`) and ends in `rejected`.
+when the job is first seen (`training_job.py`) and ends in `rejected`.
 """
 
 from __future__ import annotations
@@ -87,9 +87,13 @@ def _number(description: str) -> Json:
 
 
 def _object(
-    description: str, properties: Json, required: tuple[str, ...] = (), rules: tuple[Json, ...] = (),
-    preserve: bool = False, **more: Any,
-) -> Json:  # fmt: skip
+    description: str,
+    properties: Json,
+    required: tuple[str, ...] = (),
+    rules: tuple[Json, ...] = (),
+    preserve: bool = False,
+    **more: Any,
+) -> Json:
     """`preserve`: keep what the schema does not name."""
     made: Json = {"type": "object", "description": description, "properties": properties, **more}
     if preserve:
@@ -187,28 +191,39 @@ def _template() -> Json:
     return {"properties": {"metadata": metadata, "spec": pod}, "required": ["spec"]}
 
 
+_CONDITION = _object(
+    "One condition.",
+    {
+        "type": _text("Scheduled, Running, Finished or Rejected."),
+        "status": _text("True, False or Unknown.", enum=["True", "False", "Unknown"]),
+        "reason": _text("A word for programs."),
+        "message": _text("A sentence for people."),
+        "lastTransitionTime": _text("When it became so.", format="date-time"),
+        "observedGeneration": _integer("Generation of the spec that it speaks of."),
+    },
+    ("type", "status"),
+)
+_PLACE = _object(
+    "Members on one node.",
+    {
+        "node": _text("Name of the node."),
+        "workers": _integer("Workers on it."),
+        "servers": _integer("Parameter servers on it."),
+        "type": _text("GPU type of the node."),
+    },
+)
+_SHOWN = _object(
+    "The same, as `kubectl get` shows it.",
+    {
+        "workers": _text("Workers it has, of those it may have."),
+        "type": _text("GPU types it has."),
+        "progress": _text("Per cent of the work."),
+        "eta": _text("Expected finish, UTC."),
+    },
+)
+
+
 def _status() -> Json:
-    condition = _object(
-        "One condition.",
-        {
-            "type": _text("Scheduled, Running, Finished or Rejected."),
-            "status": _text("True, False or Unknown.", enum=["True", "False", "Unknown"]),
-            "reason": _text("A word for programs."),
-            "message": _text("A sentence for people."),
-            "lastTransitionTime": _text("When it became so.", format="date-time"),
-            "observedGeneration": _integer("Generation of the spec that it speaks of."),
-        },
-        ("type", "status"),
-    )
-    place = _object(
-        "Members on one node.",
-        {
-            "node": _text("Name of the node."),
-            "workers": _integer("Workers on it."),
-            "servers": _integer("Parameter servers on it."),
-            "type": _text("GPU type of the node."),
-        },
-    )
     return _object(
         "What Trainmaster knows of the job.",
         {
@@ -218,7 +233,7 @@ def _status() -> Json:
             "conditions": {
                 "type": "array",
                 "description": "Conditions by type.",
-                "items": condition,
+                "items": _CONDITION,
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
             },
@@ -227,27 +242,19 @@ def _status() -> Json:
                 {
                     "workers": _integer("Workers in all."),
                     "servers": _integer("Parameter servers in all."),
-                    "places": {"type": "array", "description": "By node.", "items": place},
+                    "places": {"type": "array", "description": "By node.", "items": _PLACE},
                 },
             ),
             "progress": _number("Share of the work that is done, from 0 to 1."),
             "etaSeconds": {**_number("Seconds to the expected finish, when this was written."), "nullable": True},
             "expectedFinish": {**_text("The expected finish.", format="date-time"), "nullable": True},
             "attempts": _integer("How often it was started."),
-            "generation": _integer("Number of the present or last incarnation; its pods carry it."),
+            "generation": _integer("Number of the present or last attempt; its pods carry it."),
             "observedGeneration": _integer("Generation of the spec that has been taken in."),
             "id": _text("The job's id for `trainmaster job`."),
             "startTime": {**_text("When it first ran.", format="date-time"), "nullable": True},
             "completionTime": {**_text("When it was over.", format="date-time"), "nullable": True},
-            "shown": _object(
-                "The same, as `kubectl get` shows it.",
-                {
-                    "workers": _text("Workers it has, of those it may have."),
-                    "type": _text("GPU types it has."),
-                    "progress": _text("Per cent of the work."),
-                    "eta": _text("Expected finish, UTC."),
-                },
-            ),
+            "shown": _SHOWN,
             "engine": {
                 "type": "object",
                 "description": "What the scheduler needs to go on after a restart. Not for users.",

@@ -34,38 +34,27 @@ class JobEvent:
         return f"{self.reason}\0{self.said or self.message}"
 
 
-def happening_of(entry: LogEntry) -> JobEvent | None:
+_TOLD = {
+    "launch": ("Scheduled", False), "resize": ("Resized", False), "stop": ("Stopped", False),
+    "start-failed": ("StartFailed", True), "exited": ("Exited", True), "finished": ("Finished", False),
+    "failed": ("Failed", True), "rejected": ("Rejected", True), "cancelled": ("Cancelled", False),
+    "stalled": ("Stalled", True), "preemption": ("PreemptionNotice", True),
+    "progress": ("Progressing", False), "deadline": ("Deadline", False),
+}  # fmt: skip
+"""By kind of log entry: the reason, and whether it is a warning."""
+
+
+def job_event_of(entry: LogEntry) -> JobEvent | None:
     """None for what the status shows well enough, and for what the user did just now."""
-    text = _without_id(entry)
-    details = entry.details
-    match entry.kind:
-        case "launch":
-            return JobEvent("Scheduled", f"{text} (attempt {details.get('generation', 1)})")
-        case "resize":
-            return JobEvent("Resized", text)
-        case "stop":
-            return JobEvent("Stopped", text)
-        case "start-failed":
-            return JobEvent("StartFailed", text, warning=True)
-        case "exited" if details.get("code") != 0:
-            return JobEvent("Exited", text, warning=True)
-        case "finished":
-            return JobEvent("Finished", text)
-        case "failed" | "rejected":
-            return JobEvent(entry.kind.capitalize(), text, warning=True)
-        case "stalled":
-            return JobEvent("Stalled", text, warning=True, said="stalled")
-        case "deadline":
-            missed = details.get("answer") in ("late", "refused", "unknown")
-            return JobEvent("Deadline", text, warning=missed, said=str(details.get("answer")))
-        case "preemption":
-            return JobEvent("PreemptionNotice", text, warning=True, said="preemption")
-        case "progress":
-            return JobEvent("Progressing", text)
-        case "cancelled":
-            return JobEvent("Cancelled", text)
-        case _:
-            return None
+    if entry.kind not in _TOLD or (entry.kind == "exited" and entry.details.get("code") == 0):
+        return None
+    reason, warning = _TOLD[entry.kind]
+    attempt = f" (attempt {entry.details.get('generation', 1)})" if entry.kind == "launch" else ""
+    said = entry.kind if entry.kind in ("stalled", "preemption") else ""
+    if entry.kind == "deadline":
+        said = str(entry.details.get("answer"))
+        warning = said in ("late", "refused", "unknown")
+    return JobEvent(reason, _without_id(entry) + attempt, warning, said)
 
 
 def _without_id(entry: LogEntry) -> str:
@@ -74,17 +63,17 @@ def _without_id(entry: LogEntry) -> str:
     return clipped(text[:1].upper() + text[1:])
 
 
-def event_body(about: Json, happening: JobEvent, now: str, count: int = 1) -> dict[str, Any]:
+def event_body(about: Json, job_event: JobEvent, now: str, count: int = 1) -> dict[str, Any]:
     """`about`: apiVersion, kind, namespace, name and uid of the object that the user created."""
-    name = event_name(about, happening)
+    name = event_name(about, job_event)
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": name, "namespace": about["namespace"]},
         "involvedObject": {key: about[key] for key in _REFERENCE if key in about},
-        "reason": happening.reason,
-        "message": happening.message,
-        "type": "Warning" if happening.warning else "Normal",
+        "reason": job_event.reason,
+        "message": job_event.message,
+        "type": "Warning" if job_event.warning else "Normal",
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": COMPONENT,
@@ -94,8 +83,8 @@ def event_body(about: Json, happening: JobEvent, now: str, count: int = 1) -> di
     }
 
 
-def event_name(about: Json, happening: JobEvent) -> str:
-    digest = hashlib.sha256(f"{about.get('uid', '')}\0{happening.key}".encode()).hexdigest()[:16]
+def event_name(about: Json, job_event: JobEvent) -> str:
+    digest = hashlib.sha256(f"{about.get('uid', '')}\0{job_event.key}".encode()).hexdigest()[:16]
     return f"{about['name'][: MAX_NAME - 17]}.{digest}"
 
 

@@ -47,10 +47,12 @@ def manifests(options: InstallOptions) -> list[Json]:
         _service(options),
         _deployment(options),
         _named(
-            options, "policy/v1", "PodDisruptionBudget",
+            options,
+            "policy/v1",
+            "PodDisruptionBudget",
             spec={"maxUnavailable": 1, "selector": {"matchLabels": _selector(options)}},
         ),
-    ]  # fmt: skip
+    ]
     if options.service_monitor:
         made.append(_service_monitor(options))
     return made
@@ -84,25 +86,37 @@ def _roles(options: InstallOptions) -> list[Json]:
     return [
         _everywhere(options, "ClusterRole", rules=SEES),
         _everywhere(
-            options, "ClusterRoleBinding",
-            roleRef={"apiGroup": rbac, "kind": "ClusterRole", "name": options.name}, subjects=subject,
+            options,
+            "ClusterRoleBinding",
+            roleRef={"apiGroup": rbac, "kind": "ClusterRole", "name": options.name},
+            subjects=subject,
         ),
         _named(options, f"{rbac}/v1", "Role", rules=KEEPS),
         _named(
-            options, f"{rbac}/v1", "RoleBinding",
-            roleRef={"apiGroup": rbac, "kind": "Role", "name": options.name}, subjects=subject,
+            options,
+            f"{rbac}/v1",
+            "RoleBinding",
+            roleRef={"apiGroup": rbac, "kind": "Role", "name": options.name},
+            subjects=subject,
         ),
         _everywhere(
-            options, "ClusterRole", "-edit", rules=EDIT,
+            options,
+            "ClusterRole",
+            "-edit",
+            rules=EDIT,
             labels={f"{aggregate}edit": "true", f"{aggregate}admin": "true"},
         ),
         _everywhere(options, "ClusterRole", "-view", rules=VIEW, labels={f"{aggregate}view": "true"}),
         _named(options, f"{rbac}/v1", "Role", "-client", rules=clients(options.name)),
         _named(
-            options, f"{rbac}/v1", "RoleBinding", "-client",
-            roleRef={"apiGroup": rbac, "kind": "Role", "name": f"{options.name}-client"}, subjects=EVERYBODY,
+            options,
+            f"{rbac}/v1",
+            "RoleBinding",
+            "-client",
+            roleRef={"apiGroup": rbac, "kind": "Role", "name": f"{options.name}-client"},
+            subjects=EVERYBODY,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _service(options: InstallOptions) -> Json:
@@ -117,14 +131,16 @@ def _service(options: InstallOptions) -> Json:
 
 def _deployment(options: InstallOptions) -> Json:
     return _named(
-        options, "apps/v1", "Deployment",
+        options,
+        "apps/v1",
+        "Deployment",
         spec={
             "replicas": options.replicas,
             "selector": {"matchLabels": _selector(options)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
             "template": {"metadata": {"labels": _selector(options)}, "spec": _pod(options)},
         },
-    )  # fmt: skip
+    )
 
 
 def _pod(options: InstallOptions) -> Json:
@@ -166,9 +182,23 @@ def _container(options: InstallOptions) -> Json:
         "image": options.image,
         "imagePullPolicy": options.pull_policy,
         "args": [
-            "up", "--backend", "kubernetes", "--host", "0.0.0.0", "--port", str(HTTP_PORT),
-            "--agent-port", str(AGENT_PORT), "--namespace", "$(POD_NAMESPACE)", "--home", "/var/lib/trainmaster/home",
-            "--policy", options.policy, "--log-level", options.log_level,
+            "up",
+            "--backend",
+            "kubernetes",
+            "--host",
+            "0.0.0.0",
+            "--port",
+            str(HTTP_PORT),
+            "--agent-port",
+            str(AGENT_PORT),
+            "--namespace",
+            "$(POD_NAMESPACE)",
+            "--home",
+            "/var/lib/trainmaster/home",
+            "--policy",
+            options.policy,
+            "--log-level",
+            options.log_level,
         ],
         "env": [
             {"name": "POD_NAME", "valueFrom": field_of("metadata.name")},
@@ -180,31 +210,27 @@ def _container(options: InstallOptions) -> Json:
             {"name": "TMPDIR", "value": "/var/lib/trainmaster"},
             {"name": "MPLCONFIGDIR", "value": "/var/lib/trainmaster/matplotlib"},
         ],
-        "ports": [
-            {"name": "http", "containerPort": HTTP_PORT},
-            {"name": "agent", "containerPort": AGENT_PORT},
-        ],
+        "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "agent", "containerPort": AGENT_PORT}],
         "startupProbe": {"httpGet": {"path": "/livez", "port": "http"}, "periodSeconds": 2, "failureThreshold": 150},
         "livenessProbe": {"httpGet": {"path": "/livez", "port": "http"}, "periodSeconds": 10, "failureThreshold": 6},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5},
-        "resources": {
-            "requests": {"cpu": options.cpu, "memory": options.memory},
-            "limits": {"memory": options.memory},
-        },
+        "resources": {"requests": {"cpu": options.cpu, "memory": options.memory}, "limits": {"memory": options.memory}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [{"name": "work", "mountPath": "/var/lib/trainmaster"}],
-    }  # fmt: skip
+    }
 
 
 def _service_monitor(options: InstallOptions) -> Json:
     return _named(
-        options, "monitoring.coreos.com/v1", "ServiceMonitor",
+        options,
+        "monitoring.coreos.com/v1",
+        "ServiceMonitor",
         spec={
             "selector": {"matchLabels": _selector(options)},
             "endpoints": [{"port": "http", "path": "/metrics", "interval": "30s"}],
         },
-    )  # fmt: skip
+    )

@@ -104,10 +104,14 @@ def conditions_of(tj: Json, state: str, reason: str, message: str, placed: bool,
         told = message if (kind == "Scheduled" and not placed) or (kind in ("Accepted", "Failed") and message) else ""
         made.append(
             {
-                "type": kind, "status": value, "reason": why or "Unknown", "message": told,
-                "lastTransitionTime": since, "observedGeneration": generation,
+                "type": kind,
+                "status": value,
+                "reason": why or "Unknown",
+                "message": told,
+                "lastTransitionTime": since,
+                "observedGeneration": generation,
             }
-        )  # fmt: skip
+        )
     return made
 
 

@@ -110,9 +110,12 @@ class TemplateCheck:
         self.asked += 1
         try:
             made = await self._client.request(
-                "POST", paths.pods(job["metadata"]["namespace"]), body=trial_pod(job, role),
-                params={"dryRun": "All", "fieldValidation": "Strict"}, patience_s=10.0,
-            )  # fmt: skip
+                "POST",
+                paths.pods(job["metadata"]["namespace"]),
+                body=trial_pod(job, role),
+                params={"dryRun": "All", "fieldValidation": "Strict"},
+                patience_s=10.0,
+            )
             resources = resources_of(made or {})
             priority = ((made or {}).get("spec") or {}).get("priority")
         except ApiError as error:

@@ -170,18 +170,20 @@ def _worker_demand(fields: TrainingJobSpec, template: Json) -> Demand:
     elsewhere = pod_requests(pod).get(gpu_resource, Fraction(0)) - asked.get(gpu_resource, Fraction(0))
     if elsewhere > 0:
         raise rejection(
-            "spec.template.spec.containers", f"another container than the first asks for {gpu_resource}",
+            "spec.template.spec.containers",
+            f"another container than the first asks for {gpu_resource}",
             "GPUs in the first container, the trainer, alone",
-        )  # fmt: skip
+        )
     in_template = asked.get(gpu_resource)
     gpus = Fraction(1) if in_template is None else in_template
     if "gpus_per_worker" in fields.model_fields_set:
         gpus = Fraction(int(fields.gpus_per_worker))
         if in_template is not None and in_template != gpus:
             raise rejection(
-                "spec.gpusPerWorker", f"{gpus}, but the template's first container asks for {in_template} "
-                f"{gpu_resource}", "the same number, or only one of the two",
-            )  # fmt: skip
+                "spec.gpusPerWorker",
+                f"{gpus}, but the template's first container asks for {in_template} {gpu_resource}",
+                "the same number, or only one of the two",
+            )
     if gpus.denominator != 1 or not 0 <= gpus <= MAX_GPUS:
         raise rejection("spec.template.spec.containers[0].resources", f"{gpus} {gpu_resource}", "a whole number")
     return _demand(pod, int(gpus))

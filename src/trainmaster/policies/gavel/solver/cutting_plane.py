@@ -187,9 +187,14 @@ class LevelSearch:
         used = (basis >= 0) & (self._value < np.inf)
         price = np.where(used[:, None], np.asarray(self._weights_of)[np.where(used, basis, 0)], 0.0)
         return Ascent(
-            self._level, self._value, np.asarray(self._tangent), price, np.where(used, mix, 0.0), self._passes,
+            self._level,
+            self._value,
+            np.asarray(self._tangent),
+            price,
+            np.where(used, mix, 0.0),
+            self._passes,
             bool(converged),
-        )  # fmt: skip
+        )
 
     def targets_at(self, level: float) -> Floats:
         self._targets.at(level, self._target, self._rate)

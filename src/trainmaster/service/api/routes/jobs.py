@@ -177,14 +177,5 @@ async def logs(
         if chunk.text or over or time.monotonic() >= until_s:
             break
         await asyncio.sleep(_POLL_S)
-    return answer(
-        {
-            "text": chunk.text,
-            "attempt": chunk.attempt,
-            "member": chunk.member,
-            "members": chunk.members,
-            "attempts": chunk.attempts,
-            "offset": chunk.offset,
-            "ended": over and chunk.offset >= chunk.size,
-        }
-    )
+    piece = asdict(chunk)
+    return answer({**piece, "ended": over and chunk.offset >= piece.pop("size")})

@@ -22,7 +22,7 @@ class Crowd:
         await settled()
 
     async def _go(self, name: str, n_pods: int) -> None:
-        async with self.gate.passage(n_pods):
+        async with self.gate.turn(n_pods):
             self.inside.append(name)
             try:
                 await self.leave[name].wait()

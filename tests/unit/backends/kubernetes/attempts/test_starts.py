@@ -15,6 +15,7 @@ from trainmaster.backends.kubernetes.attempts import pod_actions, pod_writer, re
 from trainmaster.backends.kubernetes.attempts.pod_actions import PODS_AT_A_TIME
 from trainmaster.backends.kubernetes.attempts.pod_writer import PodWriter, Refused
 from trainmaster.backends.kubernetes.backend import KubernetesBackend
+from trainmaster.backends.kubernetes.launchers.hub import AgentHub
 from trainmaster.backends.kubernetes.nodes.cluster_model import Usage
 from trainmaster.backends.kubernetes.resources.training_job import spec_of_trainingjob
 from trainmaster.backends.kubernetes.set_aside import SetAside
@@ -101,7 +102,7 @@ class Story:
         )  # fmt: skip
         self.backend = KubernetesBackend(
             None, watch, LeaseRule(), self.told.append, lambda: 0, secret=b"s",  # type: ignore[arg-type]
-            job_of=lambda _, name: self.jobs.get(name),
+            hub=AgentHub(b"s", LeaseRule(), lambda: 0), job_of=lambda _, name: self.jobs.get(name),
         )  # fmt: skip
         self.backend._work.writer = self.writer  # type: ignore[assignment]
         self.backend.start()

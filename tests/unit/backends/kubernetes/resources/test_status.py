@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainmaster.backends.kubernetes.resources.events import event_body, event_name, happening_of, object_of
+from trainmaster.backends.kubernetes.resources.events import event_body, event_name, job_event_of, object_of
 from trainmaster.backends.kubernetes.resources.status import (
     StatusUpdate,
     clipped,
@@ -80,7 +80,7 @@ def test_a_stalled_job_says_since_when_and_says_it_once() -> None:
     assert status["message"] == "no step since 1970-01-01T00:15:00Z"
     assert same_status(status_of(tj(), running(now_s=1300.0, stalled_s=400.0)), status), "time that passed is no news"
     assert not same_status(status_of(tj(), running()), status)
-    stalled = happening_of(LogEntry(0, "stalled", "j", "j is stalled: no step for 100 s at step 5", {}))
+    stalled = job_event_of(LogEntry(0, "stalled", "j", "j is stalled: no step for 100 s at step 5", {}))
     assert stalled is not None
     assert (stalled.reason, stalled.warning) == ("Stalled", True)
 
@@ -126,17 +126,17 @@ def entry(kind: str, text: str, **details: Any) -> LogEntry:
 
 
 def test_events_tell_starts_sizes_and_ends_but_not_what_the_user_did() -> None:
-    launch = happening_of(entry("launch", "starts on n0 (2)", generation=2))
+    launch = job_event_of(entry("launch", "starts on n0 (2)", generation=2))
     assert launch is not None and (launch.reason, launch.message) == ("Scheduled", "Starts on n0 (2) (attempt 2)")
-    failed = happening_of(entry("failed", "failed"))
+    failed = job_event_of(entry("failed", "failed"))
     assert failed is not None and failed.warning
-    assert happening_of(entry("submitted", "submitted")) is None
-    assert happening_of(entry("exited", "ended: exit 0", code=0)) is None
+    assert job_event_of(entry("submitted", "submitted")) is None
+    assert job_event_of(entry("exited", "ended: exit 0", code=0)) is None
 
 
 def test_the_same_thing_said_again_has_the_same_name() -> None:
     about = object_of(tj())
-    one, other = happening_of(entry("launch", "starts on n0")), happening_of(entry("launch", "starts on n1"))
+    one, other = job_event_of(entry("launch", "starts on n0")), job_event_of(entry("launch", "starts on n1"))
     assert one is not None and other is not None
     assert event_name(about, one) == event_name(about, one) != event_name(about, other)
     body = event_body(about, one, "1970-01-01T00:00:00Z")

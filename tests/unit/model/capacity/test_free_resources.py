@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.model.allocation import Allocation, Part
-from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.job import NO_DEMAND, Demand
 from trainmaster.testing.builders import a_cluster, a_node
 

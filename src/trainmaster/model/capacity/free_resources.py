@@ -7,9 +7,9 @@ import numpy as np
 
 from trainmaster.core.state.free_resources import FreeResources, add_gang, gang_fits
 from trainmaster.model.allocation import Allocation
+from trainmaster.model.capacity.packed_allocation import packed_list
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Demand
-from trainmaster.model.packed_allocation import packed_list
 from trainmaster.model.units import GPU_MILLI
 
 
@@ -22,9 +22,11 @@ class FreeCapacity(FreeResources):
         width = int(cluster.gpus.max()) if len(cluster.nodes) else 0
         present = np.arange(width)[None, :] < cluster.gpus[:, None]
         return cls(
-            np.where(present, GPU_MILLI, 0).astype(np.int64), cluster.gpus.copy(), cluster.cpu_milli.copy(),
+            np.where(present, GPU_MILLI, 0).astype(np.int64),
+            cluster.gpus.copy(),
+            cluster.cpu_milli.copy(),
             cluster.mem_mib.copy(),
-        )  # fmt: skip
+        )
 
     def copy(self) -> FreeCapacity:
         return FreeCapacity(self.device_milli.copy(), self.whole.copy(), self.cpu_milli.copy(), self.mem_mib.copy())

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from trainmaster.core.codes import USER_CANCELLED, USER_PAUSED, USER_RESIZED
 from trainmaster.core.engine.engine_core import drop_allocation, move, resize, stop, unreserve, wanted
 from trainmaster.core.state.job_arrays import log_phase
-from trainmaster.engine import admission_gate, elastic_fill, learned_speeds
+from trainmaster.engine import learned_speeds
+from trainmaster.engine.deciding import admission_gate, elastic_fill
 from trainmaster.engine.lifecycle import LIVE, Trigger
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import fewer_workers
+from trainmaster.model.capacity.packed_allocation import packed_list
 from trainmaster.model.job import NO_DEMAND, SERVER_DEMAND, JobId, PhaseCode
-from trainmaster.model.packed_allocation import packed_list
 
 if TYPE_CHECKING:
     from trainmaster.engine.engine import Engine

@@ -13,7 +13,7 @@ import numpy as np
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
 from trainmaster.model.allocation import Allocation
-from trainmaster.model.packed_allocation import changes_of
+from trainmaster.model.capacity.packed_allocation import changes_of
 from trainmaster.model.plan import Plan
 from trainmaster.model.snapshot import Snapshot
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from trainmaster.model.free_resources import FreeCapacity
+from trainmaster.model.capacity.free_resources import FreeCapacity
+from trainmaster.model.capacity.packed_allocation import Changes
 from trainmaster.model.job import PhaseCode
-from trainmaster.model.packed_allocation import Changes
 from trainmaster.model.plan import Plan, Rejection
 from trainmaster.model.policy import Policy, traits_of
 from trainmaster.model.policy_state import PolicyState

@@ -8,8 +8,8 @@ import numpy as np
 
 from trainmaster.core.engine.placement import Placer
 from trainmaster.core.state.cluster_arrays import ClusterArrays
+from trainmaster.model.capacity.free_resources import FreeCapacity
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.free_resources import FreeCapacity
 from trainmaster.model.job import NO_DEMAND, JobSpec
 from trainmaster.model.placement import Strategy
 from trainmaster.model.units import GPU_MILLI

@@ -6,7 +6,9 @@ from __future__ import annotations
 import math
 
 from trainmaster.core.engine import engine_core as core
-from trainmaster.engine import learned_speeds, nodes, preemption_notice
+from trainmaster.engine import learned_speeds
+from trainmaster.engine.deciding import preemption_notice
+from trainmaster.engine.handlers import nodes
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev
 

@@ -7,7 +7,7 @@ seen that attempt's last command; and an end, once seen, stays true.
 from __future__ import annotations
 
 from trainmaster.core.codes import SUPERSEDED, WORDS
-from trainmaster.engine import backend_reports, nodes
+from trainmaster.engine.handlers import backend_reports, nodes
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.engine.state import State
 from trainmaster.model import event as ev

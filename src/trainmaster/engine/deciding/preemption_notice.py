@@ -110,9 +110,12 @@ def spared(state: State) -> Iterator[Callable[[Snapshot, Plan], bool]]:
 def _give(state: State, i: int) -> None:
     columns = state.columns
     state.notices[i] = Notice(
-        columns.spec(i).id, int(columns.ints["generation"][i]), state.now_ms + state.settings.notice_ms,
-        _loss_s(state, i), bool(columns.floats["work_saved"][i] > 0),
-    )  # fmt: skip
+        columns.spec(i).id,
+        int(columns.ints["generation"][i]),
+        state.now_ms + state.settings.notice_ms,
+        _loss_s(state, i),
+        bool(columns.floats["work_saved"][i] > 0),
+    )
     state.new_notices.append(state.notices[i])
 
 
