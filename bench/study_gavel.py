@@ -363,7 +363,8 @@ def sharing_level(
             )
         else:
             alone = np.array([estimator.profile(spec, types)[0] for spec in specs])
-            pair = np.array([estimator.pair_speeds(specs[a], specs[b], types) for a, b in members])
+            kept = np.array([estimator.pair_kept(specs[a], specs[b], types) for a, b in members])
+            pair = kept * alone[members].transpose(0, 2, 1)
         one, none = np.ones(jobs), np.zeros(jobs)
         return AllocationProblem(
             throughput=alone, gpus=one, counts=counts, weight=one, steps_remaining=one, elapsed_s=none,

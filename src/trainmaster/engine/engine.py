@@ -45,7 +45,7 @@ from trainmaster.engine import (
 from trainmaster.engine.lifecycle import Trigger
 from trainmaster.engine.ports import Estimator
 from trainmaster.engine.queue_reasons import QueueReasons
-from trainmaster.engine.records import Ended, Notice, Settings
+from trainmaster.engine.records import Ended, Notice, PairVerdict, Settings
 from trainmaster.engine.state import State
 from trainmaster.engine.verify import PlanError, apply_plan, in_words
 from trainmaster.model import event as ev
@@ -119,6 +119,10 @@ class Engine(State):
         notices, self.new_notices = self.new_notices, []
         return notices
 
+    def drain_pair_verdicts(self) -> list[PairVerdict]:
+        verdicts, self.pair_verdicts = self.pair_verdicts, []
+        return verdicts
+
     def pending_commands(self) -> list[Command]:
         """Commands without an answer, in the order of their issue: what a restart sends first."""
         return [command for command, _ in self.outstanding.values()]
@@ -159,7 +163,8 @@ class Engine(State):
             entity_policies=self.entity_policies,
             restart_cost_ms=s.restart_cost_ms,
             resize_cost_ms=s.resize_cost_ms,
-            pair_source=getattr(self.estimator, "pair_speeds", None),
+            pair_source=getattr(self.estimator, "pair_kept", None),
+            pairs_version=getattr(self.estimator, "pairs_version", 0),
             node_sets=node_sets.masks(self) if self.node_sets else {},
         )
 

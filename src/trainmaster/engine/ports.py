@@ -25,8 +25,9 @@ class Estimator(Protocol):
 
         An estimator that learns also has `observe(measurement) -> News`, and, if it learns curves,
         `table(spec, cluster) -> SpeedTable` and `group(spec)`, the same for jobs alike. One that knows how jobs fare on
-        shared devices has `pair_speeds(spec_a, spec_b, types[, probability])`, a J x 2 array or None (see
-        `Snapshot.pair_speeds`).
+        shared devices has `pair_kept(spec_a, spec_b, types[, probability])`, a J x 2 array of the parts of their speeds
+        alone that they keep, or None (see `Snapshot.pair_speeds`). One that learns it has `pairs_version`, which grows
+        when other pairs than before may be offered, and `pair_belief(spec_a, spec_b, type)`.
         """
         ...
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from trainmaster.core.arrays import Floats, Ints
 from trainmaster.core.engine.engine_core import wanted
-from trainmaster.engine import node_sets, priority_bands
+from trainmaster.engine import learned_speeds, node_sets, priority_bands
 from trainmaster.engine.engine import Engine
+from trainmaster.engine.learned_speeds import SharedWith
 from trainmaster.engine.lifecycle import LIVE
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.job import JobId, JobSpec, Phase, PhaseCode
@@ -223,6 +224,18 @@ def status_keys(engine: Engine, job_ids: Iterable[str]) -> dict[str, tuple[int, 
 
 
 # -- all jobs ----------------------------------------------------------------------------------------------------------
+
+
+def shared_with(engine: Engine, job_id: str) -> list[SharedWith]:
+    """Jobs that have the other part of a job's devices."""
+    job_index = engine.columns.job_index_of.get(JobId(job_id))
+    return [] if job_index is None else learned_speeds.shared_with(engine, job_index)
+
+
+def why_alone(engine: Engine, job_id: str) -> str:
+    """Why a job that waits shares no device although the policy would let it; empty: nothing to say."""
+    job_index = engine.columns.job_index_of[JobId(job_id)]
+    return learned_speeds.why_alone(engine, job_index, engine.columns.rows)
 
 
 def n_active(engine: Engine) -> int:

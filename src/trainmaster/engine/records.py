@@ -52,6 +52,18 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class PairVerdict:
+    """Two jobs that shared devices have shown what parts of their speeds they keep; whether that is `worth` it."""
+
+    job_id: JobId
+    other_id: JobId
+    gpu_type: str
+    kept: float
+    other_kept: float
+    worth: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The last word on a job."""
 

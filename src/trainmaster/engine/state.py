@@ -16,7 +16,7 @@ from trainmaster.core.state.cluster_arrays import ClusterArrays
 from trainmaster.core.state.message_kinds import LAUNCH, OTHER, RESIZE
 from trainmaster.engine.lifecycle import NEXT_PHASE
 from trainmaster.engine.ports import Estimator
-from trainmaster.engine.records import Ended, Notice, Settings
+from trainmaster.engine.records import Ended, Notice, PairVerdict, Settings
 from trainmaster.model.allocation import Allocation
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command, Launch, Resize, Stop
@@ -27,6 +27,7 @@ from trainmaster.model.packed_allocation import unpacked
 from trainmaster.model.plan import Rejection
 from trainmaster.model.policy import Policy
 from trainmaster.model.reasons import Why
+from trainmaster.model.scaling import Measurement
 
 
 class State(EngineCore):
@@ -80,6 +81,10 @@ class State(EngineCore):
         """What jobs were told before a preemption that would cost them much."""
         self.new_notices: list[Notice] = []
         """Those that nobody has been told of yet."""
+        self.shared_reports: dict[int, tuple[int, Measurement]] = {}
+        """What jobs that share devices said last of their speeds, and when, by job index."""
+        self.pair_verdicts: list[PairVerdict] = []
+        """The same, of jobs that shared devices."""
         self.saves_at_stop: set[JobId] = set()
         """Jobs that have been seen to save when they were stopped."""
         self.entity_weights: dict[str, float] = dict(settings.entity_weights)
@@ -191,6 +196,7 @@ class State(EngineCore):
         spec = columns.spec(job_index)
         self._decode_commands_of(job_index)
         self.details.pop(job_index, None)
+        self.shared_reports.pop(job_index, None)
         self.halted.pop(job_index, None)
         self.saves_at_stop.discard(spec.id)
         self.ended.append(

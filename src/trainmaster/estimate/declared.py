@@ -33,14 +33,9 @@ class DeclaredSpeeds:
             spread = np.array([spec.steps_per_s_spread.get(name, spread[k]) for k, name in enumerate(types)])
         return here, spread
 
-    def pair_speeds(
+    def pair_kept(
         self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str], _probability: float = 0.5
     ) -> Floats | None:
-        """Steps per second of both on the same devices, J x 2, at every probability; None when no type is known."""
-        if self.pairs is None:
-            return None
-        kept = self.pairs.kept_by_type(spec_a, spec_b, tuple(types))
-        if kept is None:
-            return None
-        alone = np.stack([self.profile(spec, types)[0] for spec in (spec_a, spec_b)], axis=1)
-        return alone * kept
+        """The parts of their speeds that both keep on the same devices, J x 2, at every probability; None when no type
+        is known."""
+        return None if self.pairs is None else self.pairs.kept_by_type(spec_a, spec_b, tuple(types))

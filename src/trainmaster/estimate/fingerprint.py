@@ -117,7 +117,7 @@ class ReferenceModels:
 
 
 class MatrixEstimator:
-    """`profile` for the engine, `pair_speeds` for space sharing, `observe` for what jobs report.
+    """`profile` for the engine, `pair_kept` for space sharing, `observe` for what jobs report.
 
     A job's true speeds are consulted only in the cells that are profiled. `hide` removes the job's own model (or all
     batch sizes of it) from the reference jobs, so that nothing is known of it but its fingerprint; with `nothing`, a
@@ -161,8 +161,8 @@ class MatrixEstimator:
             spread[k] = here[k] if apart is None else math.exp(estimate.values[apart])
         return here, spread
 
-    def pair_speeds(self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str], _probability: float = 0.5) -> Floats:
-        """(types, 2): estimated steps per second of both when they share the same devices; 0, 0 if they do not fit.
+    def pair_kept(self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str], _probability: float = 0.5) -> Floats:
+        """(types, 2): estimated parts of their speeds that both keep on the same devices; 0, 0 if they do not fit.
 
         Each row knows what it keeps beside the reference most like the other, and what that one keeps; the two views
         are averaged.
@@ -170,7 +170,6 @@ class MatrixEstimator:
         out = np.zeros((len(types), 2))
         if _gpus(spec_a) != _gpus(spec_b):
             return out
-        alone_a, alone_b = self.profile(spec_a, types)[0], self.profile(spec_b, types)[0]
         for k, name in enumerate(types):
             a_of_a, b_of_a, fits_a, tried_a = self._kept(spec_a, spec_b, name)
             b_of_b, a_of_b, fits_b, tried_b = self._kept(spec_b, spec_a, name)
@@ -178,8 +177,8 @@ class MatrixEstimator:
             # False where either is NaN: nothing is known of pairs.
             if fits_a + fits_b >= 2.0 * (FITS_FROM if tried else SURELY_FITS_FROM):
                 caution = 0.0 if tried else PAIR_SD
-                out[k, 0] = alone_a[k] * min(1.0, math.exp((a_of_a + a_of_b) / 2.0 - caution))
-                out[k, 1] = alone_b[k] * min(1.0, math.exp((b_of_a + b_of_b) / 2.0 - caution))
+                out[k, 0] = min(1.0, math.exp((a_of_a + a_of_b) / 2.0 - caution))
+                out[k, 1] = min(1.0, math.exp((b_of_a + b_of_b) / 2.0 - caution))
         return out
 
     def observe(self, measured: Measurement) -> News:

@@ -11,6 +11,9 @@ from trainmaster.core.arrays import Floats
 from trainmaster.estimate.catalogue import ThroughputCatalogue, with_batch_size
 from trainmaster.model.job import JobSpec
 
+UNKNOWN_PAIR = 0.5
+"""Part of its speed that a job keeps beside one of which nothing is known: they take turns."""
+
 
 class PairSlowdowns:
     """Answers by model and size, each asked of the catalogue once."""
@@ -30,6 +33,11 @@ class PairSlowdowns:
         if key not in self._kept:
             self._kept[key] = self._look_up(model_a, model_b, gpus, accelerator)
         return self._kept[key]
+
+    def kept_beside(self, spec: JobSpec, other: JobSpec, accelerator: str) -> float:
+        """The part of its speed that a job really keeps beside another: what is not known is `UNKNOWN_PAIR`."""
+        kept = self.kept(spec, other, accelerator)
+        return UNKNOWN_PAIR if kept is None else kept[0]
 
     def kept_by_type(self, spec_a: JobSpec, spec_b: JobSpec, types: tuple[str, ...]) -> Floats | None:
         """The same for every type, J x 2, with 0 where it is not known; None when it is known nowhere."""

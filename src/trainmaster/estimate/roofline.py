@@ -33,7 +33,7 @@ _LINK_EFFICIENCY = 0.7
 _INTRA_LATENCY_S = 10e-6
 _INTER_LATENCY_S = 40e-6
 _STATE_BYTES_PER_PARAMETER = 16.0  # weight, gradient and two moments in FP32
-_USABLE_MEMORY = 0.92
+USABLE_MEMORY = 0.92
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,17 @@ class BuiltinCatalogue:
         return None if speed is None else "estimated"
 
 
-def fits(facts: ModelFacts, device: Accelerator, gpus: int, batch: int) -> bool:
-    """Parameters, gradients, optimizer state (divided when sharded) and activations within the memory."""
+def training_memory_gb(facts: ModelFacts, gpus: int, batch: int) -> float:
+    """Parameters, gradients, optimizer state (divided when sharded) and activations, on each GPU."""
     state_gb = facts.parameters_m * 1e6 * _STATE_BYTES_PER_PARAMETER / 1e9
     if facts.sharded:
         state_gb /= gpus
-    activations_gb = facts.activation_mb * batch / 1e3 * (0.5 if facts.mixed else 1.0)
-    return state_gb + activations_gb <= device.memory_gb * _USABLE_MEMORY
+    return state_gb + facts.activation_mb * batch / 1e3 * (0.5 if facts.mixed else 1.0)
+
+
+def fits(facts: ModelFacts, device: Accelerator, gpus: int, batch: int) -> bool:
+    """Within what of the memory programs can use."""
+    return training_memory_gb(facts, gpus, batch) <= device.memory_gb * USABLE_MEMORY
 
 
 def step_time(facts: ModelFacts, device: Accelerator, gpus: int, batch: int, *, spread: bool) -> StepTime:

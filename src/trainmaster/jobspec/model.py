@@ -82,6 +82,15 @@ class JobFields(BaseModel):
         Field(max_length=64, description="Acceptable GPU types, such as v100; default: any."),
         Option(("--gpu-type",), SIZE),
     ] = Field(default_factory=list)
+    gpu_memory_mib: Annotated[
+        Annotated[int, Field(ge=1, le=of.MAX_INTEGER)] | None,
+        Field(
+            description="GPU memory that the job takes on each GPU, in MiB. Where neither this nor a known model "
+            "tells it, the job shares no GPU. Option: 6GiB."
+        ),
+        Option(("--gpu-memory",), SIZE, "memory", "6GiB"),
+        Crd("gpuMemoryMib"),
+    ] = None
     model: Annotated[
         str,
         StringConstraints(pattern=of.TEXT_PATTERN, max_length=200),

@@ -29,6 +29,8 @@ class Node:
     cpu_milli: int = UNLIMITED
     mem_mib: int = UNLIMITED
     rack: str = ""
+    jobs_per_device: int = 2
+    """How many jobs may be put on one device, where it can be known which device that is."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class Cluster:
     @cached_property
     def gpus(self) -> Ints:
         return np.array([node.gpus for node in self.nodes], dtype=np.int64)
+
+    @cached_property
+    def shareable(self) -> npt.NDArray[np.bool_]:
+        """By node: whether two jobs that ask for a whole device may share one."""
+        return np.array([node.jobs_per_device > 1 for node in self.nodes], dtype=np.bool_)
 
     @cached_property
     def cpu_milli(self) -> Ints:

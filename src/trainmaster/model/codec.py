@@ -178,6 +178,7 @@ _SPEC: dict[str, Callable[[Any, str], Any]] = {
     "deadline_kind": _deadline_kind,
     "utility": _maybe(_object),
     "budget": _maybe(_number(0.0)),
+    "gpu_memory_mib": _maybe(_whole(1)),
     "time_s": _maybe(_number(0.0)),
     "model": _text,
     "batch_size": _maybe(_whole(1)),

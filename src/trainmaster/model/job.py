@@ -141,6 +141,8 @@ class JobSpec:
     deadline_kind: DeadlineKind = DeadlineKind.NONE
     utility: Mapping[str, Any] | None = None
     budget: float | None = None
+    gpu_memory_mib: int | None = None
+    """What it takes of the memory of each of its GPUs, as its user says."""
     time_s: float | None = None
     """Maximum run time in all attempts together."""
     model: str = ""

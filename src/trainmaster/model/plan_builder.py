@@ -166,7 +166,8 @@ class PlanBuilder:
         if beside is None or beside.share_milli < HALF_MILLI or spec.worker.share_milli < GPU_MILLI:
             return False
         open_to = self.view.open_to(row)
-        if not all(open_to[part.node] for part in beside.parts):
+        shareable = self.view.cluster.shareable
+        if not all(open_to[part.node] and shareable[part.node] for part in beside.parts):
             return False
         same_shape = spec.worker.devices == partner.worker.devices and not beside.servers and not jobs.servers_ask[row]
         in_range = int(jobs.workers_min[row]) <= beside.workers <= int(jobs.workers_max[row])

@@ -28,6 +28,8 @@ class PolicyTraits:
     fixed_sizes: bool = False
     """It starts jobs at the size that they ask for and never resizes them: idle GPUs are left to `engine.elastic_fill`,
     where the settings want it."""
+    shares_devices: bool = False
+    """It puts two jobs that ask for whole devices on the same ones."""
     own_priority: bool = False
     """It weighs priorities itself and is shown all jobs at once. The engine asks the others band by band
     (`engine.priority_bands`)."""

@@ -21,8 +21,8 @@ from trainmaster.model.plan_builder import PlanBuilder
 from trainmaster.model.policy_state import EMPTY_POLICY_STATE, PolicyState
 from trainmaster.model.units import GPU_MILLI
 
-PairSpeeds = Callable[..., "npt.NDArray[np.float64] | None"]
-"""(spec_a, spec_b, types[, probability])."""
+PairKept = Callable[..., "npt.NDArray[np.float64] | None"]
+"""(spec_a, spec_b, types[, probability]): the parts of their speeds alone that two jobs keep, J x 2."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,10 @@ class Snapshot:
     """How the jobs of a team divide what it gets, where the operator has said so."""
     restart_cost_ms: int = 0
     resize_cost_ms: int = 0
-    pair_source: PairSpeeds | None = None
+    pair_source: PairKept | None = None
     """What the estimator knows of jobs that share their devices; None: nothing."""
+    pairs_version: int = 0
+    """Grows when the estimator would offer other pairs than before."""
     node_sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Sets of nodes, by name, that leave some node out."""
 
@@ -109,7 +111,16 @@ class Snapshot:
         if self.pair_source is None:
             return None
         asked = self.jobs.spec(row_a), self.jobs.spec(row_b), self.cluster.types
-        return self.pair_source(*asked) if probability == 0.5 else self.pair_source(*asked, probability)
+        kept = self.pair_source(*asked) if probability == 0.5 else self.pair_source(*asked, probability)
+        if kept is None:
+            return None
+        return self.jobs.throughput[[row_a, row_b]].T * kept * self._shareable_types[:, None]
+
+    @cached_property
+    def _shareable_types(self) -> npt.NDArray[np.bool_]:
+        """Types of which every node lets two jobs on one device: which node a gang gets is decided later."""
+        cluster = self.cluster
+        return np.bincount(cluster.type_of, ~cluster.shareable, len(cluster.types)) == 0
 
     def draft(self) -> PlanBuilder:
         return PlanBuilder(self)

@@ -2,7 +2,8 @@
 
 `python -m trainmaster.runtime.emulated --steps N [--save-every K] [--factor F [--then STEP:F]]`. The speed is
 `TRAINMASTER_STEPS_PER_S[TRAINMASTER_ACCELERATOR]` times the number of workers; a speed that is not declared
-for the accelerator is divided by `TRAINMASTER_EMULATED_SLOWDOWN`. `--factor` makes it faster or slower than was
+for the accelerator is divided by `TRAINMASTER_EMULATED_SLOWDOWN`; beside another job on the same devices it keeps the
+part of its speed that `TRAINMASTER_EMULATED_SHARING` says. `--factor` makes it faster or slower than was
 declared, `--then` from a step on: how jobs are that declare wrongly. The senior worker keeps the count; it leaves
 it, tick by tick, in a file of the checkpoint folder that belongs to this attempt, from where the next
 senior goes on when it leaves or dies. A new attempt goes on from the last checkpoint only. Standard library only.
@@ -101,7 +102,7 @@ class Member:
                 self.link.joined(version)
             now_s = time.monotonic()
             work = max(work, saved_work.counted())
-            speed = declared * self._factor(work)
+            speed = declared * self._factor(work) * self.place.kept_beside_others()
             if senior:
                 work = min(self.steps, work + speed * workers * (now_s - then_s))
                 saved_work.count(work)

@@ -36,6 +36,8 @@ class ProcessEnv:
     emulated_slowdown: float = 1.0
     emulated_crowding: float = 1.0
     """So much slower still are all slots that share this machine's cores, so that together they fit."""
+    emulated_sharing: Path | None = None
+    """File that says what part of its speed the job keeps beside another on its emulated devices."""
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
@@ -45,7 +47,16 @@ class ProcessEnv:
     @property
     def step_stretch(self) -> float:
         """How much longer than it computes a step takes on an emulated slot."""
-        return self.emulated_slowdown * self.emulated_crowding
+        return self.emulated_slowdown * self.emulated_crowding / self.kept_beside_others()
+
+    def kept_beside_others(self) -> float:
+        """Part of its speed that the job keeps now; 1 where it shares nothing."""
+        if self.emulated_sharing is None:
+            return 1.0
+        try:
+            return min(max(float(json.loads(self.emulated_sharing.read_text())["keeps"]), 1e-3), 1.0)
+        except (OSError, ValueError, KeyError, TypeError):
+            return 1.0
 
     @property
     def managed(self) -> bool:
@@ -83,6 +94,7 @@ def read_process_env(environment: Mapping[str, str] | None = None) -> ProcessEnv
         steps_per_s=_rates(env),
         emulated_slowdown=slowdown,
         emulated_crowding=crowding,
+        emulated_sharing=Path(sharing) if (sharing := env.get("TRAINMASTER_EMULATED_SHARING")) else None,
         rank=_integer(env, "RANK", 0),
         world_size=_integer(env, "WORLD_SIZE", 1),
         local_rank=_integer(env, "LOCAL_RANK", 0),

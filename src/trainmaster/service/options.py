@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.estimate.catalogue import load_catalogue
 from trainmaster.model.errors import InputError
 from trainmaster.model.placement import parse_strategy
 from trainmaster.policies.registry import create
@@ -17,7 +18,7 @@ _ONLY_KUBERNETES = {
 }  # fmt: skip
 _ONLY_ONE_MACHINE = {
     "nodes": "--nodes", "reset_nodes": "--reset-nodes", "stop_jobs": "--stop-jobs", "learn": "--learn",
-    "trust_users": "--trust-users", "root_jobs": "--root-jobs",
+    "trust_users": "--trust-users", "root_jobs": "--root-jobs", "throughputs": "--throughputs",
 }  # fmt: skip
 
 
@@ -32,6 +33,8 @@ class ServiceOptions:
     policy: str | None = None
     """None: the one that was last in force, else fifo."""
     nodes: str | None = None
+    throughputs: str | None = None
+    """Table of throughputs by whose pairs jobs on one emulated device slow each other; None: to half their speed."""
     round_s: float | None = None
     placement: str = "pack"
     backend: str = "local"
@@ -78,6 +81,13 @@ def check_options(options: ServiceOptions) -> None:
                 f"{flag} cannot be used with --backend {options.backend}", f"no {flag}", f"Leave {flag} out.",
                 column=flag,
             )  # fmt: skip
+    if options.throughputs is not None:
+        if options.nodes is None:
+            raise InputError(
+                "--throughputs without --nodes", "emulated nodes: real devices have speeds of their own",
+                "Declare nodes with --nodes, or leave --throughputs out.", column="--throughputs",
+            )  # fmt: skip
+        load_catalogue(options.throughputs)
     if options.policy is not None:
         create(options.policy)
     if options.bind_teams is not None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from trainmaster.core.arithmetic import lucky, mixed
-from trainmaster.estimate.pairs import PairSlowdowns
+from trainmaster.estimate.pairs import UNKNOWN_PAIR, PairSlowdowns
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.errors import InputError
 from trainmaster.model.job import JobSpec
@@ -61,10 +61,6 @@ class TruthOptions:
                 raise InputError(f"invalid {name} {value}", expected="0 or more")
         if self.spread_penalty >= 1:
             raise InputError(f"invalid spread_penalty {self.spread_penalty}", expected="a fraction below 1")
-
-
-UNKNOWN_PAIR = 0.5
-"""Part of its speed that a job keeps beside one of which nothing is known: they take turns."""
 
 
 def job_key(job_id: str, seed: int) -> int:
@@ -132,5 +128,4 @@ class Truth:
 
     def kept_beside(self, spec: JobSpec, other: JobSpec, gpu_type: str) -> float:
         """Part of its speed that a job keeps beside another on the same devices."""
-        kept = None if self.pairs is None else self.pairs.kept(spec, other, gpu_type)
-        return UNKNOWN_PAIR if kept is None else kept[0]
+        return UNKNOWN_PAIR if self.pairs is None else self.pairs.kept_beside(spec, other, gpu_type)

@@ -175,6 +175,19 @@ class ProgressView(BaseModel):
     """Since the last report with news; None: this attempt has reported nothing."""
 
 
+class SharedWithView(BaseModel):
+    """Another job on the same devices."""
+
+    job_id: str
+    kept: float | None = None
+    """Part of its speed alone that the job keeps beside it; None: not known."""
+    low: float | None = None
+    high: float | None = None
+    """Bounds of `kept` that hold 8 times of 10."""
+    measured: bool = False
+    """The pair has shown it; else it is expected."""
+
+
 class JobView(BaseModel):
     id: str
     name: str
@@ -189,6 +202,8 @@ class JobView(BaseModel):
     position: int | None
     """In the queue, from 1; None when it does not wait."""
     allocation: list[PlaceView]
+    sharing: list[SharedWithView] = []
+    """Jobs on the same devices."""
     progress: ProgressView
     eta_s: float | None
     """Seconds until it is expected to finish."""

@@ -47,7 +47,7 @@ def main() -> None:
         num_nodes=int(os.environ["WORLD_SIZE"]) // workers, strategy="ddp" if workers > 1 else "auto", logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=sys.argv[1],
     )  # fmt: skip
-    loader = torch.utils.data.DataLoader(torch.randn(256, 2), batch_size=4)
+    loader = torch.utils.data.DataLoader(torch.randn(256, 2), batch_size=4)  # type: ignore[arg-type]
     trainer.fit(Line(), loader, ckpt_path=callback.last_checkpoint())
 
 

@@ -246,6 +246,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSer
     monkeypatch.delenv("COLUMNS", raising=False)
     work = tmp_path / "work"
     work.mkdir()
+    (work / "train.py").touch()
     monkeypatch.chdir(work)
     yield fake
     server.should_exit = True

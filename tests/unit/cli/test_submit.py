@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,7 @@ def test_wait_ends_with_the_programs_code(service: Any, invoke: Any) -> None:
 def test_spec_file(service: Any, invoke: Any, tmp_path: Path) -> None:
     folder = tmp_path / "specs"
     (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "train.py").touch()
     path = folder / "job.yaml"
     path.write_text(
         "name: night\ncommand: [python, train.py]\nworkers: {min: 1, max: 4}\nworkdir: sub\nenv: {A: file, B: file}\n"
@@ -261,6 +263,7 @@ def test_a_dry_run_refuses_what_a_submission_would(service: Any, invoke: Any) ->
         (("--workdir", "/no/such/folder", "--", "true"), "work folder '/no/such/folder' not found"),
         (("--", "no-such-program-at-all"), "program 'no-such-program-at-all' not found on PATH"),
         (("--", "./no-such-file"), "program './no-such-file' not found in"),
+        (("--", sys.executable, "trian.py", "--epochs", "3"), "script 'trian.py' not found in"),
     ],
 )
 def test_what_is_not_on_this_machine_is_refused(

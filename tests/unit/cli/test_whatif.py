@@ -63,6 +63,15 @@ def test_more_nodes_a_new_job_and_a_job_moved_up(saved: Path) -> None:
     assert ask(saved, "--first", "job-3")["jobs"]["j3"]["after"]["finish_s"] == 1200
 
 
+def test_a_new_job_that_fits_nowhere_is_called_so(saved: Path) -> None:
+    def last_words(*arguments: str) -> str:
+        shown = CliRunner().invoke(app, ["whatif", "--file", str(saved), *arguments]).stdout
+        return next(line for line in shown.splitlines() if line.startswith("new-1"))
+
+    assert last_words("--add-job", "4:1h").endswith("never starts")
+    assert last_words("--add-job", "2:1h").endswith("new")
+
+
 def test_the_table_is_for_people(saved: Path) -> None:
     result = CliRunner().invoke(app, ["whatif", "--file", str(saved), "-p", "srtf"])
     assert result.exit_code == 0

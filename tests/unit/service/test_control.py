@@ -41,7 +41,7 @@ def test_a_job_from_submission_to_its_end(bench: Bench) -> None:
     view = bench.get(f"/jobs/{job}")
     assert view["state"] == "running"
     assert view["allocation"][0]["workers"] == 2
-    assert view["eta_s"] == pytest.approx(4.0)
+    assert view["eta_s"] == pytest.approx(4.0, rel=1e-4)  # a learned speed is all but the declared one
     assert view["eta"]["p05_s"] <= view["eta"]["p50_s"] <= view["eta"]["p95_s"]
     assert view["progress"]["fraction"] == 0  # nothing was reported yet
     bench.pass_s(10)

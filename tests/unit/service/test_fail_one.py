@@ -35,12 +35,15 @@ from trainmaster.service.local.logs import LogFolder
 from trainmaster.service.local.tokens import OPERATOR, Principal, Tokens
 from trainmaster.service.log_setup import open_logbook
 from trainmaster.stores.sqlite import SqliteStore
-from trainmaster.wire.api import EntityRequest
+from trainmaster.wire.api import EntityRequest, MeasuredSpeed, SpeedsRequest
 
 SECRET = "s3cret-of-ann"
 SECRETS = (SECRET, OPERATOR_TOKEN, ANN_TOKEN, BOB_TOKEN)
 FAULTS = [ZeroDivisionError("7/0"), RecursionError("deep"), OverflowError("9" * 401), KeyError("x")]
 WHO = Principal("owner", OPERATOR)
+SPEEDS = SpeedsRequest(
+    model="resnet", measured=[MeasuredSpeed(accelerator="v100", workers=1, steps_per_s=2, seconds=60)]
+)
 JOB = JobRequest(command=["train"], name="bystander", env={"KEY": SECRET})
 
 
@@ -108,6 +111,7 @@ REQUESTS: dict[type, Callable[[str], Request[Any]]] = {
     ask.Edit: lambda job: ask.Edit(job, {"priority": 5}, WHO),
     ask.SetPolicy: lambda job: ask.SetPolicy("srtf"),
     ask.SetEntity: lambda job: ask.SetEntity("team", EntityRequest(weight=2)),
+    ask.KeepSpeeds: lambda job: ask.KeepSpeeds(SPEEDS, WHO),
     ask.ConfirmClock: lambda job: ask.ConfirmClock(),
     ask.Inspect: lambda job: ask.Inspect(ask.health),
 }
@@ -172,7 +176,7 @@ def test_every_route_fails_alone(bench: Bench, terminal: io.StringIO) -> None:
     bodies = {
         "/jobs": {"command": ["x"]}, "/jobs/preview": {"command": ["x"]}, "/policy": {"policy": "srtf"},
         f"/jobs/{job}/resize": {"workers": {"min": 1, "max": 2}}, f"/jobs/{job}/edit": {"priority": 5},
-        "/clock": {"confirmed": True}, "/entities/team": {"weight": 2},
+        "/clock": {"confirmed": True}, "/speeds": SPEEDS.model_dump(), "/entities/team": {"weight": 2},
     }  # fmt: skip
     for path, operations in bench.openapi()["paths"].items():
         for method in operations:
@@ -205,6 +209,7 @@ def examples(bench: Bench, job: JobId) -> dict[type, ev.Event]:
             ev.JobSubmitted(JobSpec(JobId("job-9"), name="late")), ev.JobCancelled(job), ev.JobPaused(job),
             ev.JobResumed(job), ev.JobHalted(job, "why"), ev.JobRoomChanged(job, ""), ev.JobRangeChanged(job, 1, 2),
             ev.JobTermsChanged(job, priority=1), ev.EntityChanged("team", 2.0), ev.PolicyChanged(), ev.Woken(),
+            ev.SpeedsLearned(),
             ev.Started(job, 1, 0.0, 0), ev.StartFailed(job, 1, "why"),
             ev.Resized(job, 1, 2, 0.0, 0), ev.Progressed(job, 1, 5.0, 0, 1.0, 0.5),
             ev.Exited(job, 1, 1, 5.0), ev.Stopped(job, 1, 5.0), ev.NodeJoined(0), ev.NodeSet("s", everything),

@@ -41,6 +41,7 @@ from trainmaster.backends.local.run_folder import (
     saved_work,
     tail_of,
 )
+from trainmaster.backends.local.shared_slots import SharedSlots
 from trainmaster.backends.local.site import Options, Site, launch_record, seats_of
 from trainmaster.gang.actions import EXITED, START_FAILED, seat_to_json
 from trainmaster.gang.failure_text import excerpt
@@ -96,6 +97,8 @@ class LocalBackend:
         self._runs: dict[str, LiveRun] = {}
         self._records: dict[str, tuple[int, EndRecord, float]] = {}
         """Last ended attempt by job: generation, outcome, and when inventories may forget it."""
+        kept_beside = self._site.options.kept_beside
+        self._slots = None if kept_beside is None else SharedSlots(cluster, kept_beside)
         self._seen_up_to = 0
         self._unreaped: list[subprocess.Popen[bytes]] = []
         self._closing = False
@@ -225,11 +228,15 @@ class LocalBackend:
                 record.account.give(checkpoint)
             data = {**record_to_json(record), "spec": spec_to_json(command.spec), "node": node}
             replace_json(folder.launch, data, durable=True)
+            if self._slots is not None:
+                self._slots.placed(folder, command.spec, command.allocation)
             run = LiveRun(job, folder, job_id, generation, node, told_seq=command.seq)
             run.process, connection = _spawn(folder)
         except OSError as error:  # disk full, no more processes...: nothing runs, and nothing will
             with contextlib.suppress(OSError):
                 dead_runs.fence(job, generation, str(error))
+            if self._slots is not None:
+                self._slots.ended(job_id)
             self._tell(ev.StartFailed(job_id, generation, f"this machine could not start the job: {error}", node))
             return
         self._runs[job_id] = run
@@ -259,7 +266,10 @@ class LocalBackend:
             self._tell(ev.Resized(job_id, generation, command.seq, work, self._now_ms()))
             return
         run.asked_seq = command.seq
-        seats = seats_of(self._site, self._spec_of(run), command.allocation)
+        spec = self._spec_of(run)
+        if self._slots is not None:
+            self._slots.placed(run.folder, spec, command.allocation)
+        seats = seats_of(self._site, spec, command.allocation)
         run.order("resize", command.seq, slots=[seat_to_json(seat) for seat in seats])
 
     def _spec_of(self, run: LiveRun) -> JobSpec:
@@ -308,6 +318,8 @@ class LocalBackend:
                 self._connect(run, dial(run.folder.control_socket))
             return
         del self._runs[run.job_id]
+        if self._slots is not None:
+            self._slots.ended(run.job_id)
         if run.process is not None:
             self._unreaped.append(run.process)
         self._pass_on(run.job_id, run.generation, outcome, run.told_started)
@@ -320,7 +332,9 @@ class LocalBackend:
                 if not folder.ended.exists():
                     launch = read_json(folder.launch) or {}
                     self._seen_up_to = max(self._seen_up_to, int(launch.get("seq", 0)))
-                    self._runs[job.job_id] = self._adopted(job, folder, launch)
+                    run = self._runs[job.job_id] = self._adopted(job, folder, launch)
+                    if self._slots is not None:
+                        self._slots.adopted(folder, self._spec_of(run))
                 elif folder == runs[-1] and (outcome := dead_runs.end_of(folder)) is not None:
                     self._seen_up_to = max(self._seen_up_to, outcome.seq)
                     self._records[job.job_id] = (folder.generation, outcome, time.monotonic() + REMEMBER_S)

@@ -69,6 +69,11 @@ class RunFolder:
         return self.path / "ended.json"
 
     @property
+    def sharing(self) -> Path:
+        """On emulated slots: what the attempt keeps of its speed beside others (`shared_slots`)."""
+        return self.path / "sharing.json"
+
+    @property
     def agent_socket(self) -> Path:
         return self.path / "agent.sock"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from trainmaster.backends.local.accounts import Account
 from trainmaster.backends.local.devices import Devices
 from trainmaster.backends.local.launch_record import LaunchRecord
+from trainmaster.backends.local.shared_slots import KeptBeside
 from trainmaster.gang.actions import Seat
 from trainmaster.gang.member_env import job_env
 from trainmaster.gang.protocol import SERVER, WORKER
@@ -33,6 +34,8 @@ class Options:
     """Per member and attempt; 0: unlimited."""
     accounts: Mapping[str, Account] | None = None
     """Under which the jobs of a user run; None: all under the service's own."""
+    kept_beside: KeptBeside | None = None
+    """How jobs on one emulated device fare; None: real devices, or as if each had it to itself."""
 
 
 @dataclass(frozen=True)

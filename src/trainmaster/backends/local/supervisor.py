@@ -187,6 +187,8 @@ class Supervisor:
         record = self._record
         env = {**self._inherited, **record.env, **seat.env}
         env.setdefault("PYTHONUNBUFFERED", "1")
+        if "TRAINMASTER_EMULATED_SLOWDOWN" in record.env:
+            env["TRAINMASTER_EMULATED_SHARING"] = str(self._folder.sharing)
         if seat.cpus:
             env.setdefault("OMP_NUM_THREADS", str(len(seat.cpus)))
         elif len(self.attempt.target) > 1:  # as torchrun does: several processes must not each take every core

@@ -241,7 +241,7 @@ def judged(job: dict[str, Any], said: list[Said], resizes: int) -> dict[str, Any
         "error": None,
         "held": None,
     }
-    if job["state"] == "finished":
+    if job["state"] == "finished" and ended is not None:
         before = [word for word in said if word.at < ended]
         by_half = [word for word in before if word.at <= submitted + row["took_s"] / 2]
         for word in by_half[-1:] or before[:1]:

@@ -67,6 +67,7 @@ def facts(view: Json) -> list[tuple[str, str]]:
         ("folder", request["workdir"]),
         ("size", f"{size_text(view)} worker{'' if size_text(view) == '1' else 's'}, type {type_text(view)}"),
         ("runs on", _places(view) or None),
+        *(("shares GPUs", _shared(shared)) for shared in view.get("sharing", ())),
         ("preemption", preemption_text(view) or None),
         ("progress", _progress(view)),
         ("loss", None if progress["loss"] is None else f"{progress['loss']:.4g}"),
@@ -104,6 +105,13 @@ def _places(view: Json) -> str:
             text += f", GPUs {','.join(str(device) for device in place['devices'])}"
         parts.append(text.replace(" 1 workers", " 1 worker").replace(" 1 servers", " 1 server"))
     return "; ".join(parts)
+
+
+def _shared(shared: Json) -> str:
+    if shared["kept"] is None:
+        return f"with {shared['job_id']}"
+    how = "measured" if shared["measured"] else f"expected, {shared['low']:.0%} to {shared['high']:.0%}; being tried"
+    return f"with {shared['job_id']}: keeps {shared['kept']:.0%} of its speed ({how})"
 
 
 def _progress(view: Json) -> str | None:

@@ -25,6 +25,10 @@ def up(
         str | None,
         typer.Option(help="Declare emulated nodes, such as v100:2x4 (two nodes of 4); default: this machine."),
     ] = None,
+    throughputs: Annotated[
+        str | None,
+        typer.Option(help="With --nodes: throughput table by whose pairs jobs on one device slow each other."),
+    ] = None,
     round_s: Annotated[float | None, typer.Option("--round", help="Length of a round in seconds.")] = None,
     placement: Annotated[str, typer.Option(help="pack, spread, first-fit or best-fit.")] = "pack",
     backend: Annotated[
@@ -106,9 +110,9 @@ def up(
     from trainmaster.service.service import Service
 
     options = ServiceOptions(
-        home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, round_s=round_s,
-        placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes, quiet=quiet,
-        trust_users=trust_users, root_jobs=root_jobs, elastic_fill=elastic_fill, min_run_s=min_run_s,
+        home=home_folder(home).absolute(), host=host, port=port, policy=policy, nodes=nodes, throughputs=throughputs,
+        round_s=round_s, placement=placement, backend=backend, stop_jobs=stop_jobs, reset_nodes=reset_nodes,
+        quiet=quiet, trust_users=trust_users, root_jobs=root_jobs, elastic_fill=elastic_fill, min_run_s=min_run_s,
         preempt_notice_s=preempt_notice_s, preempt_loss_s=preempt_loss_s,
         log_level=log_level, keep_days=keep_days, learn=learn, kubeconfig=kubeconfig, namespace=namespace,
         agent_host=agent_host, agent_port=agent_port, lease_s=lease, bind_teams=bind_teams,

@@ -194,7 +194,9 @@ def _print_jobs(situation: Situation, change: Change, comparison: Comparison) ->
         old, new, gain = comparison.before.get(job_id), comparison.after.get(job_id), gain_of.get(job_id)
         times = (old and old.start_s, new and new.start_s, old and old.finish_s, new and new.finish_s)
         style = "" if gain is None else "green" if gain > 0 else "red"
-        last = cell("new" if gain is None else _signed(gain), style)
+        last = cell(
+            _signed(gain) if gain is not None else "new" if new and new.start_s is not None else "never starts", style
+        )
         limit = new.limit if new is not None else ""
         name = f"{_name(situation, job_id)} (stopped at {limit})" if limit else _name(situation, job_id)
         rows.append([cell(name), *(cell(short(at_s)) for at_s in times), last])

@@ -23,6 +23,7 @@ from trainmaster.estimate.speeds.knowledge import Knowledge, profile_of
 from trainmaster.estimate.speeds.model import SpeedModel
 from trainmaster.estimate.speeds.observations import Observation, Place, Profile
 from trainmaster.estimate.speeds.population import Population, shipped
+from trainmaster.estimate.speeds.sharing import PairBelief, SharedSpeeds
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import JobSpec
 from trainmaster.model.scaling import LINEAR, Measurement, News, Scaling, SpeedTable
@@ -41,6 +42,8 @@ FOLLOW = 0.7
 """Weight of the newest report: after three, at most 0.3^3 = 2.7 % of an old speed is left."""
 MOVED, MOVED_OWN = 0.05, 0.01
 """Relative changes of a speed from which on others, and the job itself, are told."""
+STARVED = 0.01
+"""Part of its speed that a job is taken to keep that makes no step beside another."""
 EVERY_SIZE_UP_TO = 8
 
 
@@ -74,14 +77,14 @@ class LearningEstimator:
         self._population = population or shipped()
         self._own: dict[str, dict[Place, _Own]] = {}
         self._tables: dict[tuple[object, ...], tuple[int, SpeedTable]] = {}
-        pair_speeds = getattr(prior, "pair_speeds", None)
-        if pair_speeds is not None:
-            self.pair_speeds = pair_speeds
+        self._shared = SharedSpeeds(lambda: self.knowledge)
 
     # -- what is told --------------------------------------------------------------------------------
 
     def observe(self, measured: Measurement) -> News:
         """A speed as measured, at the size that the job had."""
+        if measured.beside is not None and measured.steps_per_s == 0.0:
+            measured = measured._replace(steps_per_s=STARVED * self._alone(measured))
         if not 0.0 < measured.steps_per_s < math.inf:
             return News.NONE
         beside = "" if measured.beside is None else profile_of(measured.beside).key
@@ -96,6 +99,11 @@ class LearningEstimator:
             own.told = own.figure.mean
             return News.OF_THE_JOB
         return News.NONE
+
+    def _alone(self, measured: Measurement) -> float:
+        """The speed that it would have on its devices without others."""
+        table = self.belief(measured.spec, [measured.accelerator], [measured.workers])
+        return table.speed(0, measured.workers, measured.servers, measured.spread)
 
     def has_measured(self, spec: JobSpec) -> bool:
         return bool(self._own_of(spec))
@@ -196,6 +204,20 @@ class LearningEstimator:
             self._tables[key] = self.knowledge.changes, table
         return table
 
+    def pair_kept(
+        self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str], probability: float = 0.5
+    ) -> Floats | None:
+        """See `Snapshot.pair_speeds`: of pairs that are worth a try or have proved themselves."""
+        return self._shared.pair_kept(spec_a, spec_b, types, probability)
+
+    @property
+    def pairs_version(self) -> int:
+        """Grows when other pairs than before may be offered."""
+        return self._shared.version
+
+    def pair_belief(self, spec_a: JobSpec, spec_b: JobSpec, gpu_type: str) -> PairBelief:
+        return self._shared.belief(spec_a, spec_b, gpu_type)
+
     # -- how it is done ------------------------------------------------------------------------------
 
     def _make(
@@ -273,7 +295,7 @@ class LearningEstimator:
             speed = float(spec.scaling.speed(spec.workers_ref))
         elif self._said(spec) or ratio.jobs:
             speed = max(float(usual[best]), 1e-12) * ratio.median
-        elif spec.work_total:  # then steps mean nothing yet, but jobs take about so long
+        elif spec.work_total and not self._declared:  # steps mean nothing yet, but jobs take about so long
             speed, variance = spec.work_total / UNKNOWN_SECONDS.median, UNKNOWN_SECONDS.variance
         else:
             speed = 1.0

@@ -95,6 +95,7 @@ class RoundPolicy:
             fair=not self.may_starve and not self.is_original and self.patience_s > 0,
             placement="count" if self.is_original else None,
             compiled_pass=self.compiled_pass,
+            shares_devices=self.shares,
         )
 
     @property
@@ -128,13 +129,18 @@ class RoundPolicy:
         if inside and self.is_original:
             return builder.plan(memo=view.memo, wake_at_ms=rounds.round_end_ms, default=Why.NEXT_ROUND)
         teams = teams_of(view) if self.inside_teams else None
+        pairs_version = view.pairs_version if self.shares else 0
         due = not inside and (
-            teams != state.values.get("teams") or rounds.shares_are_due(columns, which, now_ms, view.nodes, placement)
+            teams != state.values.get("teams")
+            or pairs_version != state.values.get("pairs_version", 0)
+            or rounds.shares_are_due(columns, which, now_ms, view.nodes, placement)
         )
         left_s = rounds.begin(now_ms, inside)
         if due:
             if teams != state.values.get("teams"):
                 state.values["teams"] = teams
+            if pairs_version:
+                state.values["pairs_version"] = pairs_version
             shares = Shares(self, view.cluster, view.nodes, placement)
             shares.renew(rounds, columns, which, now_ms, state.isolated, builder.notes, view)
             state.pairs = shares.pairs or PairState.empty(len(view.cluster.types))
@@ -143,6 +149,8 @@ class RoundPolicy:
         _bring_about(self, view, rounds, state, builder)
         rounds.give_time(columns, which, now_ms, left_s)
         wake_at_ms = rounds.end(now_ms)
+        if pairs_version and len(state.pairs):
+            wake_at_ms = rounds.round_end_ms  # by then a pair may have shown that it does not pay
         memo = state.memo(view, rounds)
         return builder.plan(memo=memo, wake_at_ms=None if wake_at_ms < 0 else wake_at_ms, default=Why.SHARE)
 

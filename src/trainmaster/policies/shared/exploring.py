@@ -86,7 +86,12 @@ def begin(builder: PlanBuilder, known: Exploration, resizable: Ints) -> None:
 
 
 def _left_s(view: Snapshot, row: int) -> float:
-    rate = float(view.jobs.rate[row])
+    """Of the work left as fast as one node can do it: what a try must be worth more than."""
+    jobs, belief = view.jobs, view.jobs.belief(row)
+    rate, kind = float(jobs.rate[row]), int(jobs.held_type[row])
+    if belief is not None:
+        most = min(belief.node_workers[kind], int(jobs.workers_max[row]))
+        rate = max(rate, jobs.rate_at(row, kind, most, int(jobs.servers[row])))
     left = float(view.jobs.remaining[row]) / rate if rate > 0 else 0.0
     return left if np.isfinite(left) else 0.0
 

@@ -184,6 +184,7 @@ class Views:
             "why": "" if reason is None else reason.why.name.lower(),
             "position": self._positions.get(spec.id),
             "allocation": [] if allocation is None or phase not in LIVE else self._places(allocation),
+            "sharing": [shared._asdict() for shared in queries.shared_with(self.engine, spec.id)],
             "progress": self._reported(state),
             "eta_s": None if eta is None else eta["p50_s"],
             "eta": eta,
@@ -298,6 +299,8 @@ class Views:
         if reason is None:
             return _why_body(job_id, "", f"it does not wait: it is {STATE_OF[phase].value}", Reason(Why.NONE), [])
         found = [remedy.text for remedy in remedies(self.engine, job_id, self.now_ms, ADVICE_S)]
+        if alone := queries.why_alone(self.engine, job_id):
+            found.append(f"It shares no GPU: {alone}.")
         body = _why_body(job_id, reason.why.name.lower(), sentence(reason), reason, found)
         body["notices"] = {job: self._notices[job] for job, _ in body["holders"] if job in self._notices}
         return body

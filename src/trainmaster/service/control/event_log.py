@@ -155,6 +155,14 @@ class Journal:
                 f"{span(notice.loss_s)} of work since {since}"
             )
             self.add("preemption", notice.job_id, text, spared_s=spared_s, loss_s=notice.loss_s)
+        for verdict in self.engine.drain_pair_verdicts():
+            parts = (verdict.kept, verdict.other_kept)
+            text = (
+                f"{verdict.job_id} keeps {verdict.kept:.0%} of its speed beside {verdict.other_id} on "
+                f"{verdict.gpu_type}, which keeps {verdict.other_kept:.0%}: "
+                + ("they go on sharing" if verdict.worth else "taking turns is no slower, they are parted")
+            )
+            self.add("sharing", verdict.job_id, text, other=verdict.other_id, kept=parts, worth=verdict.worth)
         for note in notes:
             self.add("note", None, note[:MAX_NOTE])
 
@@ -164,13 +172,13 @@ class Journal:
             case Launch():
                 places = self.places(command.allocation)
                 self.add(
-                    "launch", job_id, f"{job_id} starts on {_where(places)}",
+                    "launch", job_id, f"{job_id} starts on {_where(places)}{self._beside(job_id)}",
                     generation=generation, seq=command.seq, places=places,
                 )  # fmt: skip
             case Resize():
                 places = self.places(command.allocation)
                 self.add(
-                    "resize", job_id, f"{job_id} is resized to {_where(places)}",
+                    "resize", job_id, f"{job_id} is resized to {_where(places)}{self._beside(job_id)}",
                     generation=generation, seq=command.seq, places=places,
                 )  # fmt: skip
             case Stop():
@@ -178,6 +186,11 @@ class Journal:
                     "stop", job_id, f"{job_id} is stopped: {command.why}",
                     generation=generation, seq=command.seq, why=command.why,
                 )  # fmt: skip
+
+    def _beside(self, job_id: JobId) -> str:
+        """With whom it shares the devices; one that is still being made room for is told of when it starts."""
+        others = [shared.job_id for shared in queries.shared_with(self.engine, job_id)]
+        return f", sharing devices with {', '.join(others)}" if others else ""
 
     def places(self, allocation: Allocation) -> list[dict[str, Any]]:
         nodes = self.engine.cluster.nodes

@@ -13,6 +13,8 @@ from trainmaster.engine import queries
 from trainmaster.engine.ports import Archive, Commit, StoredState
 from trainmaster.engine.records import Settings
 from trainmaster.estimate.accelerators import find_accelerator
+from trainmaster.estimate.catalogue import load_catalogue
+from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
 from trainmaster.jobspec.model import JobRequest
 from trainmaster.model.cluster import Cluster, parse_cluster
@@ -59,6 +61,8 @@ class LocalPlatform:
         self.name = options.backend
         self.nodes, self.slowdown, self.emulated = _machine(options)
         self.experience = IN_DATABASE
+        self.pairs = PairSlowdowns(load_catalogue(options.throughputs or "builtin")) if self.emulated else None
+        """How jobs on one emulated device really fare."""
         self.retention = Retention(days=options.keep_days or KEEP_DAYS)
         self.snapshots = SnapshotStore(home.path)
 
@@ -138,11 +142,11 @@ class LocalSession:
         return backend
 
     def _made(self, plane: ControlPlane, driver: Driver) -> ProcessBackend:
-        cluster, lease = plane.cluster, plane.settings.lease
+        cluster, lease, pairs = plane.cluster, plane.settings.lease, self._platform.pairs
         if self._platform.name == "simulated":
             from trainmaster.service.local.realtime_simulation import RealtimeSimulation
 
-            return RealtimeSimulation(cluster, lease, driver.deliver, lambda: plane.now_ms)
+            return RealtimeSimulation(cluster, lease, driver.deliver, lambda: plane.now_ms, pairs=pairs)
         from trainmaster.backends.local.accounts import open_home
         from trainmaster.backends.local.backend import LocalBackend
         from trainmaster.backends.local.devices import machine
@@ -155,7 +159,8 @@ class LocalSession:
             open_home(self._home.path)
         return LocalBackend(
             cluster, self._home.path, lease, driver.deliver, lambda: plane.now_ms, self._platform.slowdown,
-            find=find_accelerator, options=Options(accounts=accounts),
+            find=find_accelerator,
+            options=Options(accounts=accounts, kept_beside=None if pairs is None else pairs.kept_beside),
         )  # fmt: skip
 
     def opened(self, driver: Driver) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from trainmaster.estimate.pairs import PairSlowdowns
 from trainmaster.model import event as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.command import Command
@@ -29,9 +30,10 @@ class RealtimeSimulation:
         deliver: Callable[[ev.Event], None],
         now_ms: Callable[[], int],
         options: TruthOptions | None = None,
+        pairs: PairSlowdowns | None = None,
     ) -> None:
         options = options or TruthOptions(report_ms=REPORT_MS, report_period_ms=REPORT_MS)
-        self._world = SimulatedBackend(cluster, Truth(cluster, options, 0), lease)
+        self._world = SimulatedBackend(cluster, Truth(cluster, options, 0, pairs), lease)
         self._deliver = deliver
         self._now_ms = now_ms
         self._condition = threading.Condition()

@@ -9,6 +9,7 @@ import pytest
 
 from trainmaster.model.cluster import parse_cluster
 from trainmaster.model.job import JobId, JobSpec
+from trainmaster.model.scaling import Measurement, News
 from trainmaster.policies.gavel.policy import RoundPolicy
 from trainmaster.policies.gavel.problem import AllocationProblem, AllocationResult
 from trainmaster.policies.registry import create
@@ -28,8 +29,9 @@ class Learning:
         speeds = np.array([self.measured.get((spec.id, kind), 1.0) for kind in types])
         return speeds, speeds
 
-    def observe(self, job_id: JobId, kind: str, steps_per_s: float, spread: bool = False) -> None:
-        self.measured[job_id, kind] = steps_per_s
+    def observe(self, measurement: Measurement) -> News:
+        self.measured[measurement.spec.id, measurement.accelerator] = measurement.steps_per_s
+        return News.OF_THE_JOB
 
 
 @pytest.mark.parametrize(

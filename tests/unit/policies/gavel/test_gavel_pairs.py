@@ -37,6 +37,11 @@ def made_up(a: JobSpec, b: JobSpec, types: Sequence[str]) -> np.ndarray | None:
     return np.array(rows) * np.array([[1.0], [0.8]])[: len(types)]  # the second type: worse to share
 
 
+def kept(a: JobSpec, b: JobSpec, types: Sequence[str]) -> np.ndarray | None:
+    speeds = made_up(a, b, types)
+    return None if speeds is None else speeds / np.array([[s.steps_per_s[t] for s in (a, b)] for t in types])
+
+
 def jobs_of(models: Sequence[str], gpus: Sequence[int] | None = None) -> list[JobSpec]:
     sizes = gpus or [1] * len(models)
     return [
@@ -47,7 +52,7 @@ def jobs_of(models: Sequence[str], gpus: Sequence[int] | None = None) -> list[Jo
 
 def shared_view(models: Sequence[str], cluster: str = "v100=1,k80=1", **rest) -> Snapshot:
     jobs = rest.pop("jobs", None) or jobs_of(models, rest.pop("gpus", None))
-    return a_view(jobs, cluster, pair_source=made_up, round_ms=360_000, **rest)
+    return a_view(jobs, cluster, pair_source=kept, round_ms=360_000, **rest)
 
 
 def test_only_pairs_that_beat_turns_are_offered_with_equal_gangs() -> None:

@@ -46,11 +46,11 @@ def read_node(thing: Object, resources: Iterable[str] = GPU_RESOURCES) -> NodeFa
     meta, spec, status = thing["metadata"], thing.get("spec") or {}, thing.get("status") or {}
     labels = meta.get("labels") or {}
     allocatable = status.get("allocatable") or {}
-    gpus, resource = 0, ""
+    gpus, resource, replicas = 0, "", 1
     for name in resources:
         amount = _amount(allocatable, name)
         if amount >= 1:
-            gpus, resource = int(amount), name
+            (gpus, replicas), resource = devices_of(labels, int(amount), name), name
             break
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
     return NodeFacts(
@@ -61,11 +61,32 @@ def read_node(thing: Object, resources: Iterable[str] = GPU_RESOURCES) -> NodeFa
             cpu_milli=math.floor(_amount(allocatable, "cpu") * 1000),
             mem_mib=math.floor(_amount(allocatable, "memory") / MIB),
             rack=next((labels[name] for name in RACK_LABELS if labels.get(name)), ""),
+            jobs_per_device=replicas if gpus == 1 else 1,
         ),
         resource,
         ready,
         bool(spec.get("unschedulable")),
     )
+
+
+def devices_of(labels: Mapping[str, str], amount: int, resource: str) -> tuple[int, int]:
+    """Real GPUs of a node that offers so many, and as how many replicas each is offered.
+
+    A device plugin that slices time offers each GPU several times, and which GPU a pod gets is its own affair. So a
+    node counts with its real GPUs: with several of them nobody could tell who shares one with whom. Labels are those of
+    GPU feature discovery; what they say must add up, else the node is taken as it offers itself.
+    """
+    said = {name: _whole(labels.get(f"{resource}.{name}")) for name in ("count", "replicas")}
+    gpus, replicas = said["count"], said["replicas"]
+    if replicas < 2 and 1 <= gpus < amount and amount % gpus == 0:
+        replicas = amount // gpus  # more are offered than there are
+    if replicas < 2 or amount % replicas:
+        return amount, 1
+    return amount // replicas, replicas
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
 def _amount(amounts: Mapping[str, Any], name: str) -> Any:
@@ -90,7 +111,7 @@ def merged(before: Node, now: Node) -> Node:
         return now
     return Node(
         before.id, before.accelerator, max(before.gpus, now.gpus), max(before.cpu_milli, now.cpu_milli),
-        max(before.mem_mib, now.mem_mib), now.rack,
+        max(before.mem_mib, now.mem_mib), now.rack, now.jobs_per_device,
     )  # fmt: skip
 
 

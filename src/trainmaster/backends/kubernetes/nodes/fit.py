@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from trainmaster.backends.kubernetes.nodes.cluster_model import devices_of
 from trainmaster.backends.kubernetes.nodes.matching import why_not
 from trainmaster.backends.kubernetes.resources.quantity import QuantityError, parse_quantity
 from trainmaster.model.job import Demand, JobSpec
@@ -110,11 +111,17 @@ def allocatable(node: Json, name: str) -> Fraction:
         return Fraction(0)
 
 
+def gpus_of(node: Json, resource: str) -> Fraction:
+    """Real ones: a node whose device plugin slices time offers more."""
+    offered = allocatable(node, resource)
+    return Fraction(devices_of(node["metadata"].get("labels") or {}, int(offered), resource)[0])
+
+
 def workers_on(demand: Demand, node: Json, resource: str) -> int:
     """How many members an empty node could take."""
     counts = [allocatable(node, "pods") or Fraction(110)]
     if demand.gpu_milli:
-        counts.append(allocatable(node, resource) * GPU_MILLI / demand.gpu_milli)
+        counts.append(gpus_of(node, resource) * GPU_MILLI / demand.gpu_milli)
     if demand.cpu_milli:
         counts.append(allocatable(node, "cpu") * 1000 / demand.cpu_milli)
     if demand.mem_mib:
@@ -136,7 +143,7 @@ def _lacks(spec: JobSpec, asked: Json, node: Json, resource: str) -> str | None:
         ("memory", Fraction(spec.worker.mem_mib), _MIB, "Mi"),
     )
     for name, amount, unit, suffix in wanted:
-        have = allocatable(node, name) / unit
+        have = gpus_of(node, name) if name == resource else allocatable(node, name) / unit
         if have < amount:
             short.append(f"{name} {_number(amount)}{suffix} wanted, {_number(have)}{suffix} there")
     return ", ".join(short) or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ def check_program(body: dict[str, Any]) -> None:
         what = "is not a folder" if Path(folder).exists() else "not found"
         raise InputError(f"work folder '{folder}' {what}", "an existing folder", column="--workdir")
     program = body["command"][0]
+    _check_script(body, program, folder or ".")
     path = body.get("env", {}).get("PATH")
     if os.sep in program:
         file = Path(folder or ".", program)
@@ -28,3 +30,12 @@ def check_program(body: dict[str, Any]) -> None:
     elif path is not None and shutil.which(program, path=path) is None:
         remedy = "`--env PATH=...` adds folders; a file of the work folder is called ./NAME."
         raise InputError(f"program '{program}' not found on PATH", "an installed program", remedy, column="command")
+
+
+def _check_script(body: dict[str, Any], program: str, folder: str) -> None:
+    """`python train.py`: the file too. Of a job that waits for others it may be made by them."""
+    script = body["command"][1] if len(body["command"]) > 1 else ""
+    if not re.fullmatch(r"python[0-9.]*", os.path.basename(program)) or not script.endswith(".py") or body.get("after"):
+        return
+    if not script.startswith("-") and not Path(folder, script).exists():
+        raise InputError(f"script '{script}' not found in {folder}", "an existing file", column="command")

@@ -6,7 +6,7 @@ import numpy as np
 
 from trainmaster.policies.gavel.problem import FloatArray
 from trainmaster.policies.gavel.solver.cutting_plane import Ascent, LevelSearch, Replies, best_gain
-from trainmaster.policies.gavel.solver.program import LinearProgram, Solution, certify, dot_in_order
+from trainmaster.policies.gavel.solver.program import LinearProgram, Solution, certify
 from trainmaster.policies.gavel.solver.targets import RationalTargets, RisingTargets
 
 
@@ -42,7 +42,7 @@ def _highest_level(program: LinearProgram) -> Solution:
         multiplier = np.zeros(len(program.gpus))
         multiplier[holding] = 1.0 / program.rate[holding]
     price = ascent.tangent / np.where(program.counts > 0.0, program.counts, 1.0)
-    return certify(program, share, None, multiplier, price, ascent.passes, "prices", dot=dot_in_order)
+    return certify(program, share, None, multiplier, price, ascent.passes, "prices")
 
 
 def _largest_gain(program: LinearProgram) -> Solution:

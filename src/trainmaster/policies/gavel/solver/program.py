@@ -11,7 +11,6 @@ level.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +18,6 @@ import numpy as np
 
 from trainmaster.policies.gavel.problem import BoolArray, FloatArray, Pairs, effective_throughput
 
-Dot = Callable[[FloatArray, FloatArray], FloatArray]
 CERTIFIED_GAP = 1e-8  # a solve whose proven relative gap is larger goes to the general solver
 SHORTFALL_MAX = 1e-9
 
@@ -82,13 +80,13 @@ def proven_gap(value: float, bound: float) -> float:
 
 
 def repair(
-    program: LinearProgram, share: FloatArray, pair_share: FloatArray | None, dot: Dot = np.matmul
+    program: LinearProgram, share: FloatArray, pair_share: FloatArray | None
 ) -> tuple[FloatArray, FloatArray | None]:
     """Scale shares down until no time row and no capacity row is exceeded at all."""
     share = np.where(program.usable, np.maximum(share, 0.0), 0.0)
     if program.pairs is None or pair_share is None:
         share = share / np.maximum(share.sum(axis=1), 1.0)[:, None]
-        used = dot(program.gpus, share)
+        used = dot_in_order(program.gpus, share)
         return share * np.minimum(1.0, program.counts / np.maximum(used, 1e-300))[None, :], None
     packed: FloatArray = np.where(pair_usable(program), np.maximum(pair_share, 0.0), 0.0)
     first, second = program.pairs.jobs[:, 0], program.pairs.jobs[:, 1]
@@ -98,14 +96,14 @@ def repair(
     shrink = 1.0 / np.maximum(time, 1.0)
     share = share * shrink[:, None]
     packed = packed * np.minimum(shrink[first], shrink[second])[:, None]
-    used = program.gpus @ share + program.gpus[first] @ packed
+    used = dot_in_order(program.gpus, share) + dot_in_order(program.gpus[first], packed)
     fit = np.minimum(1.0, program.counts / np.maximum(used, 1e-300))
     return share * fit[None, :], packed * fit[None, :]
 
 
 def dot_in_order(a: FloatArray, b: FloatArray) -> FloatArray:
     """a @ b, summed row after row: the same bits on every machine, whatever its linear algebra library does."""
-    return np.cumsum((a * b.T).T, axis=0)[-1]
+    return np.cumsum((a * b.T).T, axis=0)[-1] if len(a) else np.zeros(b.shape[1:])
 
 
 def certify(
@@ -117,19 +115,18 @@ def certify(
     iterations: int,
     solver: str,
     time_price: FloatArray | None = None,
-    dot: Dot = np.matmul,
 ) -> Solution:
     """Repair the primal, rescale the dual, and compute both values from scratch.
 
     Weak duality: for y, p >= 0 with sum a_m y_m = 1 (level) the optimum is at most
     sum_j N_j p_j + sum_m pi_m - sum_m b_m y_m, where pi covers every reduced cost.
     """
-    share, pair_share = repair(program, share, pair_share, dot)
+    share, pair_share = repair(program, share, pair_share)
     got = effective_throughput(program.throughput, program.pairs, share, pair_share)
     rated = program.rate > 0.0
     multiplier = np.maximum(multiplier, 0.0)
     price = np.maximum(price, 0.0)
-    mass = float(dot(program.rate, multiplier)) if program.has_level else 1.0
+    mass = float(dot_in_order(program.rate, multiplier)) if program.has_level else 1.0
     if program.has_level:
         if mass > 0.0:
             multiplier, price = multiplier / mass, price / mass

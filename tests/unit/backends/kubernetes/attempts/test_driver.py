@@ -365,6 +365,18 @@ def test_a_plain_elastic_gang_that_is_shrunk_refills() -> None:
     asyncio.run(all_of_it())
 
 
+def test_a_job_that_gives_half_of_its_devices_to_another_runs_on_in_its_pods() -> None:
+    async def work(story: Story, run: Run) -> None:
+        story.run_all(run)
+        parts = (Part(0, 1, 0, ()), Part(1, 1, 0, ()))
+        story.backend.perform(Resize(run.facts.spec.id, 1, 2, Allocation(0, parts, 500)))
+        await story.until_idle()
+        assert len(story.writer.made) == 2 and not story.writer.deleted
+
+    resized = [event for event in _told(work) if isinstance(event, ev.Resized)]
+    assert [event.seq for event in resized] == [2]
+
+
 def test_a_new_leader_takes_a_member_that_was_left_out_for_no_finisher() -> None:
     async def all_of_it() -> None:
         before, launch = _taken_over(elastic=True)
