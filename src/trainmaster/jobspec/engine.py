@@ -57,7 +57,9 @@ def to_engine(
         parse_utility(fields.utility)
     copied: dict[str, Any] = {key: getattr(fields, key) for key in COPIED}
     copied = {**copied, "gpu_types": tuple(fields.gpu_types), "entity": fields.entity or "", **more}
-    copied["scaling"] = replace(scaling_of(fields.scaling), workers_per_server=workers_per_server(fields))
+    copied["scaling"] = scaling_of(fields.scaling)
+    if fed := workers_per_server(fields):
+        copied["scaling"] = replace(copied["scaling"], workers_per_server=fed)
     deadline_ms, deadline_kind = deadline_of(fields, submit_ms)
     return JobSpec(
         id=JobId(job_id),
