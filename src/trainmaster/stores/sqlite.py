@@ -229,7 +229,10 @@ def read_history(path: Path, count: int, kinds: Sequence[str], documents: str) -
         prefix = _DOCUMENT + documents
         named = "SELECT value FROM meta WHERE substr(key, 1, ?) = ?"
         kept = [_object(text) for (text,) in connection.execute(named, (len(prefix), prefix))]
-    log = [LogEntry(*row[:4], _details(row[4]), row[5]) for row in rows]
+    log = [
+        LogEntry(at_ms, kind, job_id, text, _details(details), number)
+        for at_ms, kind, job_id, text, details, number in rows
+    ]
     return History(ended, log, [body for body in kept if body is not None])
 
 

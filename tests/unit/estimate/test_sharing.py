@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from trainmaster.testing.builders import a_job
 TYPE = "v100"
 
 
-def job(name: str, model: str = "", **rest: object) -> JobSpec:
+def job(name: str, model: str = "", **rest: Any) -> JobSpec:
     return a_job(f"job-{name}", model=model or name, gpu_memory_mib=4096, speeds={TYPE: 10.0}, **rest)
 
 

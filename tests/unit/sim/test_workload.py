@@ -128,7 +128,7 @@ def test_servers_of_a_trace_hold_cpus(tmp_path: Path) -> None:
     (tmp_path / "served.csv").write_text(SERVED)
     (tmp_path / "nodes.yaml").write_text("nodes: [{accelerator: v100, gpus: 8, cpus: 9}]")
     ready = prepare(Experiment(str(tmp_path / "served.csv"), "fifo", str(tmp_path / "nodes.yaml")))
-    ends = {end.spec.id: end.first_start_ms for end in run(ready).result.ended}
+    ends = {str(end.spec.id): end.first_start_ms for end in run(ready).result.ended}
     assert ends == {"a": 0, "b": ends["a"] + 1_000_000, "c": ends["b"]}, "FIFO is strict"
 
 

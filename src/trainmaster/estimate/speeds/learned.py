@@ -225,9 +225,7 @@ class LearningEstimator:
             self._tables[key] = self.knowledge.changes, table
         return table
 
-    def pair_kept(
-        self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str], probability: float = 0.5
-    ) -> Floats | None:
+    def pair_kept(self, spec_a: JobSpec, spec_b: JobSpec, types: Sequence[str], probability: float = 0.5) -> Floats:
         """See `Snapshot.pair_speeds`: of pairs that are worth a try or have proved themselves."""
         return self._shared.pair_kept(spec_a, spec_b, types, probability)
 

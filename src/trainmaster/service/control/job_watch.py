@@ -13,7 +13,7 @@ from trainmaster.engine import queries
 from trainmaster.engine.engine import Engine
 from trainmaster.jobspec.engine import OPEN_SIZE, WORK_TOLD, given
 from trainmaster.model import event as ev
-from trainmaster.model.feasibility import largest_size
+from trainmaster.model.capacity.feasibility import largest_size
 from trainmaster.model.job import JobId, JobSpec, Phase
 from trainmaster.model.units import MS_PER_S, NEVER_MS
 from trainmaster.service.control.event_log import Journal

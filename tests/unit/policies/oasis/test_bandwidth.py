@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ FED = 2.5
 CLUSTER = cluster_of([Node(f"n{k}", "v100", 4, cpu_milli=10_000) for k in range(2)])
 
 
-def _job(name: str, workers: tuple[int, int], servers: tuple[int, int], fed: float = FED, **rest: object) -> JobSpec:
+def _job(name: str, workers: tuple[int, int], servers: tuple[int, int], fed: float = FED, **rest: Any) -> JobSpec:
     return a_job(
         name, elastic=workers, servers=servers, seconds=20_000, cpu=1, server_cpu=2, workers_ref=workers[1],
         servers_ref=servers[1], scaling=Scaling(workers_per_server=fed), **rest,
