@@ -267,3 +267,16 @@ def test_closing_with_the_jobs_ends_them(tmp_path: Path) -> None:
     jobs.expect(ev.Started, spec)
     jobs.backend.close(end_jobs=True)
     assert not jobs.pids(spec)
+
+
+@pytest.mark.parametrize("record", [None, "{", '{"seq": 1, "spec": 7}'])
+def test_an_attempt_without_a_readable_record_stops_no_start(tmp_path: Path, record: str | None) -> None:
+    """The service was killed between the folder and what is written into it, or the file is damaged."""
+    folder = tmp_path / "jobs" / "torn" / "1"
+    folder.mkdir(parents=True)
+    if record is not None:
+        (folder / "launch.json").write_text(record)
+    jobs = LocalJobs(tmp_path, options=Options(kept_beside=lambda *_: 1.0))
+    spec = jobs.emulate("after", 5)
+    assert jobs.expect(ev.Exited, spec).code == 0
+    jobs.close()

@@ -333,8 +333,9 @@ class LocalBackend:
                     launch = read_json(folder.launch) or {}
                     self._seen_up_to = max(self._seen_up_to, int(launch.get("seq", 0)))
                     run = self._runs[job.job_id] = self._adopted(job, folder, launch)
-                    if self._slots is not None:
-                        self._slots.adopted(folder, self._spec_of(run))
+                    if self._slots is not None and "spec" in launch:  # else it ended before its record was written
+                        with contextlib.suppress(InputError):  # a damaged record stops nobody else
+                            self._slots.adopted(folder, self._spec_of(run))
                 elif folder == runs[-1] and (outcome := dead_runs.end_of(folder)) is not None:
                     self._seen_up_to = max(self._seen_up_to, outcome.seq)
                     self._records[job.job_id] = (folder.generation, outcome, time.monotonic() + REMEMBER_S)
