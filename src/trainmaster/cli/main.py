@@ -29,7 +29,7 @@ _ALL = (
         "experience",
         "live.experience:experience",
         _LIVE,
-        "Write states, actions and rewards, to train on.",
+        "Write states, actions and rewards, to train on (operators).",
     ),
     Entry("accuracy", "live.accuracy:accuracy", _LIVE, "Say how good the predicted finish times were."),
     Entry("submit", "live.submit:submit", _JOBS, "Submit a job and print its id.", takes_command=True),

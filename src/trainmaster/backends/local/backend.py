@@ -370,9 +370,14 @@ class LocalBackend:
         says, saved = status.get("checkpoints") is True, status.get("saved")
         saved = saved if says and saved is not None and math.isfinite(saved) else None
         progress = (
-            status.get("work"), status.get("rate"), status.get("loss"), says, saved, status.get("total"),
+            status.get("work"),
+            status.get("rate"),
+            status.get("loss"),
+            says,
+            saved,
+            status.get("total"),
             status.get("elastic") is True,
-        )  # fmt: skip
+        )
         if run.started and progress[0] is not None and progress != run.told_progress:
             run.told_progress = progress
             self._tell(ev.Progressed(job_id, generation, progress[0], self._now_ms(), *progress[1:]))

@@ -20,7 +20,7 @@ def _show(rows: list[Json]) -> None:
 @command(_show)
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Rows from this number on.")
 def experience(client: Client, after: int) -> Any:
-    """Write what the service keeps of states, actions and rewards, to train on (operators)."""
+    """Write states, actions and rewards, to train on (operators)."""
     rows: list[Json] = []
     while (page := client.get(f"/experience?after={after}"))["rows"]:
         rows += page["rows"]

@@ -93,9 +93,11 @@ class SharedSpeeds:
     """`memory_mib`: GPU memory that jobs were seen to take, by profile."""
 
     def __init__(
-        self, knowledge: Callable[[], Knowledge], memory_mib: Callable[[], Mapping[str, float]] = dict,
+        self,
+        knowledge: Callable[[], Knowledge],
+        memory_mib: Callable[[], Mapping[str, float]] = dict,
         caution: float = CAUTION,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._knowledge, self._memory_mib, self._caution = knowledge, memory_mib, caution
         self._model = PairModel([])
         self._seen_alone: set[tuple[str, str]] = set()

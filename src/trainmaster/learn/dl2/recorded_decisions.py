@@ -101,17 +101,33 @@ def lived_from_rows(rows: Sequence[JsonObject], machines: SizingSpec) -> Lived:
 def _specs(state: JsonObject) -> Iterator[JobSpec]:
     """The jobs of a row as far as it describes them: ranges, work, speeds."""
     jobs = state["jobs"]
-    names = ("id", "submit_ms", "workers_min", "workers_max", "servers_min", "servers_max", "worker_gpu_milli",
-             "work_total", "speeds")  # fmt: skip
+    names = (
+        "id",
+        "submit_ms",
+        "workers_min",
+        "workers_max",
+        "servers_min",
+        "servers_max",
+        "worker_gpu_milli",
+        "work_total",
+        "speeds",
+    )
     for job_id, submit_ms, least, most, servers_min, servers_max, gpu_milli, work, speeds in zip(
         *(jobs[name] for name in names), strict=True
     ):
         yield JobSpec(
-            id=job_id, submit_ms=submit_ms, workers_min=least, workers_max=most, workers_ref=most,
-            servers_min=servers_min, servers_max=servers_max, servers_ref=servers_max, worker=Demand(gpu_milli),
+            id=job_id,
+            submit_ms=submit_ms,
+            workers_min=least,
+            workers_max=most,
+            workers_ref=most,
+            servers_min=servers_min,
+            servers_max=servers_max,
+            servers_ref=servers_max,
+            worker=Demand(gpu_milli),
             work_total=work,
             steps_per_s={name: speed for name, speed in zip(state["types"], speeds, strict=True) if speed},
-        )  # fmt: skip
+        )
 
 
 def _told_by_log(log: Sequence[LogEntry]) -> Iterator[Given]:

@@ -124,9 +124,13 @@ class Deadline:
     # -- the answers -----------------------------------------------------------------------------------
 
     def _answer(
-        self, builder: PlanBuilder, reservations: ReservationBook, asked: npt.NDArray[np.float64], offers: Offers,
+        self,
+        builder: PlanBuilder,
+        reservations: ReservationBook,
+        asked: npt.NDArray[np.float64],
+        offers: Offers,
         answers: Answers,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Every hard deadline without a promise: new ones fully, kept ones by free room alone."""
         # A job that runs is asked about when its probe has shown what it is.
         ready = changeable(builder.view.jobs.phase) if builder.view.learns else builder.view.jobs.waiting

@@ -71,9 +71,12 @@ class Journal:
             case ev.JobRangeChanged(found=True):
                 size = _size(event.workers_min, event.workers_max)
                 self.add(
-                    "range", job_id, f"{job_id} is elastic: it may have {size}",
-                    workers_min=event.workers_min, workers_max=event.workers_max,
-                )  # fmt: skip
+                    "range",
+                    job_id,
+                    f"{job_id} is elastic: it may have {size}",
+                    workers_min=event.workers_min,
+                    workers_max=event.workers_max,
+                )
             case ev.JobRangeChanged():
                 low, high = event.workers_min, event.workers_max
                 self.add("range", job_id, f"{job_id}: now takes {_size(low, high)}", workers_min=low, workers_max=high)

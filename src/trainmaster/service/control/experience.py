@@ -133,9 +133,13 @@ class Experience:
             if gain and len(work) < self.bounds.items:
                 work[job_id] = gain
         row: Json = {
-            "number": self.number, "at_ms": found.at_ms, "policy": policy[:200], "actions": self._actions,
-            "actions_left_out": self._unnamed, "reward": {"work": work, "ended": self._ends},
-        }  # fmt: skip
+            "number": self.number,
+            "at_ms": found.at_ms,
+            "policy": policy[:200],
+            "actions": self._actions,
+            "actions_left_out": self._unnamed,
+            "reward": {"work": work, "ended": self._ends},
+        }
         shown = self._most
         while True:
             jobs = found.jobs(shown)
