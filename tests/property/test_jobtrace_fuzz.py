@@ -98,7 +98,7 @@ def tables(draw: st.DrawFn) -> pl.DataFrame:
     columns["submit_s"] = sorted(draw(st.floats(0, LONGEST_S)) for _ in range(count))
     for name in ("gpus", "duration_s"):
         columns[name] = [draw(st.floats(0, LONGEST_S)) for _ in range(count)]
-    for low, high in (("start_s", "end_s"), ("min_gpus", "max_gpus")):
+    for low, high in (("start_s", "end_s"), ("min_gpus", "max_gpus"), ("min_servers", "max_servers")):
         columns[high] = [a if a is None else max(a, b or a) for a, b in zip(columns[low], columns[high], strict=True)]
     return pl.DataFrame(columns, schema={c.name: c.dtype for c in JOB_COLUMNS})
 

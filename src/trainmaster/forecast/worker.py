@@ -36,7 +36,7 @@ def answer(line: str) -> dict[str, Any]:
     try:
         asked = json.loads(line)
         situation = situation_of(asked)
-        newcomers = newcomers_of(asked, situation.cluster.types)
+        newcomers = newcomers_of(asked, situation.cluster)
         submitted = tuple(ev.JobSubmitted(replace(spec, submit_ms=situation.now_ms)) for spec in newcomers)
         outlooks = forecast(situation, events=submitted)
         if newcomers:

@@ -17,9 +17,10 @@ from trainmaster.estimate.declared import DeclaredSpeeds
 from trainmaster.estimate.likeness import LIKE_IT
 from trainmaster.estimate.profiles import JobProfiles
 from trainmaster.estimate.speeds.knowledge import Knowledge
-from trainmaster.estimate.speeds.learned import MEASURED_SIGMA, LearningEstimator, Speeds, basis_of
+from trainmaster.estimate.speeds.learned import MEASURED_SIGMA, LearningEstimator, Speeds, basis_of, workers_per_node
 from trainmaster.forecast.arrivals import Arrivals
 from trainmaster.forecast.situation import Belief, Costs, Situation, from_json, to_json
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.codec import spec_from_json, spec_to_json
 from trainmaster.model.job import JobSpec
 from trainmaster.stores.sqlite import read_active, read_recent
@@ -63,13 +64,16 @@ def _estimator(asked: Mapping[str, Any]) -> LearningEstimator:
     return LearningEstimator(DeclaredSpeeds(), JobProfiles.from_json(asked["book"]), known)
 
 
-def newcomers_of(asked: Mapping[str, Any], types: Sequence[str]) -> list[JobSpec]:
+def newcomers_of(asked: Mapping[str, Any], cluster: Cluster) -> list[JobSpec]:
     """The jobs that are not there yet, as fast as they are believed to be."""
     estimator = _estimator(asked)
     found = []
     for data in asked.get("newcomers", ()):
         spec = spec_from_json(data)
-        here, spread = (dict(zip(types, table.tolist(), strict=True)) for table in estimator.profile(spec, types))
+        found_speeds = estimator.speeds(spec, cluster.types, workers_per_node(spec, cluster))
+        here, spread = (
+            dict(zip(cluster.types, table.tolist(), strict=True)) for table in (found_speeds.here, found_speeds.spread)
+        )
         found.append(replace(spec, steps_per_s=_usable(here), steps_per_s_spread=_usable(spread)))
     return found
 
@@ -78,9 +82,10 @@ def _usable(speeds: Mapping[str, float]) -> dict[str, float]:
     return {name: speed for name, speed in speeds.items() if speed > 0}
 
 
-def belief_of(estimator: LearningEstimator, spec: JobSpec, types: Sequence[str], own: Speeds | None = None) -> Belief:
+def belief_of(estimator: LearningEstimator, spec: JobSpec, cluster: Cluster, own: Speeds | None = None) -> Belief:
     """What is expected of a job, and by what; `own`: the speeds that it has measured itself."""
-    speeds = own or estimator.speeds(spec, types)
+    types = cluster.types
+    speeds = own or estimator.speeds(spec, types, workers_per_node(spec, cluster))
     fastest = max(float(speeds.here.max(initial=0.0)), 1e-9)
     table = None if own else (*speeds.here.tolist(), *speeds.spread.tolist())
     if spec.work_total is None:
@@ -113,12 +118,11 @@ def situation_of(asked: Mapping[str, Any]) -> Situation:
     estimator = _estimator(asked)
     profiles = estimator.profiles
     beliefs: dict[str, Belief] = {}
-    types = known.cluster.types
     specs = [spec_from_json(record["spec"]) for record in stored_state.jobs.values()]
     for spec in (*specs, *newcomers):
         measured, record = known.beliefs.get(spec.id), stored_state.jobs.get(spec.id)
         own = None if measured is None or record is None else _own_speeds(record, measured.sigma)
-        beliefs[spec.id] = belief_of(estimator, spec, types, own)
+        beliefs[spec.id] = belief_of(estimator, spec, known.cluster, own)
     # A commit later than the question belongs to the image: time does not run backwards.
     now_ms = max(known.now_ms, int((stored_state.meta or {}).get("now_ms", 0)))
     recent = [*specs, *read_recent(Path(asked["database"]), RECENT_JOBS)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -320,7 +321,7 @@ def check_hash_seed(subjects: Sequence[Subject], scenes: Sequence[Scene]) -> Non
         f"    print(digest(policy, {seeds!r}))\n"
     )
     paths = [path for path in sys.path if path]
-    environment = {"PYTHONHASHSEED": "4242", "PYTHONPATH": ":".join(paths), "PATH": "/usr/bin:/bin"}
+    environment = {**os.environ, "PYTHONHASHSEED": "4242", "PYTHONPATH": ":".join(paths)}
     ran = subprocess.run(
         [sys.executable, "-c", script],
         input=payload,

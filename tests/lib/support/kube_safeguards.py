@@ -92,7 +92,7 @@ SAFEGUARDS: dict[Callable[[Patch], None], int] = {
     new_leader_waits_for_leases_of_the_last: 2,
     hub_answers_only_while_it_leads: 0,
     stopped_launchers_end_with_a_code_of_their_own: 0,
-    vanished_pods_are_waited_for: 133,
+    vanished_pods_are_waited_for: 97,
     devices_are_waited_for: 3,
     devices_on_nodes_that_come_back_are_waited_for: 40,
 }

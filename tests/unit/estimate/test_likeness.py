@@ -15,10 +15,12 @@ from trainmaster.estimate.profiles import KEPT_KINDS, JobProfiles
 from trainmaster.estimate.speeds.learned import LearningEstimator
 from trainmaster.forecast.situation import Belief
 from trainmaster.forecast.worker_request import belief_of
+from trainmaster.model.cluster import Node, cluster_of
 from trainmaster.model.job import JobId, JobSpec
 from trainmaster.testing.builders import a_measurement
 
 TYPES = ("k80", "v100")
+CLUSTER = cluster_of([Node(name, name, 8) for name in TYPES])
 
 
 def job(*command: str, user: str = "ann", **more: Any) -> JobSpec:
@@ -31,7 +33,7 @@ def levels_shared(one: JobSpec, other: JobSpec) -> list[str]:
 
 
 def belief(profiles: JobProfiles, spec: JobSpec) -> Belief:
-    return belief_of(LearningEstimator(DeclaredSpeeds(), profiles), spec, TYPES)
+    return belief_of(LearningEstimator(DeclaredSpeeds(), profiles), spec, CLUSTER)
 
 
 def seconds(found: Belief) -> float:
@@ -134,10 +136,10 @@ def test_without_a_declared_speed_the_faster_type_is_preferred_and_nothing_is_kn
 def test_steps_alone_are_unknown_until_a_job_of_the_script_has_measured() -> None:
     estimator = LearningEstimator(DeclaredSpeeds())
     first = job("python", "a.py", work_total=1000.0)
-    assert not belief_of(estimator, first, TYPES).known
+    assert not belief_of(estimator, first, CLUSTER).known
     estimator.observe(a_measurement(first, "v100", 20.0))
     running = LearningEstimator(DeclaredSpeeds(), *estimator.so_far([first]))
-    found = belief_of(running, replace(job("python", "a.py", "--fast", work_total=500.0), id=JobId("y")), TYPES)
+    found = belief_of(running, replace(job("python", "a.py", "--fast", work_total=500.0), id=JobId("y")), CLUSTER)
     assert (found.known, found.basis) == (True, "1 job of the same script")
     assert found.speeds is not None and max(found.speeds) == pytest.approx(20.0, rel=0.1)
 

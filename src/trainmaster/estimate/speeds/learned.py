@@ -8,7 +8,7 @@ measures comes first, and it follows a speed that changes: a report weighs more 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -30,6 +30,8 @@ from trainmaster.model.scaling import LINEAR, Measurement, News, Scaling, SpeedT
 
 DECLARED_SIGMA = 0.4
 """Relative spread of a speed that is only declared: users guess."""
+ALIKE_SIGMA = 0.35
+"""Presumed among jobs of a profile, until enough of them were measured."""
 UNKNOWN_SIGMA = 0.6
 """And of one of which nothing was said."""
 CURVE_SIGMA = 0.05
@@ -62,6 +64,20 @@ class Speeds(NamedTuple):
 def basis_of(found: Speeds | Expectation) -> str:
     """The jobs that say so, in words."""
     return f"{found.jobs} {'job' if found.jobs == 1 else 'jobs'} {found.text}" if found.jobs else ""
+
+
+def _spread_of_jobs(seen: Mapping[tuple[Place, str], Observation]) -> float:
+    """How far jobs of one profile are apart at a place: a profile is a name or a command, not the same work."""
+    figures: dict[Place, LogFigure] = {}
+    for (place, _), found in sorted(seen.items()):
+        figures.setdefault(place, LogFigure()).add(math.exp(found.log_speed))
+    return max(figure.sigma(ALIKE_SIGMA) for figure in figures.values())
+
+
+def workers_per_node(spec: JobSpec, cluster: Cluster) -> list[int]:
+    """How many workers of a job fit on a node, by type."""
+    each = max(spec.worker.devices, 1)
+    return [int(cluster.gpus[cluster.type_of == kind].max()) // each for kind in range(len(cluster.types))]
 
 
 class Prior(Protocol):
@@ -169,8 +185,9 @@ class LearningEstimator:
         own = self._own_of(spec)
         return self.speeds(spec, [next(reversed(own)).type] if own else ()).sigma
 
-    def speeds(self, spec: JobSpec, types: Sequence[str]) -> Speeds:
-        """What is believed of a job's speed at its reference size, and by what."""
+    def speeds(self, spec: JobSpec, types: Sequence[str], node_workers: Sequence[int] | None = None) -> Speeds:
+        """What is believed of a job's speed at its reference size, and by what. `node_workers`: how many of its workers
+        fit on a node of each type (None: all of them)."""
         own, seen = self._own_of(spec), self.knowledge.profiles.get(profile_of(spec).key, {})
         ratio = self._ratio(spec)
         known, jobs, text = self._says(spec) or ratio.jobs > 0, ratio.jobs, ratio.text
@@ -179,13 +196,16 @@ class LearningEstimator:
         elif seen:
             known, jobs, text = True, len({run for _, run in seen}), LIKE_IT
         names = list(types) or sorted(self._said(spec))[:1] or [""]
-        table = self.belief(spec, names, [spec.workers_ref] * len(names))
+        table = self.belief(spec, names, node_workers or [spec.workers_ref] * len(names))
         size, kinds = (spec.workers_ref, spec.servers_ref), range(len(types))
         can = self._usual(spec, types)[0] > 0 if types else np.zeros(0)
         here = np.array([table.speed(kind, *size) for kind in kinds]) * can
         spread = np.array([table.speed(kind, *size, spread=True) for kind in kinds]) * can
         best = int(np.argmax(here)) if len(here) else 0
-        return Speeds(here, spread, table.log_speed(best, *size)[1], known, jobs, text)
+        sigma = table.log_speed(best, *size)[1]
+        if seen and not own:
+            sigma = math.hypot(sigma, _spread_of_jobs(seen))
+        return Speeds(here, spread, sigma, known, jobs, text)
 
     def expected_work(self, spec: JobSpec, types: Sequence[str], speeds: Speeds | None = None) -> ExpectedWork | None:
         """Of a job that does not say how many steps it has; None: nothing tells."""
@@ -201,9 +221,7 @@ class LearningEstimator:
 
     def table(self, spec: JobSpec, cluster: Cluster) -> SpeedTable:
         """The job's belief on the nodes of a cluster."""
-        each = max(spec.worker.devices, 1)
-        most = [int(cluster.gpus[cluster.type_of == kind].max()) // each for kind in range(len(cluster.types))]
-        return self.belief(spec, cluster.types, most)
+        return self.belief(spec, cluster.types, workers_per_node(spec, cluster))
 
     def group(self, spec: JobSpec) -> str:
         """Jobs with the same answer learn from each other."""
