@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 
 from support.live_study import figure
-from support.live_study.live import LOOK_S, miscounted, run
+from support.live_study.live import LOOK_S, finished, miscounted, run
 from support.live_study.twin import Agreement, compared, measured_speeds, twin_of
 from support.live_study.workload import draw
 from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
@@ -34,7 +34,7 @@ def study(name: str, seed: int, count: int, minutes: float, seconds_alone: tuple
     cluster = parse_cluster(NODES, PRICE_PER_GPU_HOUR)
     with tempfile.TemporaryDirectory(prefix="live-study-") as folder:
         found = run(Path(folder), jobs, NODES, policy, round_s, FAILS)
-        wrong = miscounted(Path(folder), jobs, found)
+        wrong = miscounted(Path(folder), finished(jobs, found))
     speeds = measured_speeds(jobs, [found])
     twin = twin_of(jobs, found, policy, cluster, round_s, speeds)
     agreement = compared(found, twin, wrong)

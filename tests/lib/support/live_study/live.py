@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from trainmaster.client.client import Client
 from trainmaster.engine.persistence import ended_from_record
 from trainmaster.engine.records import Ended
 from trainmaster.forecast.situation import Costs
+from trainmaster.model.job import Phase
 from trainmaster.stores.sqlite import SqliteStore
 
 LOOK_S = 0.5
@@ -141,12 +141,14 @@ def kill_workers(node: str) -> int:
     return killed
 
 
-def miscounted(home: Path, jobs: Sequence[StudyJob], found: LiveRun) -> list[str]:
+def finished(jobs: Sequence[StudyJob], found: LiveRun) -> list[StudyJob]:
+    return [job for job in jobs if found.ended[job.name].phase == Phase.FINISHED]
+
+
+def miscounted(home: Path, jobs: Sequence[StudyJob]) -> list[str]:
     """Finished jobs whose samples were not each used once an epoch, or whose gradients were not each applied once."""
     wrong = []
     for job in jobs:
-        if found.ended[job.name].phase.name != "FINISHED":
-            continue
         path = home / f"{job.name}.npz"
         if not path.exists():
             wrong.append(f"{job.name}: no counts were written")
@@ -158,9 +160,3 @@ def miscounted(home: Path, jobs: Sequence[StudyJob], found: LiveRun) -> list[str
         if not np.allclose(counts, expected, atol=1e-3) or expected <= 0:
             wrong.append(f"{job.name}: {counts.min():g} to {counts.max():g} uses, not {expected:g}")
     return wrong
-
-
-def to_json(found: LiveRun) -> str:
-    """What a picture needs."""
-    rows = [[round(s.at_s, 2), s.job, s.gpu_type, s.workers, s.servers, s.work, s.attempt] for s in found.samples]
-    return json.dumps({"policy": found.policy, "samples": rows})
