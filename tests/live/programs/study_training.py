@@ -8,6 +8,7 @@ Models, gradients, their exchange, checkpoints and resizes are real.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -51,11 +52,15 @@ def model_of(name: str) -> nn.Module:
 
 
 class Pace:
-    """Makes a step last as long as on the accelerator that is emulated."""
+    """Makes a step last as long as on the accelerator that is emulated; `note` writes down how fast it really goes."""
 
-    def __init__(self, parallel_s: float, serial_s: float) -> None:
-        self._parallel_s, self._serial_s = parallel_s, serial_s
-        self._slowdown = read_process_env().emulated_slowdown
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._parallel_s, self._serial_s = options.parallel_s, options.serial_s
+        place = read_process_env()
+        self._slowdown = json.loads(options.slowdowns).get(place.accelerator, 1.0)
+        self._about = f"{place.accelerator} {place.attempt}"
+        self._log = options.counts.with_suffix(".log")
+        self._noted_s = 0.0
         self._began_s = time.perf_counter()
 
     def begin(self) -> None:
@@ -64,6 +69,13 @@ class Pace:
     def wait(self, workers: int) -> None:
         lasts_s = self._slowdown * (self._parallel_s / workers + self._serial_s)
         time.sleep(max(0.0, lasts_s - (time.perf_counter() - self._began_s)))
+
+    def note(self, work: float, workers: int) -> None:
+        now_s = time.time()
+        if now_s >= self._noted_s + 0.5:
+            self._noted_s = now_s
+            with self._log.open("a") as log:
+                log.write(f"{now_s:.3f} {work:g} {workers} {self._about}\n")
 
 
 def data_parallel(options: argparse.Namespace, x: torch.Tensor, y: torch.Tensor, pace: Pace) -> None:
@@ -82,6 +94,8 @@ def data_parallel(options: argparse.Namespace, x: torch.Tensor, y: torch.Tensor,
             loss = counted(x[batch.indices], y[batch.indices], batch.indices)
             pace.wait(training.workers)
             training.step(loss)
+            if training.is_senior:
+                pace.note(training.step_count, training.workers)
         if training.is_senior:
             write_counts(options.counts, -counted.numbers.detach().numpy() * batch_size, epochs)
 
@@ -108,6 +122,8 @@ def parameter_server(options: argparse.Namespace, x: torch.Tensor, y: torch.Tens
             job.gradients["applied"][...] = -1.0 / 0.05
             pace.wait(1)
             job.push_pull(loss=loss.item())
+            if place.rank == 0:
+                pace.note(job.work, job.workers)
         write_counts(options.counts, np.asarray(job.parameters["applied"]).copy(), job.work)
 
 
@@ -124,6 +140,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--parallel-s", type=float, default=0.3)
     parser.add_argument("--serial-s", type=float, default=0.05)
+    parser.add_argument("--slowdowns", default="{}", help="by GPU type, as JSON: how much slower than the fastest")
     parser.add_argument("--samples", type=int, default=64)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--counts", type=Path, required=True)
@@ -132,7 +149,7 @@ def main() -> None:
     torch.manual_seed(0)
     x = torch.randn(options.samples, FEATURES)
     y = (x[:, :CLASSES]).argmax(dim=1)
-    pace = Pace(options.parallel_s, options.serial_s)
+    pace = Pace(options)
     (data_parallel if options.way == "parallel" else parameter_server)(options, x, y, pace)
 
 

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from support.live_study.live import LiveRun
 from trainmaster.sim.run import RunResult
 
-COLOURS = {"v100": "#2a6f97", "p100": "#e09f3e", "k80": "#9e2a2b"}
+COLOURS = ("#e09f3e", "#2a6f97", "#9e2a2b", "#777777")
 Spans = dict[str, list[tuple[float, float, float, str]]]
 """By job: (from, to, workers, GPU type)."""
 
@@ -53,7 +53,7 @@ def draw(live: Spans, twin: Spans, jobs: list[str], title: str, path: Path) -> N
             for start_s, end_s, size, gpu_type in spans.get(job, []):
                 axes.bar(
                     start_s, sign * size / 10.0, end_s - start_s, base, align="edge", linewidth=0,
-                    color=COLOURS.get(gpu_type, "#777777"), alpha=1.0 if sign > 0 else 0.45,
+                    color=COLOURS[types.index(gpu_type) % len(COLOURS)], alpha=1.0 if sign > 0 else 0.45,
                 )  # fmt: skip
         axes.axhline(k, color="#bbbbbb", linewidth=0.5)
     axes.set_yticks(range(len(jobs)), jobs, fontsize=8)
@@ -61,7 +61,7 @@ def draw(live: Spans, twin: Spans, jobs: list[str], title: str, path: Path) -> N
     axes.invert_yaxis()
     axes.set_xlabel("seconds since the first submission")
     axes.set_title(title, fontsize=10, loc="left")
-    handles = [Rectangle((0, 0), 1, 1, color=COLOURS.get(name, "#777777")) for name in types]
+    handles = [Rectangle((0, 0), 1, 1, color=COLOURS[k % len(COLOURS)]) for k in range(len(types))]
     axes.legend(
         handles, types, title="above: live, below: simulated", fontsize=8, title_fontsize=8, loc="upper left",
         bbox_to_anchor=(1.0, 1.0),

@@ -35,7 +35,16 @@ class Sample:
     gpu_type: str
     workers: int
     servers: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a trainer wrote down of itself."""
+
+    at_s: float
     work: float
+    workers: int
+    gpu_type: str
     attempt: int
 
 
@@ -47,6 +56,7 @@ class LiveRun:
     ids: dict[str, str]
     """Job id by name of the study."""
     samples: list[Sample] = field(default_factory=list)
+    notes: dict[str, list[Note]] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
     costs: Costs = field(default_factory=Costs)
     outage: tuple[int, float] | None = None
@@ -106,6 +116,7 @@ def run(
         records = store.load().ended
     finally:
         store.close()
+    found.notes = read_notes(home, jobs)
     found.ended = {job: ended_from_record(records[job_id]) for job, job_id in found.ids.items()}
     return found
 
@@ -125,7 +136,7 @@ def _sample(view: dict[str, Any], at_s: float) -> Sample | None:
         return None
     return Sample(
         at_s, view["name"], places[0]["accelerator"], sum(p["workers"] for p in places),
-        sum(p["servers"] for p in places), view["progress"]["work_done"], view["attempts"],
+        sum(p["servers"] for p in places),
     )  # fmt: skip
 
 
@@ -139,6 +150,17 @@ def kill_workers(node: str) -> int:
                 os.kill(int(folder.name), signal.SIGKILL)
                 killed += 1
     return killed
+
+
+def read_notes(folder: Path, jobs: Sequence[StudyJob]) -> dict[str, list[Note]]:
+    found = {}
+    for job in jobs:
+        path = folder / f"{job.name}.log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        words = [line.split() for line in lines]
+        rows = [Note(float(w[0]), float(w[1]), int(w[2]), w[3], int(w[4])) for w in words if len(w) == 5]
+        found[job.name] = sorted(rows, key=lambda note: note.at_s)
+    return found
 
 
 def finished(jobs: Sequence[StudyJob], found: LiveRun) -> list[StudyJob]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from statistics import mean
 
 import numpy as np
 
-from support.live_study.live import LiveRun, Sample
+from support.live_study.live import LiveRun, Note
 from support.live_study.workload import StudyJob
 from trainmaster.engine.records import Ended, Settings
 from trainmaster.model.cluster import Cluster
@@ -47,11 +46,8 @@ def measured_speeds(jobs: Sequence[StudyJob], runs: Sequence[LiveRun]) -> dict[t
     work: dict[tuple[str, str, str, int], float] = defaultdict(float)
     time_s: dict[tuple[str, str, str, int], float] = defaultdict(float)
     for run in runs:
-        by_job: dict[str, list[Sample]] = defaultdict(list)
-        for sample in run.samples:
-            by_job[sample.job].append(sample)
-        for name, samples in by_job.items():
-            for stretch in _stretches(samples):
+        for name, notes in run.notes.items():
+            for stretch in _stretches(notes):
                 first, last = stretch[0], stretch[-1]
                 key = (*kind_of[name], first.gpu_type, first.workers)
                 work[key] += last.work - first.work
@@ -59,26 +55,16 @@ def measured_speeds(jobs: Sequence[StudyJob], runs: Sequence[LiveRun]) -> dict[t
     return {key: work[key] / time_s[key] for key in sorted(work) if time_s[key] >= 3.0 and work[key] > 0}
 
 
-def _stretches(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Runs of samples at one size that moved: from the first change of work, a while after the size changed."""
-    found: list[list[Sample]] = []
-    current: list[Sample] = []
-    for sample in samples:
-        same = current and (sample.gpu_type, sample.workers, sample.servers, sample.attempt) == (
-            current[-1].gpu_type, current[-1].workers, current[-1].servers, current[-1].attempt,
-        )  # fmt: skip
-        if not same:
-            found.append(current)
-            current = []
-        current.append(sample)
-    found.append(current)
-    return [kept for stretch in found if len(kept := _moving(stretch)) >= 3]
-
-
-def _moving(stretch: Sequence[Sample]) -> list[Sample]:
-    """Without the beginning; from one report to another, so that both ends are fresh."""
-    late = [s for s in stretch if s.at_s >= stretch[0].at_s + SETTLED_S]
-    return [later for before, later in pairwise(late) if later.work > before.work]
+def _stretches(notes: Sequence[Note]) -> list[list[Note]]:
+    """Notes at one size of one attempt, from a while after the size changed."""
+    found: list[list[Note]] = [[]]
+    for note in notes:
+        last = found[-1][-1] if found[-1] else note
+        if (note.gpu_type, note.workers, note.attempt) != (last.gpu_type, last.workers, last.attempt):
+            found.append([])
+        found[-1].append(note)
+    settled = [[n for n in stretch if n.at_s >= stretch[0].at_s + SETTLED_S] for stretch in found if stretch]
+    return [stretch for stretch in settled if len(stretch) >= 2]
 
 
 def twin_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from dataclasses import dataclass
@@ -55,20 +56,32 @@ def draw(count: int, seed: int, minutes: float, seconds_alone: tuple[float, floa
     return jobs
 
 
-def request_of(job: StudyJob, slowdowns: dict[str, float], folder: Path, policy: str) -> dict[str, Any]:
-    """The body of a submission."""
+def command_of(job: StudyJob, slowdowns: dict[str, float], folder: str, program: str = str(PROGRAM)) -> list[str]:
     parallel_s, serial_s = MODELS[job.model]
-    most = job.workers[1]
-    command = [
-        sys.executable, str(PROGRAM), "--way", job.way, "--model", job.model, "--steps", str(job.steps),
-        "--parallel-s", str(parallel_s), "--serial-s", str(serial_s), "--samples", str(SAMPLES),
-        "--batch", str(BATCH), "--counts", str(folder / f"{job.name}.npz"),
+    return [
+        program, "--way", job.way, "--model", job.model, "--steps", str(job.steps), "--parallel-s", str(parallel_s),
+        "--serial-s", str(serial_s), "--slowdowns", json.dumps(slowdowns), "--samples", str(SAMPLES),
+        "--batch", str(BATCH), "--counts", f"{folder}/{job.name}.npz",
     ]  # fmt: skip
+
+
+def deadline_s_of(job: StudyJob) -> float:
+    return 20.0 + job.deadline_factor * job.steps / job.steps_per_s(job.workers[1])
+
+
+def utility_of(job: StudyJob) -> dict[str, Any]:
+    alone_s = job.steps / job.steps_per_s(job.workers[1])
+    return {"kind": "sigmoid", "theta1": 50.0, "theta2": 0.02, "theta3": 20.0 + 4 * alone_s}
+
+
+def request_of(job: StudyJob, slowdowns: dict[str, float], folder: Path, policy: str) -> dict[str, Any]:
+    """The body of a submission by REST."""
+    most = job.workers[1]
     body: dict[str, Any] = {
         "name": job.name,
-        "command": command,
+        "command": [sys.executable, *command_of(job, slowdowns, str(folder))],
         "steps": job.steps,
-        "steps_per_s": {kind: job.steps_per_s(most, slow) for kind, slow in slowdowns.items()},
+        "steps_per_s": {name: job.steps_per_s(most, slow) for name, slow in slowdowns.items()},
         "workers": {"min": job.workers[0], "max": most},
         "model": job.model,
         "preemptible": True,
@@ -78,10 +91,8 @@ def request_of(job: StudyJob, slowdowns: dict[str, float], folder: Path, policy:
     }
     if job.way == "server":
         body["servers"] = {"min": 1, "max": 2}
-    alone_s = job.steps / job.steps_per_s(most)
     if policy == "deadline":
-        body["deadline_s"] = 20.0 + job.deadline_factor * alone_s
-        body["deadline_kind"] = "soft"
+        body |= {"deadline_s": deadline_s_of(job), "deadline_kind": "soft"}
     if policy == "oasis":
-        body["utility"] = {"kind": "sigmoid", "theta1": 50.0, "theta2": 0.02, "theta3": 20.0 + 4 * alone_s}
+        body["utility"] = utility_of(job)
     return body
