@@ -10,7 +10,7 @@ TYPES := $(shell find src -name '*.pxd')
 SOURCES := $(wildcard $(TYPES:.pxd=.py))
 CORE_TESTS := tests/unit/core tests/unit/engine tests/unit/sim tests/unit/policies/gavel
 
-.PHONY: setup check test core-forms kube kube-long dst fuzz replay bench demo tutorial clean
+.PHONY: setup check test core-forms kube kube-long dst fuzz replay bench live-study demo tutorial clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -64,6 +64,9 @@ tutorial: setup  ## the figures of docs/tutorial.md
 	  --cluster v100=16x4,p100=8x4,k80=8x4 --throughputs builtin --restart-cost 30 \
 	  --loads 0.7,1,1.3 --seeds 10 --out out/tutorial --figures
 	for f in docs/tutorial/*; do cp out/tutorial/figures/$$(basename $$f) docs/tutorial/; done
+
+live-study: setup  ## five schedulers with 16 real elastic PyTorch jobs each, beside their simulation: over an hour
+	$(PY) -m support.live_study --out out/live-study
 
 demo: setup
 	$(PY) -m trainmaster demo

@@ -14,20 +14,10 @@ import pytest
 from support.as_simulated import compare
 from support.kubernetes.bench import training_job
 from support.kubernetes.cluster import KubeCluster, own_cluster
-from support.kubernetes.world import ENDED, NAMESPACE, World, world
+from support.kubernetes.world import ENDED, World, world
 from trainmaster.backends.kubernetes.api import paths
-from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
-from trainmaster.backends.kubernetes.nodes import cluster_model as n
-from trainmaster.engine.persistence import ended_from_record
-from trainmaster.engine.records import Ended, Settings
-from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
-from trainmaster.estimate.profiles import JobProfiles
+from trainmaster.engine.records import Settings
 from trainmaster.forecast.situation import Costs
-from trainmaster.forecast.worker_request import costs_of
-from trainmaster.model.cluster import Cluster
-from trainmaster.service.control.forecasts import PROFILES
-from trainmaster.service.kubernetes.session import NAME
-from trainmaster.stores.journal import JournalStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 V100, K80 = "Tesla-V100-SXM2-16GB", "Tesla-K80"
@@ -79,22 +69,6 @@ def _submit(made: World, name: str, steps: int, workers: int, **spec: Any) -> No
     made.names.append(name)
 
 
-def _profiles(made: World) -> tuple[dict[str, Ended], Costs]:
-    """Jobs by id, in the order of submission, and what starting and ending cost: as the service's own books have it,
-    which go by the first and the last report of each trainer."""
-    blobs = ConfigMapBlobs(made.client, made._loop, NAMESPACE, NAME, may_write=lambda: False)
-    store = JournalStore(blobs, "reader")
-    found = [ended_from_record(record) for record in store.load().ended.values()]
-    costs = costs_of(JobProfiles.from_json(store.document(PROFILES) or {}))
-    by_name = {end.spec.name: end for end in found}
-    return {str(by_name[name].spec.id): by_name[name] for name in made.names}, costs
-
-
-def _cluster(made: World) -> Cluster:
-    nodes = [n.read_node(node, n.GPU_RESOURCES).node for node in made.ask("get", paths.nodes())["items"]]
-    return Cluster(tuple(sorted(nodes, key=lambda node: node.id)), PRICE_PER_GPU_HOUR)
-
-
 @pytest.mark.parametrize("policy", CASES)
 def test_jobs_fare_as_simulated(cluster: KubeCluster, folder: Path, policy: str) -> None:
     options, more = CASES[policy]
@@ -110,9 +84,10 @@ def test_jobs_fare_as_simulated(cluster: KubeCluster, folder: Path, policy: str)
             400,
             every_s=1.0,
         )
-        ended, costs = _profiles(made)
+        by_name, costs = made.ended()
+        ended = {str(by_name[name].spec.id): by_name[name] for name in made.names}
         settings = Settings(round_ms=round(ROUND_S * 1000) if options else None)
-        cluster_now = _cluster(made)
+        cluster_now = made.nodes()
         found = compare(policy, ended, cluster_now, settings, costs)
         start_up_alone = compare(policy, ended, cluster_now, settings, Costs(costs.launch_ms, costs.restart_ms))
         made.delete_jobs()

@@ -249,14 +249,16 @@ def _account(over: EndedJobs, engine: Engine) -> None:
 
 
 class _NodeFailures:
-    """Exponential failures and fixed repair, drawn in advance of the run for each node apart."""
+    """Outages that are known, or exponential failures and fixed repair, drawn for each node apart."""
 
     def __init__(self, cluster: Cluster, truth: TruthOptions, seed: int) -> None:
-        self.mtbf_ms, self.repair_ms = truth.node_mtbf_ms, truth.node_repair_ms
+        self.mtbf_ms, self.repair_ms = truth.node_mtbf_ms, max(1, truth.node_repair_ms)
         self.rng = np.random.Generator(np.random.PCG64([seed, 7]))
-        self.pending: list[tuple[int, int, bool]] = []
+        self.pending: list[tuple[int, int, int]] = []
+        """(when, node, length of the outage that begins, or 0: it ends)."""
         if self.mtbf_ms:
-            self.pending = sorted((self._draw(0), node, True) for node in range(len(cluster.nodes)))
+            self.pending += [(self._draw(0), node, self.repair_ms) for node in range(len(cluster.nodes))]
+        self.pending = sorted([*self.pending, *((at_ms, node, for_ms) for node, at_ms, for_ms in truth.outages)])
 
     def _draw(self, after_ms: int) -> int:
         return after_ms + 1 + int(self.rng.exponential(self.mtbf_ms))
@@ -267,12 +269,13 @@ class _NodeFailures:
 
     def act(self, backend: SimulatedBackend, now_ms: int) -> None:
         while self.pending and self.pending[0][0] <= now_ms:
-            at_ms, node, down = self.pending.pop(0)
+            at_ms, node, lasts_ms = self.pending.pop(0)
             backend.now_ms = max(backend.now_ms, at_ms)
-            if down:
+            if lasts_ms:
                 backend.power_off(node)
-                self.pending.append((at_ms + self.repair_ms, node, False))
+                self.pending.append((at_ms + lasts_ms, node, 0))
             else:
                 backend.power_on(node)
-                self.pending.append((self._draw(at_ms), node, True))
+                if self.mtbf_ms:
+                    self.pending.append((self._draw(at_ms), node, self.repair_ms))
             self.pending.sort()

@@ -54,10 +54,12 @@ class TruthOptions:
     """How often a job also says its training loss (see `sim.loss_model`); 0: never."""
     loss_noise: float = 0.0
     """Standard deviation of a measured loss, relative to its distance from what it converges to."""
+    outages: tuple[tuple[int, int, int], ...] = ()
+    """Power cuts that are known in advance: (node, from, for so many milliseconds)."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not value >= 0 or value == float("inf"):
+            if name != "outages" and not 0 <= value < float("inf"):
                 raise InputError(f"invalid {name} {value}", expected="0 or more")
         if self.spread_penalty >= 1:
             raise InputError(f"invalid spread_penalty {self.spread_penalty}", expected="a fraction below 1")

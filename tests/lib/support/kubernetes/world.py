@@ -27,6 +27,18 @@ from support.trainer_records import PROGRAM, Life, read_lives
 from trainmaster.backends.kubernetes.api import paths
 from trainmaster.backends.kubernetes.api.client import ApiError, KubeClient, NotFound
 from trainmaster.backends.kubernetes.api.config import load_config
+from trainmaster.backends.kubernetes.config_map_blobs import ConfigMapBlobs
+from trainmaster.backends.kubernetes.nodes import cluster_model
+from trainmaster.engine.persistence import ended_from_record
+from trainmaster.engine.records import Ended
+from trainmaster.estimate.prices import PRICE_PER_GPU_HOUR
+from trainmaster.estimate.profiles import JobProfiles
+from trainmaster.forecast.situation import Costs
+from trainmaster.forecast.worker_request import costs_of
+from trainmaster.model.cluster import Cluster
+from trainmaster.service.control.forecasts import PROFILES
+from trainmaster.service.kubernetes.session import NAME
+from trainmaster.stores.journal import JournalStore
 
 HOST = "10.77.0.1"
 """Where pods of the test cluster reach this machine."""
@@ -189,6 +201,19 @@ class World:
                 stamp = pod.get("status", {}).get("startTime")
                 if stamp and probe.taken_up_s is None:
                     probe.taken_up_s = datetime.fromisoformat(stamp).timestamp() + since_boot_s - probe.fault_s
+
+    def ended(self) -> tuple[dict[str, Ended], Costs]:
+        """Jobs by name, and what starting and ending cost: as the service's own books have it, which go by the first
+        and the last report of each trainer."""
+        blobs = ConfigMapBlobs(self.client, self._loop, NAMESPACE, NAME, may_write=lambda: False)
+        store = JournalStore(blobs, "reader")
+        found = [ended_from_record(record) for record in store.load().ended.values()]
+        return {end.spec.name: end for end in found}, costs_of(JobProfiles.from_json(store.document(PROFILES) or {}))
+
+    def nodes(self) -> Cluster:
+        nodes = [cluster_model.read_node(node, cluster_model.GPU_RESOURCES).node
+                 for node in self.ask("get", paths.nodes())["items"]]  # fmt: skip
+        return Cluster(tuple(sorted(nodes, key=lambda node: node.id)), PRICE_PER_GPU_HOUR)
 
     def delete_jobs(self) -> None:
         for name in self.names:
